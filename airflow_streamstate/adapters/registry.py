@@ -1,0 +1,97 @@
+"""Finding the adapters of sources and sinks: ours and anybody's, by the entry points of what can be imported.
+
+In the driver too: the runtime zip brings its own metadata, and a zip among the user's py-files is looked into if it
+has a ``NAME-VERSION.dist-info`` folder with an ``entry_points.txt``. Whatever is wrong with an adapter that somebody
+brought is one sentence for people: it never stops a stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+SOURCES = "airflow_streamstate.sources"
+SINKS = "airflow_streamstate.sinks"
+
+AdapterT = TypeVar("AdapterT")
+
+
+@dataclass(frozen=True)
+class Found(Generic[AdapterT]):
+    """What there is.
+
+    Attributes:
+        adapters: in the order in which they are asked: others before ours, so that anybody can know better.
+        problems: one sentence for each that cannot be used, with its error's own words, uncut: whoever shows them
+            knows which secrets to hide before.
+    """
+
+    adapters: tuple[AdapterT, ...]
+    problems: tuple[str, ...]
+
+
+def find_adapters(
+    group: str, interface: type[AdapterT], entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
+) -> Found[AdapterT]:
+    """Every adapter of a group, made.
+
+    Args:
+        group: ``SOURCES`` or ``SINKS``.
+        interface: the runtime-checkable protocol that each has to implement.
+        entry_points: each names a class, or a function, that is called without arguments and gives the adapter; all
+            that can be imported where this is not given.
+    """
+    found: list[AdapterT] = []
+    problems: list[str] = []
+    for point in _ordered(_installed(group, problems) if entry_points is None else entry_points):
+        try:
+            adapter = point.load()()
+            if not isinstance(adapter, interface):
+                raise TypeError(f"it lacks {', '.join(_lacking(adapter, interface))}")
+        except Exception as error:
+            problems.append(_sentence(group, point, error))
+        else:
+            found.append(adapter)
+    return Found(tuple(found), tuple(problems))
+
+
+def _installed(group: str, problems: list[str]) -> list[importlib.metadata.EntryPoint]:
+    """Of all packages; one whose metadata cannot be read, with an adapter in it or not, hides none of the others."""
+    with contextlib.suppress(Exception):
+        return list(importlib.metadata.entry_points(group=group))
+    found: list[importlib.metadata.EntryPoint] = []
+    for package in importlib.metadata.distributions():
+        try:
+            found += package.entry_points.select(group=group)
+        except Exception as error:
+            place = package.locate_file("")
+            problems.append(f"the entry points of a package in {place} cannot be read: {_in_words(error)}")
+    return found
+
+
+def _ordered(entry_points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib.metadata.EntryPoint]:
+    """The same order everywhere, each once: a package may lie on the path twice, as ours in the zip and installed."""
+    points = {(point.value, point.name): point for point in entry_points}
+    return sorted(points.values(), key=lambda point: (_is_ours(point), point.name, point.value))
+
+
+def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
+    return point.value.startswith("airflow_streamstate.")
+
+
+def _lacking(adapter: object, interface: type) -> list[str]:
+    wanted = sorted(name for name in dir(interface) if not name.startswith("_"))
+    wanted += sorted(name for name in getattr(interface, "__annotations__", {}) if name not in wanted)
+    return [name for name in wanted if not hasattr(adapter, name)] or ["what an adapter has"]
+
+
+def _sentence(group: str, point: importlib.metadata.EntryPoint, error: Exception) -> str:
+    kind = "source" if group == SOURCES else "sink"
+    return f"the {kind} adapter {point.name} ({point.value}) cannot be used: {_in_words(error)}"
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,193 @@
+"""The public interface of a source adapter: what only somebody who knows a kind of source can say about it.
+
+An adapter never reads input and never changes anything. It is asked in the driver, at the start of a query and at each
+sign of life; whatever it raises becomes a remark. ``conformance`` holds any adapter against these promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+NO_OFFSET = "-"
+"""What stands in Spark's offset log for a source that has no offset yet."""
+
+SYSTEM = "cluster_id"
+"""The mark that names the system which a source lies in: two of one identity in two systems are two sources."""
+
+OffsetOrder = Literal["same", "ahead", "behind", "apart"]
+"""How a first offset lies to a second: equal; nowhere behind and somewhere ahead of it; the reverse; neither."""
+LossReason = Literal["removed", "remade", "gone", "elsewhere"]
+"""Retention took it; another of the same name is there; nothing of the name is there; the offset is of other parts."""
+
+
+@dataclass(frozen=True)
+class PlannedSource:
+    """One source as the plan of a query shows it.
+
+    Attributes:
+        format: Spark's short name of it, in lower case: ``kafka``, ``parquet``, ``rate``, ….
+        options: as the script gave them, names in lower case. They may hold credentials: an adapter hands them to the
+            system that it asks, and to nobody else.
+        table: the name of the table; "" where it is none.
+    """
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    table: str = ""
+
+
+class SparkDoor(Protocol):
+    """What an adapter may use of the driver's Spark."""
+
+    @property
+    def jvm(self) -> Any:
+        """The JVM, as py4j shows it."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far an offset is behind its source.
+
+    Attributes:
+        behind: how many, by asking the source.
+        unit: of what: ``rows`` or ``files``.
+    """
+
+    behind: int
+    unit: Literal["rows", "files"] = "rows"
+
+
+@dataclass(frozen=True)
+class LostInput:
+    """Input behind an offset that cannot be read any more.
+
+    Attributes:
+        part: where, e.g. ``flights[3]`` for a partition of a topic.
+        reason: what became of it.
+        rows: how many; None where nobody can say.
+        detail: by what that is known, e.g. which marks were kept and which were found; "" where no more is to be said.
+    """
+
+    part: str
+    reason: LossReason
+    rows: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What a query would find that started at an offset.
+
+    Attributes:
+        lost: empty where everything is there.
+        readable: the offset that reads all that is still there; the one asked about where nothing is lost.
+    """
+
+    lost: tuple[LostInput, ...]
+    readable: str
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """An offset as a source reads on from it that reads a part of what the offset is of.
+
+    Attributes:
+        kept: the offset of that part.
+        read: what it is of, e.g. ``flights[3]``.
+        left: what is not read any more, and where it was left.
+        is_named: the script says itself what it left out, and reads nothing in its place: an item that was taken out of
+            a list. Not so where something fell out of a pattern, or where the source reads what the offset is not of.
+    """
+
+    kept: str
+    read: frozenset[str]
+    left: Mapping[str, str]
+    is_named: bool
+
+
+class OpenSource(Protocol):
+    """A source that can be asked, until it is closed. Each question has a bounded time, and may raise anything."""
+
+    def marks(self) -> Mapping[str, str]:
+        """What tells this source from another of the same name (ids that its system gave it); kept with its offsets.
+
+        The one under ``SYSTEM`` is of the system itself: never by what address that is reached.
+        """
+
+    def lag(self, offset: str) -> Lag | None:
+        """How far this offset is behind what the source has now; None where that cannot be told."""
+
+    def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
+        """What of the input behind this offset is lost.
+
+        Args:
+            offset: as Spark wrote it; never ``NO_OFFSET``.
+            marks: of when the offset was written; empty where nobody kept any.
+        """
+
+    def close(self) -> None:
+        """Let go of what was opened; may be called twice."""
+
+
+class UnaskedSource:
+    """A source that nobody asks anything: it tells no lag, and nothing behind an offset counts as lost.
+
+    Implements ``OpenSource`` for adapters that know identities and offsets alone.
+    """
+
+    def marks(self) -> Mapping[str, str]:
+        return {}
+
+    def lag(self, offset: str) -> Lag | None:
+        return None
+
+    def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
+        return Preflight((), offset)
+
+    def close(self) -> None:
+        return
+
+
+@runtime_checkable
+class SourceAdapter(Protocol):
+    """What is known of one kind of source. Made without arguments; keeps nothing between two calls."""
+
+    @property
+    def name(self) -> str:
+        """A word: ``kafka``."""
+
+    def identify(self, source: PlannedSource) -> str | None:
+        """What the source reads, in words that stay equal for as long as offsets mean the same; None: not of this kind.
+
+        Never a credential, nothing that is set anew at every start, and no address by which it is reached.
+        """
+
+    def continues(self, source: PlannedSource, offset: str) -> bool:
+        """Whether this source can read on from an offset, although its identity is another than the offset was kept
+        under: more topics than before, say. False where that cannot be told."""
+
+    def compare(self, first: str, second: str) -> OffsetOrder:
+        """How two offsets of one source lie to each other. ``NO_OFFSET`` is behind every other.
+
+        Raises:
+            ValueError: one of them is no offset of this kind of source.
+        """
+
+    def open(self, source: PlannedSource, spark: SparkDoor) -> OpenSource:
+        """Connect to where the source is, or be ready to."""
+
+    def remarks(self, source: PlannedSource) -> tuple[str, ...]:
+        """What a person should know about the options of this source, one lower-case sentence each."""
+
+    def explain(self, failure: str) -> str | None:
+        """Spark's words for why a query failed, as one sentence with the next step; None where they say otherwise."""
+
+
+@runtime_checkable
+class NarrowingAdapter(Protocol):
+    """What the adapter of a source that may read a part of what it read before has beside ``SourceAdapter``."""
+
+    def narrow(self, source: PlannedSource, offset: str) -> Narrowed | None:
+        """What of an offset this source reads on from; None where it reads all of it, or nothing."""

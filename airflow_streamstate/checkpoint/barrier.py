@@ -1,0 +1,326 @@
+"""Barriers: telling a query, through its own offset log, to end at a batch boundary (1a.1 to 1a.5, 1a.8).
+
+A placement is a series of steps; nothing but the log and what was once certain is remembered, so that a crash between
+any two leaves only what ``repair`` knows. Samza puts a drain marker into the queue, Malstrom a barrier into the stream;
+here the entry lies in the log that Spark reads anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from airflow_streamstate.checkpoint.entries import (
+    BarrierMark,
+    OffsetEntry,
+    drain_entry,
+    format_offset_entry,
+    parse_offset_entry,
+    stop_entry,
+)
+from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of
+from airflow_streamstate.errors import (
+    ConflictError,
+    FencedError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    VersionConflictError,
+)
+
+_FENCE_TRIES = 10
+
+
+class QueryView(Protocol):
+    """What a placement sees of the running query."""
+
+    def has_ended(self) -> bool:
+        """Whether the query's thread has ended, so that it writes nothing more.
+
+        Spark's ``isActive`` is not this: ``stop()`` clears it first, while a batch is still being claimed.
+        ``awaitTermination`` having returned is.
+        """
+
+    def is_trigger_active(self) -> bool:
+        """Spark's ``status.isTriggerActive``."""
+
+    def has_initialised(self) -> bool:
+        """Whether a trigger or a progress of this run has been seen: Spark has read the log (1a.2)."""
+
+
+@dataclass(frozen=True)
+class NotInitialised:
+    """The query has not read its log yet: putting an entry now could make Spark skip a batch (1a.2)."""
+
+
+@dataclass(frozen=True)
+class Uncertain:
+    """The entry is there, but Spark may be about to overwrite it (1a.3)."""
+
+    batch_id: int | None
+    barrier_id: int
+
+
+@dataclass(frozen=True)
+class Overwritten:
+    """Spark claimed the batch where the entry was to lie; nothing is lost, the next step goes on above it (1a.3)."""
+
+    barrier_id: int
+
+
+@dataclass(frozen=True)
+class Certain:
+    """No batch beyond ``batch_id`` can be claimed; that one is not committed yet."""
+
+    batch_id: int
+    barrier_id: int
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Final: ``batch_id`` is committed (None: there never was one) and nothing can run after it.
+
+    Now, and not before, ``stop()`` cuts no batch (1a.4).
+    """
+
+    batch_id: int | None
+    barrier_id: int
+    mark: BarrierMark | None
+
+
+@dataclass(frozen=True)
+class BatchFailed:
+    """Final: the query ended with ``batch_id`` not committed; no entry of ours lies above it any more (Law 12)."""
+
+    batch_id: int
+
+
+Step = NotInitialised | Uncertain | Overwritten | Certain | Placed | BatchFailed
+
+
+class BarrierPlacement:
+    """One barrier on its way into the log of a query.
+
+    Args:
+        checkpoint: the query's.
+        mark: of kind ``stop``.
+        view: the query that runs on it in this process.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, mark: BarrierMark, view: QueryView) -> None:
+        self._checkpoint = checkpoint
+        self._mark = mark
+        self._view = view
+        self._certain_id: int | None = None
+
+    def step(self) -> Step:
+        """Look, act at most once, and say where the placement stands. Never blocks.
+
+        Raises:
+            FencedError: a successor has fenced this log.
+            DataError: the log is damaged.
+        """
+        ended = self._view.has_ended()  # first: what is read after it is final
+        if not ended and not self._view.has_initialised():
+            return NotInitialised()
+        position = self._checkpoint.position()
+        _refuse_fence(position, self._checkpoint)
+        if ended and position.planned_id is not None:
+            _withdraw_above(self._checkpoint, position, self._mark.deployment_id)
+            return BatchFailed(position.planned_id)
+        barrier_id = position.barrier_id
+        if not any(barrier.batch_id == barrier_id for barrier in position.barriers) and not self._put(position):
+            return Overwritten(barrier_id)
+        return self._judge(position.last_batch_id, barrier_id)
+
+    def _put(self, position: Position) -> bool:
+        checkpoint = self._checkpoint
+        body = format_offset_entry(stop_entry(_base_entry(checkpoint, position), self._mark))
+        try:
+            checkpoint.store.create(checkpoint.offset_key(position.barrier_id), body)
+        except ObjectExistsError:
+            return False
+        except OutcomeUnknownError:
+            pass  # whether it landed is what reading back says (Law 8)
+        return True
+
+    def _judge(self, batch_id: int | None, barrier_id: int) -> Step:
+        """Whether the entry that was put is there to stay (1a.3).
+
+        Spark claims a batch by a look and an act that does not look again: a rename on disk; on S3A a HEAD and a LIST
+        of the place, an unconditional copy of a temp file onto it, and a delete. Reads are never stale on either. So
+        the entry is safe from every claim whose look comes after the put, and from those that are over:
+
+        - ``commits/<N>`` absent after the put: Spark looks for N+1 only when its copy onto ``commits/<N>`` has been
+          answered, so that look is still to come, and finds the entry. Asked by GET, whose 404 says what is absent.
+        - outside a trigger: claims happen within one, and its thread waits for the answer to the copy. The next one
+          looks anew.
+        - ended: the thread that claims is gone, and ``stop()`` having been called is not taken for that. A copy that
+          was sent and given up may land at the server later still: then what lies there is a batch that Spark planned
+          and never ran, no state or output of which exists. The log is read again after the end, and the exchange for
+          a drain is conditional on what was read, so it is met as planned, or as a conflict.
+        - certain before: one of these held, and nothing can make it untrue.
+
+        Of a driver in another process none of these can be seen: a fence against one that lives is not absolute, on a
+        disk for a moment, on S3A for the requests between its look and its copy (``snapshot.outrun`` finds it).
+        """
+        # Each of these was seen after the put. The read back comes last: what overwrote the entry did so before.
+        sure = (
+            self._certain_id == barrier_id
+            or (batch_id is not None and not self._checkpoint.is_committed(batch_id))
+            or not self._view.is_trigger_active()
+            or self._view.has_ended()
+        )
+        entry = self._checkpoint.read_offset(barrier_id)
+        if entry is None or not entry.is_ours or self._checkpoint.is_committed(barrier_id):
+            return Overwritten(barrier_id)
+        if not sure:
+            return Uncertain(batch_id, barrier_id)
+        self._certain_id = barrier_id
+        if batch_id is not None and not self._checkpoint.is_committed(batch_id):
+            return Certain(batch_id, barrier_id)
+        return Placed(batch_id, barrier_id, entry.mark)
+
+
+def exchange_for_drain(checkpoint: Checkpoint, mark: BarrierMark, *, batch_timestamp_ms: int | None = None) -> int:
+    """Make the stop entry of this deployment a drain entry; doing it twice is doing it once (1a.5).
+
+    Only for a log that nobody uses: the query has ended, and its last batch is committed.
+
+    Args:
+        checkpoint: the query's.
+        mark: of kind ``drain``.
+        batch_timestamp_ms: as ``drain_entry``.
+
+    Returns:
+        The batch that the next start flushes in.
+
+    Raises:
+        ConflictError: there is no stop entry of this deployment over a committed batch, or it changed meanwhile.
+    """
+    position = checkpoint.position()
+    _refuse_fence(position, checkpoint)
+    if position.planned is not None or position.batch_id is None or not position.barriers:
+        raise _no_stop_entry(checkpoint, position)
+    for barrier in reversed(position.barriers[1:]):
+        withdraw(checkpoint, barrier.batch_id)
+    barrier_id = position.barriers[0].batch_id
+    key = checkpoint.offset_key(barrier_id)
+    found = checkpoint.store.get(key)
+    entry = None if found is None else parse_offset_entry(found.body, key=key)
+    there = entry.mark if entry is not None else None
+    if found is None or there is None or there.deployment_id != mark.deployment_id:
+        raise _no_stop_entry(checkpoint, position)
+    if there.kind == "drain":
+        return barrier_id
+    base = checkpoint.read_offset(position.batch_id)
+    if base is None:
+        raise _no_stop_entry(checkpoint, position)
+    body = format_offset_entry(drain_entry(base, mark, batch_timestamp_ms))
+    checkpoint.store.delete(crc_key_of(key))
+    try:
+        checkpoint.store.replace(key, body, found.version)
+    except (OutcomeUnknownError, VersionConflictError):
+        back = checkpoint.store.get(key)
+        if back is None or back.body != body:
+            raise
+    return barrier_id
+
+
+def withdraw(checkpoint: Checkpoint, batch_id: int) -> bool:
+    """Remove an entry of ours, its checksum first (1a.7). True if there was one.
+
+    Raises:
+        ConflictError: the entry is Spark's own, or changed meanwhile.
+    """
+    key = checkpoint.offset_key(batch_id)
+    found = checkpoint.store.get(key)
+    if found is None:
+        return False
+    if not parse_offset_entry(found.body, key=key).is_ours:
+        raise ConflictError("this entry of the offset log is Spark's own and is never removed", key=key)
+    # A checksum that outlives its file makes Spark's next read of that name fail.
+    checkpoint.store.delete(crc_key_of(key))
+    checkpoint.store.delete(key, found.version)
+    return True
+
+
+def put_fence(checkpoint: Checkpoint, mark: BarrierMark, *, before_each: Callable[[], None] = lambda: None) -> int:
+    """Put a fence on top of the log of a deployment that is proven ended (1a.8); twice is once.
+
+    Allowed over a batch that is not committed: this checkpoint is never started again.
+
+    Args:
+        checkpoint: the predecessor's.
+        mark: of kind ``fence``.
+        before_each: called right before each try; raises where the log is somebody else's by now.
+
+    Returns:
+        The fence's place in the log.
+
+    Raises:
+        ConflictError: somebody else keeps writing this log.
+    """
+    for _ in range(_FENCE_TRIES):
+        position = checkpoint.position()
+        top = position.barriers[-1] if position.barriers else None
+        if top is not None and top.entry.mark is not None and top.entry.mark.kind == "fence":
+            return top.batch_id
+        fence_id = position.barrier_id if top is None else top.batch_id + 1
+        body = format_offset_entry(stop_entry(_base_entry(checkpoint, position), mark))
+        before_each()
+        with contextlib.suppress(ObjectExistsError, OutcomeUnknownError):
+            checkpoint.store.create(checkpoint.offset_key(fence_id), body)
+        # Read back by going round: either it landed, or the end of the log has moved.
+    raise ConflictError(
+        "the log that was to be fenced is still being written",
+        checkpoint=checkpoint.prefix,
+        next_step="Make sure that the old driver has ended, then try again.",
+    )
+
+
+def take_back_fence(checkpoint: Checkpoint, fence_id: int, mark: BarrierMark) -> bool:
+    """Remove a fence that came too late, if it is the very one of this mark; whether it was.
+
+    It would end whoever was started on this log meanwhile, or make it pass over a batch while it starts up (1a.2).
+    """
+    entry = checkpoint.read_offset(fence_id)
+    return entry is not None and entry.mark == mark and withdraw(checkpoint, fence_id)
+
+
+def _base_entry(checkpoint: Checkpoint, position: Position) -> OffsetEntry | None:
+    """The entry of the last batch that Spark planned; None before the first."""
+    if position.planned is not None or position.batch_id is None:
+        return position.planned
+    return checkpoint.read_offset(position.batch_id)
+
+
+def _refuse_fence(position: Position, checkpoint: Checkpoint) -> None:
+    for barrier in position.barriers:
+        mark = barrier.entry.mark
+        if mark is not None and mark.kind == "fence":
+            raise FencedError(
+                "this checkpoint has been fenced by a successor",
+                checkpoint=checkpoint.prefix,
+                deployment_id=mark.deployment_id,
+                next_step="This driver stops without writing.",
+            )
+
+
+def _withdraw_above(checkpoint: Checkpoint, position: Position, deployment_id: str) -> None:
+    for barrier in reversed(position.barriers):
+        mark = barrier.entry.mark
+        if mark is not None and mark.deployment_id == deployment_id:
+            withdraw(checkpoint, barrier.batch_id)
+
+
+def _no_stop_entry(checkpoint: Checkpoint, position: Position) -> ConflictError:
+    return ConflictError(
+        "there is no stop entry of this deployment over a committed batch to make a drain of",
+        checkpoint=checkpoint.prefix,
+        last_committed=position.batch_id,
+        planned=position.planned_id,
+        barriers=[barrier.batch_id for barrier in position.barriers],
+        next_step="Stop the query first; a drain is a stop whose entry is then exchanged.",
+    )

@@ -1,0 +1,114 @@
+"""Exactly the files that make a position (1a.6): what a snapshot holds and a fork is made of.
+
+The needed minimum, so that snapshots stay small: the entries of the last two committed batches (Spark reads the last
+and the one before it at a start), Spark's own planned entry, the source logs that these name, and the state at the
+version that the last commit left, from the newest full one on. With a planned entry goes what that batch has already
+left of its state: a sink that holds the batch makes Spark skip it, and state is then not written again. None of our
+entries, no temporary file, nothing above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from airflow_streamstate.checkpoint.entries import OffsetEntry
+from airflow_streamstate.checkpoint.file_source import (
+    is_file_source_log,
+    needed_numbers,
+    parse_file_source_offset,
+    parse_log_name,
+)
+from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of
+from airflow_streamstate.checkpoint.state_files import state_file_keys
+from airflow_streamstate.errors import ObjectMissingError
+from airflow_streamstate.store.listing import keys_below
+
+KEPT_COMMITS = 2
+
+
+def files_of(checkpoint: Checkpoint, position: Position, *, with_state: bool = True) -> list[str]:
+    """The keys of the files of a position, sorted, with the checksums that lie beside them.
+
+    Works while the query runs on: nothing of what it lists is ever changed, only deleted when long superseded.
+
+    Args:
+        checkpoint: whose.
+        position: of it, now or a short while ago.
+        with_state: False for a drained checkpoint, of which only the positions are worth keeping.
+
+    Raises:
+        ObjectMissingError: a file is not there (any more): take a newer position, or the checkpoint is incomplete.
+        DataError, UnsupportedCheckpointError: something cannot be understood, or is of a format not known here.
+    """
+    there = dict.fromkeys(keys_below(checkpoint.store, f"{checkpoint.prefix}/"))
+    keys = [checkpoint.metadata_key, *_log_keys(checkpoint, position), *_source_keys(checkpoint, position, there)]
+    if with_state:
+        state = [key for key in there if key.startswith(checkpoint.key("state/"))]
+        keys += state_file_keys(checkpoint, position.next_batch_id, state, planned=position.planned is not None)
+    for key in keys:
+        if key not in there:
+            raise _gone(key)
+    with_checksums = {name for key in keys for name in (key, crc_key_of(key), f"{key}.crc") if name in there}
+    return sorted(with_checksums)
+
+
+def _gone(key: str) -> ObjectMissingError:
+    return ObjectMissingError(
+        "a file of this position is not there (any more)",
+        key=key,
+        next_step="Take a newer position of a running query; of one that has ended, the log is incomplete.",
+    )
+
+
+def _log_keys(checkpoint: Checkpoint, position: Position) -> list[str]:
+    keys = []
+    if position.batch_id is not None:
+        for batch_id in _kept_ids(position.batch_id):
+            keys += [checkpoint.offset_key(batch_id), checkpoint.commit_key(batch_id)]
+    if position.planned_id is not None:
+        keys.append(checkpoint.offset_key(position.planned_id))
+    return keys
+
+
+def _kept_ids(batch_id: int) -> range:
+    return range(max(0, batch_id - KEPT_COMMITS + 1), batch_id + 1)
+
+
+def _source_keys(checkpoint: Checkpoint, position: Position, there: Iterable[str]) -> list[str]:
+    """The source logs as far as the kept entries name them.
+
+    A source that the plan reads twice has two lines and one folder, so lines and folders do not match by number: each
+    file source's log is kept between the lowest and the highest ``logOffset`` of all of them. More than its own is
+    harmless (see ``file_source``).
+    """
+    prefix = checkpoint.key("sources/")
+    folders: dict[str, list[str]] = {}
+    for key in there:
+        folder, _, name = key[len(prefix) :].rpartition("/") if key.startswith(prefix) else ("", "", "")
+        if folder and not name.startswith("."):
+            folders.setdefault(folder, []).append(name)
+    bounds = _log_offsets(checkpoint, position) if folders else []
+    keys = []
+    for folder, names in folders.items():
+        kept = names
+        if bounds and _is_file_source(checkpoint, f"{prefix}{folder}", names):
+            numbers = needed_numbers(names, min(bounds), max(bounds))
+            kept = [name for name in names if (parse_log_name(name) or (-1, False))[0] in numbers]
+        keys += [f"{prefix}{folder}/{name}" for name in kept]
+    return keys
+
+
+def _log_offsets(checkpoint: Checkpoint, position: Position) -> list[int]:
+    entries: list[OffsetEntry | None] = [position.planned]
+    if position.batch_id is not None:
+        entries += [checkpoint.read_offset(batch_id) for batch_id in _kept_ids(position.batch_id)]
+    lines = [line for entry in entries if entry is not None for line in entry.source_lines]
+    return [offset for offset in map(parse_file_source_offset, lines) if offset is not None]
+
+
+def _is_file_source(checkpoint: Checkpoint, folder: str, names: list[str]) -> bool:
+    numbered = {found[0]: name for name in names for found in [parse_log_name(name)] if found is not None}
+    if not numbered:
+        return False
+    stored = checkpoint.store.get(f"{folder}/{numbered[max(numbered)]}")
+    return stored is not None and is_file_source_log(stored.body)

@@ -1,0 +1,137 @@
+"""What is refused at ``start()``, by name and before anything is touched (Law 10).
+
+Plain dicts and strings in, so that the runtime calls these with what it has: the session's settings, the writer's
+options, the trigger's kind, and the checkpoint if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from airflow_streamstate.checkpoint.entries import SOURCES_NAMED
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.state_files import unsupported_state_file
+from airflow_streamstate.errors import UnsupportedCheckpointError
+
+HDFS_BACKED_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+KNOWN_TRIGGERS = ("processingTime", "once", "availableNow")
+
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+OFFSET_LOG_FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
+_SINKS_NAMED = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
+"""Spark 4.2+: with it the commit log is in version 3, which tells sinks apart by their names."""
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_KNOWN_FILE_MANAGER = ".FileContextBasedCheckpointFileManager"
+_ASYNC_PROGRESS = "asyncProgressTrackingEnabled"
+
+
+def _is_true(value: str) -> bool:
+    return value.strip().lower() == "true"
+
+
+_REFUSED_SETTINGS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
+    (_PROVIDER, lambda value: value not in (HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER), "an unknown state store provider"),
+    (STATE_FORMAT, lambda value: value.strip() not in ("1", "2"), "this state checkpoint format"),
+    (OFFSET_LOG_FORMAT, lambda value: value.strip() not in ("1", "2"), "this offset log format"),
+    (_SINKS_NAMED, _is_true, "commit log 3, of named sinks,"),
+    (_FILE_MANAGER, lambda value: not value.endswith(_KNOWN_FILE_MANAGER), "another checkpoint file manager"),
+    # Spark asks Hadoop's configuration for it, which this prefix reaches, too.
+    (
+        f"spark.hadoop.{_FILE_MANAGER}",
+        lambda value: not value.endswith(_KNOWN_FILE_MANAGER),
+        "another checkpoint file manager",
+    ),
+)
+
+
+def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: str) -> None:
+    """Refuse what no barrier works with, or whose checkpoints are not known here.
+
+    Args:
+        conf: the session's settings, as far as set; a setting that is not there has Spark's default.
+        options: the writer's own options, in any case.
+        trigger: ``processingTime``, ``once`` or ``availableNow``; anything else is refused.
+
+    Raises:
+        UnsupportedCheckpointError: names the setting, option or trigger.
+    """
+    if trigger not in KNOWN_TRIGGERS:
+        raise _refused(f"the trigger {trigger} knows no barrier", trigger=trigger, known=KNOWN_TRIGGERS)
+    for name, value in options.items():
+        if name.lower() == _ASYNC_PROGRESS.lower() and _is_true(value):
+            raise _refused("asynchronous progress tracking knows no barrier", option=name)
+    # RocksDB's settings have no case for Spark; the others in a wrong case do nothing, and are refused all the same.
+    lowered = {name.lower(): value for name, value in conf.items()}
+    for setting, is_refused, what in _REFUSED_SETTINGS:
+        chosen = lowered.get(setting.lower())
+        if chosen is not None and is_refused(chosen):
+            raise _refused(f"{what} is not supported", setting=setting, value=chosen)
+    if _is_true(lowered.get(SOURCES_NAMED.lower(), "")) and lowered.get(OFFSET_LOG_FORMAT.lower(), "1").strip() != "2":
+        raise UnsupportedCheckpointError(
+            "named sources want offset log 2: in offset log 1 Spark gives offsets to sources by their places",
+            setting=SOURCES_NAMED,
+            value="true",
+            next_step=f"Set {OFFSET_LOG_FORMAT} to 2, or take the names away.",
+        )
+    if lowered.get(STATE_FORMAT.lower(), "1").strip() == "2" and lowered.get(_PROVIDER.lower()) != ROCKSDB_PROVIDER:
+        raise _refused("state checkpoint format 2 is RocksDB's alone", setting=STATE_FORMAT, value="2")
+
+
+def guard_checkpoint(checkpoint: Checkpoint) -> None:
+    """Refuse an existing checkpoint that is in a format not known here; one that does not exist is fine.
+
+    Reads the ends of the two logs, and the names of the state's files.
+
+    Raises:
+        UnsupportedCheckpointError: names the file.
+        DataError: an entry is damaged.
+    """
+    for batch_id in checkpoint.offset_ids()[-2:]:
+        entry = checkpoint.read_offset(batch_id)
+        for setting, is_refused, what in _REFUSED_SETTINGS:
+            pinned = None if entry is None else entry.conf.get(setting)
+            if pinned is not None and is_refused(pinned):
+                raise _refused(f"{what} is not supported", key=checkpoint.offset_key(batch_id), value=pinned)
+        if entry is not None and entry.version == "v1" and _is_true(entry.conf.get(SOURCES_NAMED, "")):
+            raise _refused("named sources in offset log 1 are not supported", key=checkpoint.offset_key(batch_id))
+    for batch_id in checkpoint.commit_ids()[-1:]:
+        checkpoint.read_commit(batch_id)
+    for info in checkpoint.store.list_objects(checkpoint.key("state/")):
+        if unsupported_state_file(info.key.rpartition("/")[2]):
+            raise _refused("the HDFS-backed state store in format 2 is not supported", key=info.key)
+
+
+def guard_state_format(checkpoint: Checkpoint, asked: str) -> None:
+    """Refuse to go on with state in another checkpoint format than the session asks for.
+
+    Spark does not pin this format: it looks for files under the names of the one that the session has, and finds none.
+
+    Args:
+        checkpoint: of a query that is about to start.
+        asked: the session's ``STATE_FORMAT``.
+
+    Raises:
+        UnsupportedCheckpointError: they differ; names both.
+        DataError: the last commit is damaged.
+    """
+    commits = checkpoint.commit_ids()
+    last = checkpoint.read_commit(commits[-1]) if commits else None
+    if last is None or last.has_state_ids == (asked.strip() == "2"):
+        return
+    if not last.has_state_ids and next(iter(checkpoint.store.list_objects(checkpoint.key("state/"))), None) is None:
+        return  # a query without state has no ids in any format
+    written = "2" if last.has_state_ids else "1"
+    raise UnsupportedCheckpointError(
+        f"this checkpoint's state is in format {written}, and the session asks for format {asked}",
+        checkpoint=checkpoint.prefix,
+        setting=STATE_FORMAT,
+        next_step=f"Set {STATE_FORMAT} to {written}; a drained stream is seeded in any format.",
+    )
+
+
+def _refused(message: str, **context: object) -> UnsupportedCheckpointError:
+    return UnsupportedCheckpointError(
+        message, **context, next_step="Run this query without streamstate, or with the setting that is supported."
+    )

@@ -1,0 +1,242 @@
+"""What lies in a log before a start, and what is done about it (1a.7, Law 12).
+
+``classify`` only reads. ``repair_before_start`` is for the attempt that holds the claim, before every ``start()``,
+while no query runs on the checkpoint; controllers read, capture and fence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_streamstate.checkpoint.barrier import withdraw
+from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS, BarrierMark
+from airflow_streamstate.checkpoint.log import BarrierEntry, Checkpoint, Position
+from airflow_streamstate.checkpoint.missing_pin import pin_partitions
+from airflow_streamstate.errors import ConflictError, DataError
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Nothing is planned and nothing of ours lies there; ``batch_id`` None: no batch was ever committed."""
+
+    batch_id: int | None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Spark planned a batch and did not commit it: every start runs it first, over the same bounds (1a.6)."""
+
+    batch_id: int | None
+    planned_id: int
+
+
+@dataclass(frozen=True)
+class BarrierOverCommitted:
+    """A stop or fence over a committed batch, or over no batch at all: removed, and the query goes on."""
+
+    batch_id: int | None
+    barrier_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BarrierOverUncommitted:
+    """A barrier over a batch that never committed: started like this, that batch is lost in silence."""
+
+    batch_id: int | None
+    planned_id: int
+    barrier_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DrainPending:
+    """A drain entry over a committed batch: the flush has not run, or not to its end.
+
+    ``barrier_ids`` lie above it and are in its way.
+    """
+
+    batch_id: int
+    drain_id: int
+    mark: BarrierMark
+    barrier_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class DrainCommitted:
+    """The flush is done: this checkpoint is never started again (Law 11).
+
+    ``mark`` and ``drain_id`` name the drain; ``batch_id`` is the last committed batch, the flush itself.
+    """
+
+    batch_id: int
+    drain_id: int
+    mark: BarrierMark
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Entries that name another deployment, as in a copied checkpoint: removed, reported, never obeyed (1a.1)."""
+
+    foreign: tuple[BarrierEntry, ...]
+    beneath: Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending
+
+
+Finding = Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending | DrainCommitted | Foreign
+
+Run = Literal["normal", "once", "nothing"]
+_TEMPORARY = re.compile(r"\.+[0-9]+\.[0-9a-f-]+(\.TID[0-9]+)?\.tmp(\.crc)?")
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What was found, what was removed, and how to start now.
+
+    Attributes:
+        found: as it lay there.
+        removed_ids: our entries that were removed.
+        foreign: marks of removed entries that name another deployment.
+        run: ``normal``: start as the script says; ``once``: start with ``Trigger.Once``; ``nothing``: do not start.
+        batch_id: the batch that ``once`` will run; the last committed one otherwise.
+        swept_keys: temporary files that a failed claim of batch 0 left, removed as Spark starts over none.
+        pinned_ids: entries of offset log 2 that were given the number of partitions, which Spark had left out.
+    """
+
+    found: Finding
+    removed_ids: tuple[int, ...]
+    foreign: tuple[BarrierMark, ...]
+    run: Run
+    batch_id: int | None
+    swept_keys: tuple[str, ...] = ()
+    pinned_ids: tuple[int, ...] = ()
+
+
+def classify(checkpoint: Checkpoint, deployment_id: str) -> Finding:
+    """What lies in the log, seen by this deployment. Reads only.
+
+    Raises:
+        DataError: the log is damaged, contradicts itself, or was resumed after its drain.
+        UnsupportedCheckpointError: a format that is not known here.
+    """
+    position = checkpoint.position()
+    drained = _drain_done(checkpoint, position)
+    if drained is not None:
+        return drained
+    own = tuple(barrier for barrier in position.barriers if _belongs_to(barrier, deployment_id))
+    foreign = tuple(barrier for barrier in position.barriers if not _belongs_to(barrier, deployment_id))
+    beneath = _classify_own(position, own)
+    return Foreign(foreign, beneath) if foreign else beneath
+
+
+def _classify_own(
+    position: Position, own: tuple[BarrierEntry, ...]
+) -> Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending:
+    ids = tuple(barrier.batch_id for barrier in own)
+    if position.planned_id is not None:
+        if not own:
+            return Planned(position.batch_id, position.planned_id)
+        return BarrierOverUncommitted(position.batch_id, position.planned_id, ids)
+    if not own:
+        return Clean(position.batch_id)
+    mark = own[0].entry.mark
+    lowest_is_next = own[0].batch_id == position.barrier_id
+    if position.batch_id is not None and mark is not None and mark.kind == "drain" and lowest_is_next:
+        return DrainPending(position.batch_id, own[0].batch_id, mark, ids[1:])
+    return BarrierOverCommitted(position.batch_id, ids)
+
+
+def _drain_done(checkpoint: Checkpoint, position: Position) -> DrainCommitted | None:
+    if position.batch_id is None:
+        return None
+    last = checkpoint.read_offset(position.batch_id)
+    if last is not None and last.mark is not None and last.mark.kind == "drain":
+        return DrainCommitted(position.batch_id, position.batch_id, last.mark)
+    if checkpoint.watermark_ms() < FLUSH_WATERMARK_MS:
+        return None
+    # A watermark at the end of time: data may be that broken, or somebody resumed a drained checkpoint.
+    for batch_id in reversed(checkpoint.offset_ids()):
+        entry = checkpoint.read_offset(batch_id) if batch_id < position.batch_id else None
+        if entry is not None and entry.mark is not None and entry.mark.kind == "drain":
+            raise DataError(
+                "this checkpoint was resumed after its drain, so that every row since was late",
+                checkpoint=checkpoint.prefix,
+                drained_at_batch=batch_id,
+                last_committed=position.batch_id,
+                next_step="Deploy from the snapshot that its drain made.",
+            )
+    return None
+
+
+def repair_before_start(
+    checkpoint: Checkpoint,
+    deployment_id: str,
+    *,
+    stop_pending: bool = False,
+    partitions: Callable[[], str] = lambda: "",
+) -> RepairReport:
+    """Make the log safe to start from, and say how to start (1a.7). Repeating it after a crash is safe.
+
+    Args:
+        checkpoint: of a query that is not running.
+        deployment_id: the deployment that is about to start it.
+        stop_pending: a stop or drain waits: a batch that is planned runs alone first, then the barrier is put again.
+        partitions: as ``missing_pin.pin_partitions``.
+
+    Raises:
+        ConflictError: another deployment drained this checkpoint.
+        DataError, UnsupportedCheckpointError: as ``classify``.
+    """
+    found = classify(checkpoint, deployment_id)
+    if isinstance(found, DrainCommitted):
+        if found.mark.deployment_id != deployment_id:
+            raise ConflictError(
+                "this checkpoint was drained by another deployment and cannot be started",
+                checkpoint=checkpoint.prefix,
+                drained_by=found.mark.deployment_id,
+                next_step="Deploy from the snapshot that its drain made.",
+            )
+        return RepairReport(found, (), (), "nothing", found.batch_id)
+    foreign = found.foreign if isinstance(found, Foreign) else ()
+    beneath = found.beneath if isinstance(found, Foreign) else found
+    in_the_way = () if isinstance(beneath, Clean | Planned) else beneath.barrier_ids
+    removed = sorted({*in_the_way, *(barrier.batch_id for barrier in foreign)})
+    # From the top down: a crash in between leaves no gap, which Spark would take for a damaged log.
+    for removed_id in reversed(removed):
+        withdraw(checkpoint, removed_id)
+    marks = tuple(barrier.entry.mark for barrier in foreign if barrier.entry.mark is not None)
+    run, batch_id = _how_to_start(beneath, stop_pending=stop_pending)
+    swept = () if batch_id is not None else tuple(_sweep(checkpoint))
+    return RepairReport(
+        found, tuple(removed), marks, run, batch_id, swept, pinned_ids=pin_partitions(checkpoint, partitions)
+    )
+
+
+def _sweep(checkpoint: Checkpoint) -> Iterator[str]:
+    """Remove what a failed claim of the first batch left behind: temporary files only.
+
+    With an empty log Spark 4.1+ starts only if ``offsets``, ``commits`` and ``state`` hold no file at all. Anything
+    but a temporary file there is left, so that Spark refuses: a log was lost, and nothing starts empty (Law 5).
+    """
+    if checkpoint.offset_ids() or checkpoint.commit_ids():
+        return
+    for folder in ("offsets/", "commits/"):
+        for info in list(checkpoint.store.list_objects(checkpoint.key(folder))):
+            if _TEMPORARY.fullmatch(info.key.rpartition("/")[2]):
+                checkpoint.store.delete(info.key)
+                yield info.key
+
+
+def _how_to_start(
+    beneath: Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending, *, stop_pending: bool
+) -> tuple[Run, int | None]:
+    if isinstance(beneath, DrainPending):
+        return "once", beneath.drain_id
+    if isinstance(beneath, Planned | BarrierOverUncommitted) and stop_pending:
+        return "once", beneath.planned_id
+    return "normal", beneath.batch_id
+
+
+def _belongs_to(barrier: BarrierEntry, deployment_id: str) -> bool:
+    mark = barrier.entry.mark
+    return mark is not None and mark.deployment_id == deployment_id

@@ -1,0 +1,91 @@
+"""From which Spark to which a stream may go: what was measured, as one table (``docs/compatibility.md``).
+
+To a newer Spark everything goes: what a checkpoint pins, Spark keeps. Back to an older one only goes what was seen to:
+an older Spark may take a format that it does not know for one that it knows, without a word. Positions alone (a drained
+stream, seeded) go anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from airflow_streamstate.checkpoint.entries import OffsetEntry
+from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.errors import IncompatibleUpgradeError
+
+Line = tuple[int, int]
+GONE_BACK: Mapping[str, frozenset[tuple[Line, Line]]] = {
+    # Lists of transformWithState that 4.2 and newer wrote, 4.0 and 4.1 cannot read: found out in the middle of a batch.
+    ROCKSDB_PROVIDER: frozenset({((4, 3), (4, 2)), ((4, 1), (4, 0))}),
+    HDFS_BACKED_PROVIDER: frozenset(
+        ((4, before), (4, after)) for before, after in ((3, 2), (3, 1), (3, 0), (2, 1), (2, 0), (1, 0))
+    ),
+}
+"""By state store, (wrote the state, then ran it): the ways back to an older Spark that were gone, exactly."""
+NO_STATE = "none"
+"""In place of a state store, of a query that keeps no state: its logs alone are read."""
+GONE_BACK_WITHOUT_STATE: frozenset[tuple[Line, Line]] = frozenset(
+    {((4, 3), (4, 2)), ((4, 3), (4, 1)), ((4, 3), (4, 0)), ((4, 2), (4, 1)), ((4, 2), (4, 0)), ((4, 1), (4, 0))}
+)
+"""The same of queries without state, in offset log 1: their offset, commit and source logs have one form since 4.0."""
+OFFSET_LOG_2_SINCE: Line = (4, 2)
+"""Older Sparks take an entry of offset log 2 for one that they cannot read."""
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+def provider_of(entry: OffsetEntry | None) -> str:
+    """The state store that an entry of the offset log pins; "" where there is none."""
+    return "" if entry is None else entry.conf.get(_PROVIDER, "")
+
+
+def state_store_of(entry: OffsetEntry | None, *, has_state: bool) -> str:
+    """The state store that an entry pins, where the query keeps state at all; "" where there is no entry."""
+    return provider_of(entry) if has_state or entry is None else NO_STATE
+
+
+def line_of(version: str) -> Line | None:
+    """The line of a version, ``(4, 2)`` of ``4.2.1``; None where it is not known."""
+    found = re.match(r"([0-9]+)\.([0-9]+)", version)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def offset_log_of(entry: OffsetEntry | None) -> str:
+    """The version of the offset log of an entry; "" where there is none."""
+    return "" if entry is None else entry.version
+
+
+def why_not(written_by: str, runs_on: str, provider: str, offset_log: str = "") -> str | None:
+    """Why state that one Spark wrote cannot be gone on with on another; None where it can, or nobody knows which.
+
+    Args:
+        written_by: the version of the Spark that wrote the state; "" for unknown.
+        runs_on: the version of the Spark that is to read it; "" for unknown.
+        provider: the class of the state store; "" for unknown, ``NO_STATE`` for none.
+        offset_log: the version of its offset log, ``v1`` or ``v2``; "" for unknown.
+    """
+    before, now = line_of(written_by), line_of(runs_on)
+    if offset_log == "v2" and now is not None and now < OFFSET_LOG_2_SINCE:
+        return "it does not know offset log 2"
+    gone = GONE_BACK_WITHOUT_STATE if provider == NO_STATE else GONE_BACK.get(provider, ())
+    if before is None or now is None or now >= before or (before, now) in gone:
+        return None
+    return "that way back loses something, or nobody has gone it"
+
+
+def refuse_move(written_by: str, runs_on: str, provider: str, offset_log: str = "", **facts: object) -> None:
+    """Refuse to go on with state on a Spark that cannot read it. Arguments as ``why_not``.
+
+    Raises:
+        IncompatibleUpgradeError: it cannot.
+    """
+    reason = why_not(written_by, runs_on, provider, offset_log)
+    if reason is not None:
+        raise IncompatibleUpgradeError(
+            f"the state was written by a newer Spark than is to read it: {reason}",
+            written_by=written_by,
+            runs_on=runs_on,
+            **facts,
+            next_step=f"Run it on Spark {written_by or '4.2'} or newer; or drain it there: positions alone go to any"
+            " Spark.",
+        )

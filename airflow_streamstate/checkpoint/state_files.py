@@ -1,0 +1,280 @@
+"""The files of a query's state at one version: what Spark reads to open it, and nothing else.
+
+Below ``state/<operator>/`` lie ``_metadata`` and ``_stateSchema`` of the operator, and per partition (and per store,
+where an operator has several) the versions: ``<v>.delta`` and ``<v>.snapshot`` (HDFS-backed), or ``<v>.zip`` naming the
+files that it needs from ``SSTs/`` and ``logs/`` (RocksDB). With changelog checkpointing a version is the newest zip at
+or below it and every ``<v>.changelog`` since. In state checkpoint format 2 the names carry a unique id,
+``<v>_<id>.zip``, and a version is the one whose id the commit names. Batch N reads version N and writes version N + 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from airflow_streamstate.checkpoint.entries import CommitEntry
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
+
+_UNSUPPORTED = re.compile(r"^[0-9]+_[0-9a-f-]+\.(delta|snapshot)$")
+_VERSION = re.compile(r"([1-9][0-9]*)(?:_([0-9a-f-]+))?\.(zip|changelog|delta|snapshot)")
+_SCHEMA_FOLDERS = frozenset({"_metadata", "_stateSchema"})
+_NUMBERED = re.compile(r"([0-9]+)(?:_[0-9a-f-]+)?")
+
+
+@dataclass(frozen=True)
+class OperatorStores:
+    """The stores of one stateful operator, from its metadata: ``stores`` maps names to numbers of partitions."""
+
+    operator_id: int
+    operator_name: str
+    stores: dict[str, int]
+
+
+def unsupported_state_file(name: str) -> bool:
+    """Whether a file of this name belongs to the HDFS-backed store in format 2, which no Spark 4 has."""
+    return _UNSUPPORTED.search(name) is not None
+
+
+def state_file_keys(
+    checkpoint: Checkpoint, version: int, there: Iterable[str], *, planned: bool = False
+) -> Iterator[str]:
+    """The keys of all state files at a version (batch N leaves version N + 1).
+
+    Args:
+        checkpoint: whose state.
+        version: of the state; 0 before the first commit.
+        there: the key of every object below ``state/``.
+        planned: also what the planned batch has already left of the next version. A sink that holds that batch makes
+            Spark skip it without running it; then its state is there already, or the query dies for want of it.
+
+    Raises:
+        ObjectMissingError: a needed file is not there (any more).
+        UnsupportedCheckpointError: the HDFS-backed store in format 2 (Law 10).
+        DataError: a file cannot be understood.
+    """
+    prefix = checkpoint.key("state/")
+    paths = {key[len(prefix) :] for key in there}
+    for path in paths:
+        if unsupported_state_file(path.rpartition("/")[2]):
+            raise UnsupportedCheckpointError(
+                "this checkpoint's state is the HDFS-backed store's in format 2, which is not known here",
+                key=prefix + path,
+                next_step="Use RocksDB, or spark.sql.streaming.stateStore.checkpointFormatVersion=1.",
+            )
+    for path in _schema_paths(paths, version - 1):
+        yield prefix + path
+    if version:
+        lineage = _Lineage(checkpoint)
+        for folder in _store_folders(checkpoint, paths, version - 1):
+            names = _version_names(checkpoint, folder, paths, version, lineage)
+            yield from (f"{prefix}{folder}/{name}" for name in names)
+    if planned:
+        yield from (prefix + path for path in _next_version_paths(checkpoint, paths, version + 1))
+
+
+def operator_stores(checkpoint: Checkpoint, batch_id: int, paths: set[str]) -> list[OperatorStores]:
+    """The stateful operators as of a batch, by their metadata; ``paths`` are those below ``state/``.
+
+    Raises:
+        DataError: a metadata file cannot be understood.
+    """
+    found = []
+    for operator_id in sorted({int(head) for head in (path.split("/")[0] for path in paths) if head.isdigit()}):
+        path = _metadata_path(paths, operator_id, batch_id)
+        if path is not None:
+            found.append(_read_operator(checkpoint, path))
+    return found
+
+
+def _metadata_path(paths: set[str], operator_id: int, batch_id: int) -> str | None:
+    if f"{operator_id}/_metadata/metadata" in paths:
+        return f"{operator_id}/_metadata/metadata"
+    folder = f"{operator_id}/_metadata/v2/"
+    numbers = [int(path[len(folder) :]) for path in paths if path.startswith(folder) and path[len(folder) :].isdigit()]
+    older = [number for number in numbers if number <= batch_id]
+    return f"{folder}{max(older)}" if older else None
+
+
+def _read_operator(checkpoint: Checkpoint, path: str) -> OperatorStores:
+    key = checkpoint.key(f"state/{path}")
+    stored = checkpoint.store.get(key)
+    if stored is None:
+        raise _missing(key)
+    try:
+        raw = json.loads(stored.body.decode().split("\n", 1)[1])
+        info = raw["operatorInfo"]
+        stores = {store["storeName"]: int(store["numPartitions"]) for store in raw["stateStoreInfo"]}
+        return OperatorStores(int(info["operatorId"]), str(info["operatorName"]), stores)
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise DataError("the metadata of a stateful operator is damaged", key=key) from None
+
+
+def _schema_paths(paths: set[str], batch_id: int) -> Iterator[str]:
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if _SCHEMA_FOLDERS.isdisjoint(folder.split("/")) or _is_hidden(name):
+            continue
+        number = _NUMBERED.fullmatch(name)
+        # A later batch wrote these while it was planned; the batch writes them again when it runs again.
+        if number is None or int(number.group(1)) <= batch_id:
+            yield path
+
+
+def _store_folders(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> list[str]:
+    """All stores that the operators' metadata tells of, and any other that has just this version.
+
+    The first makes a lost partition an error, the second covers operators without metadata; what a repartitioning
+    left behind is in neither.
+    """
+    folders = {
+        f"{operator.operator_id}/{partition}" if store == "default" else f"{operator.operator_id}/{partition}/{store}"
+        for operator in operator_stores(checkpoint, batch_id, paths)
+        for store, partitions in operator.stores.items()
+        for partition in range(partitions)
+    }
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        found = _VERSION.fullmatch(name)
+        if found is not None and int(found[1]) == batch_id + 1:
+            folders.add(folder)
+    return sorted(folders)
+
+
+def _next_version_paths(checkpoint: Checkpoint, paths: set[str], version: int) -> Iterator[str]:
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        found = _VERSION.fullmatch(name)
+        if found is None or int(found[1]) != version:
+            continue
+        if found[3] in ("delta", "changelog"):
+            yield path
+        elif found[3] == "zip":
+            # Of a batch that still runs the listing may have a zip without its newest files; then it is not over.
+            with contextlib.suppress(ObjectMissingError):
+                needed = _rocksdb_files(checkpoint, folder, paths, name)
+                yield from (f"{folder}/{file}" for file in (*needed, name))
+
+
+class _Lineage:
+    """Which unique id a version of a store has, by the commit of the batch that left it; none in format 1."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._commits: dict[int, CommitEntry | None] = {}
+
+    def ids(self, folder: str, version: int) -> frozenset[str] | None:
+        """Of a version; empty for one without, None where the commit is not known (any more)."""
+        if version - 1 not in self._commits:
+            self._commits[version - 1] = self._checkpoint.read_commit(version - 1)
+        commit = self._commits[version - 1]
+        operator_id, partition = folder.split("/")[:2]
+        return None if commit is None else commit.state_ids(int(operator_id), int(partition))
+
+
+def _version_names(checkpoint: Checkpoint, folder: str, paths: set[str], version: int, lineage: _Lineage) -> list[str]:
+    stem, ids = str(version), lineage.ids(folder, version)
+    if ids:
+        found = [one for one in sorted(ids) if _is_there(f"{folder}/{version}_{one}", paths)]
+        if not found:
+            raise _missing(checkpoint.key(f"state/{folder}/{version}_{min(ids)}.zip"))
+        stem = f"{version}_{found[0]}"
+    if f"{folder}/{stem}.zip" in paths:
+        own = [f"{stem}.changelog"] if ids and f"{folder}/{stem}.changelog" in paths else []
+        return [*own, f"{stem}.zip", *_rocksdb_files(checkpoint, folder, paths, f"{stem}.zip")]
+    if f"{folder}/{stem}.changelog" in paths:
+        if ids:
+            return _since_known_zip(checkpoint, folder, paths, version, lineage)
+        return _changelogs(checkpoint, folder, paths, version)
+    snapshots = [number for number in range(1, version + 1) if f"{folder}/{number}.snapshot" in paths]
+    start = max(snapshots, default=0)
+    names = [f"{start}.snapshot"] if start else []
+    names += [f"{number}.delta" for number in range(start + 1, version + 1)]
+    return _all_there(checkpoint, folder, paths, names)
+
+
+def _is_there(stem: str, paths: set[str]) -> bool:
+    return f"{stem}.zip" in paths or f"{stem}.changelog" in paths
+
+
+def _changelogs(checkpoint: Checkpoint, folder: str, paths: set[str], version: int) -> list[str]:
+    """Format 1: the newest zip below, and each changelog since."""
+    start = max((number for number in range(1, version) if f"{folder}/{number}.zip" in paths), default=0)
+    names = [f"{start}.zip", *_rocksdb_files(checkpoint, folder, paths, f"{start}.zip")] if start else []
+    changelogs = [f"{number}.changelog" for number in range(start + 1, version + 1)]
+    return names + _all_there(checkpoint, folder, paths, changelogs)
+
+
+def _since_known_zip(
+    checkpoint: Checkpoint, folder: str, paths: set[str], version: int, lineage: _Lineage
+) -> list[str]:
+    """Format 2: everything from the newest zip on that surely is of this lineage; all there is where none is.
+
+    Which files the changelog goes back to stands in its compressed head, which only Spark reads. What another try of
+    a batch left goes along; it harms nothing, since Spark takes what the head names.
+    """
+    known = [found for name in _names_in(folder, paths) if (found := _VERSION.fullmatch(name))]
+    below = [found for found in known if int(found[1]) <= version and found[3] in ("zip", "changelog")]
+    zips = sorted((found for found in below if found[3] == "zip"), key=lambda found: int(found[1]), reverse=True)
+    sure = next((found for found in zips if _is_of(lineage.ids(folder, int(found[1])), found[2])), None)
+    start = int(sure[1]) if sure is not None else 0
+    names = [found[0] for found in below if int(found[1]) >= start]
+    for found in zips:
+        if int(found[1]) < start:
+            continue
+        try:
+            names += _rocksdb_files(checkpoint, folder, paths, found[0])
+        except ObjectMissingError:
+            if found is sure:
+                raise
+            names.remove(found[0])  # of a try that was given up, and cleared away in part
+    return names
+
+
+def _is_of(ids: frozenset[str] | None, unique_id: str | None) -> bool:
+    if ids is None:
+        return False
+    return not ids if unique_id is None else unique_id in ids
+
+
+def _names_in(folder: str, paths: set[str]) -> list[str]:
+    return sorted(path[len(folder) + 1 :] for path in paths if path.rpartition("/")[0] == folder)
+
+
+def _all_there(checkpoint: Checkpoint, folder: str, paths: set[str], names: list[str]) -> list[str]:
+    for name in names:
+        if f"{folder}/{name}" not in paths:
+            raise _missing(checkpoint.key(f"state/{folder}/{name}"))
+    return names
+
+
+def _rocksdb_files(checkpoint: Checkpoint, folder: str, paths: set[str], zip_name: str) -> list[str]:
+    key = checkpoint.key(f"state/{folder}/{zip_name}")
+    stored = checkpoint.store.get(key)
+    if stored is None:
+        raise _missing(key)
+    try:
+        with zipfile.ZipFile(io.BytesIO(stored.body)) as archive:
+            raw = json.loads(archive.read("metadata").decode().split("\n", 1)[1])
+        names = [f"SSTs/{file['dfsSstFileName']}" for file in raw.get("sstFiles") or ()]
+        names += [f"logs/{file['dfsLogFileName']}" for file in raw.get("logFiles") or ()]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, zipfile.BadZipFile):
+        raise DataError("a version of a RocksDB state store is damaged", key=key) from None
+    return _all_there(checkpoint, folder, paths, names)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
+def _missing(key: str) -> ObjectMissingError:
+    return ObjectMissingError(
+        "a file of this position is not there (any more)",
+        key=key,
+        next_step="Take a newer position of a running query; of one that has ended, the state is incomplete.",
+    )

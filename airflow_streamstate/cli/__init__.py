@@ -1,0 +1,1 @@
+"""The ``streamstate`` command: the same verbs as the operators, for people and scripts."""

@@ -1,0 +1,190 @@
+"""``doctor``: what this machine lacks, and how to mend it. It needs no stream."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.driver_python import driver_python, is_older, protobuf_wanted, versions_in
+from airflow_streamstate.cli.exits import FAILED
+from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.launch.command import find_java
+from airflow_streamstate.launch.connectors import connector_for
+from airflow_streamstate.launch.master import addresses_of, check_master, check_master_answers, own_disk_note
+from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.s3a import ReachedByS3A
+
+JAVA_RELEASES = (17, 21)
+JAVA_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; ``mend`` is "" where it is well."""
+
+    name: str
+    ok: bool
+    found: str
+    mend: str = ""
+
+
+@click.command(cls=HelpfulCommand, short_help="What this machine lacks, and how to mend it.")
+@click.option("--master", metavar="URL", help="Also ask this master, and see where its executors would keep state.")
+@shared
+@pass_session
+def doctor(session: Session, master: str | None) -> int:
+    """Say what is missing on this machine, and how to mend it.
+
+    Looks at Java, pyspark, what transformWithState needs, spark-submit, and the home, if one is given: whether it can
+    be written, whether conditional writes hold there, and what Spark would be given to reach checkpoints on S3; with
+    --master also whether that answers, and whether its executors would find the checkpoints. Exit status 1 if anything
+    is missing.
+    """
+    checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
+    rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
+    well = all(check.ok for check in checks)
+    session.emit({"ok": well, "checks": rows}, lambda console: tables.checks(console, rows))
+    return 0 if well else FAILED
+
+
+def machine_checks() -> Iterator[Check]:
+    """Java, pyspark, pyspark-client, protobuf, grpcio, spark-submit."""
+    yield java_check()
+    yield from pyspark_checks()
+    try:
+        submit = own_spark_submit(os.environ)
+        spark_home = home_of(submit, os.environ)
+    except StreamStateError as error:
+        yield from stateful_checks(None)
+        yield Check("spark-submit", False, "not found", error.next_step)
+        return
+    yield from stateful_checks(spark_home)
+    version = version_of(spark_home)
+    yield Check("spark-submit", True, f"{' '.join(submit.prefix)} (Spark {version or 'of a version not to be seen'})")
+
+
+def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
+    """What transformWithState needs in the python of drivers, at versions that this Spark's own code runs with."""
+    python = driver_python(os.environ)
+    found = versions_in(python, ("protobuf", "grpcio"))
+    where = "" if python == sys.executable else f" in {python}"
+    for package in ("protobuf", "grpcio"):
+        if found is None:
+            yield Check(package, False, f"{python} does not answer", "Correct PYSPARK_PYTHON: drivers run in it.")
+            continue
+        wanted = protobuf_wanted(spark_home) if package == "protobuf" else ""
+        there = found.get(package)
+        ok = there is not None and not is_older(there, wanted)
+        newer = f'"{package}>={wanted}"' if wanted else package
+        mend = "" if ok else f"{python} -m pip install {newer}: transformWithState in Python needs it."
+        yield Check(package, ok, f"{there or 'not installed'}{where}", mend)
+
+
+def connector_check() -> Check:
+    """What a launch would bring along so that Spark reaches checkpoints on S3."""
+    try:
+        connector = connector_for(home_of(own_spark_submit(os.environ), os.environ), {})
+    except StreamStateError as error:
+        return Check("s3 connector", False, error.message, error.next_step)
+    brought = ", ".join(connector.packages) or "nothing is brought"
+    return Check("s3 connector", True, f"{brought} ({connector.reason})")
+
+
+def java_check() -> Check:
+    """Whether the Java that Spark will use is one that it knows."""
+    try:
+        java = find_java()
+        printed = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
+        ).stderr
+    except (StreamStateError, OSError, subprocess.TimeoutExpired):
+        return Check("java", False, "not found", "Install a Java 17 runtime (Debian: openjdk-17-jre-headless).")
+    match = re.search(r'version "(\d+)', printed)
+    release = int(match.group(1)) if match else 0
+    ok = release in JAVA_RELEASES
+    mend = "" if ok else "Spark 4 runs on Java 17 or 21: install one and set JAVA_HOME to it."
+    return Check("java", ok, f"{java}: {printed.splitlines()[0] if printed else 'silent'}", mend)
+
+
+def pyspark_checks() -> Iterator[Check]:
+    """pyspark there, and pyspark-client at the same version or absent: they install the same folder."""
+    installed = _version_of("pyspark")
+    client = _version_of("pyspark-client")
+    if installed is None:
+        home = os.environ.get("SPARK_HOME")  # Spark's environment and ours may well be two
+        where = str(Path(home) / "bin" / "spark-submit") if home else shutil.which("spark-submit")
+        mend = "" if where else 'pip install "airflow-streamstate[spark]", or set SPARK_HOME.'
+        yield Check("pyspark", where is not None, f"not installed; spark-submit: {where}", mend)
+        return
+    code = _code_version()
+    equal = code == installed and client in (None, installed)
+    mend = f"pip install --force-reinstall --no-deps pyspark=={installed} pyspark-client=={installed}"
+    found = f"pyspark {installed} (its files say {code}), pyspark-client {client or 'not installed'}"
+    yield Check("pyspark", equal, found, "" if equal else f"One overwrote the other, and UDFs break: {mend}")
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _code_version() -> str | None:
+    # Read, not imported: pyspark belongs to the runtime alone.
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return None
+    text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
+    match = re.search(r"__version__(?::\s*str)?\s*=\s*[\"']([^\"']+)[\"']", text)
+    return match.group(1) if match else None
+
+
+def _master_checks(session: Session, master: str | None) -> Iterator[Check]:
+    if master is None:
+        return
+    try:
+        check_master(master)
+        check_master_answers(master, {})
+        asked = f"{master} takes connections" if addresses_of(master) else f"{master} is not asked"
+        yield Check("master", True, asked)
+    except StreamStateError as error:
+        yield Check("master", False, _fact(error), error.next_step)
+    with contextlib.suppress(StreamStateError):  # what is wrong with the home is said of the home
+        checkpoints = session.home().checkpoints if session.home_uri else None
+        if isinstance(checkpoints, LocalStore):
+            note = own_disk_note(master, checkpoints.root)
+            yield Check("checkpoints", True, f"warning: {note}" if note else f"{master} reaches {checkpoints.root}")
+
+
+def _home_checks(session: Session) -> Iterator[Check]:
+    if not session.home_uri:
+        yield Check("home", True, "none given; --home URI lets this be looked at, too")
+        return
+    try:
+        home = session.home()
+        if isinstance(home.checkpoints, ReachedByS3A):
+            yield connector_check()
+        yield Check("home", True, home.check())
+    except StreamStateError as error:
+        yield Check("home", False, _fact(error), error.next_step or "Give a home that can be written.")
+
+
+def _fact(error: StreamStateError) -> str:
+    """What is wrong, without what to do, which stands beside it."""
+    return str(error).removesuffix(error.next_step).strip()

@@ -1,0 +1,137 @@
+"""Verbs that only look: ``status``, ``streams``, ``events``, ``logs``, ``snapshots``, ``verify``."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.exits import FAILED
+from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.logs import LogReader
+from airflow_streamstate.protocol.codec import to_json
+
+FOLLOW_SECONDS = 0.5
+
+
+@click.command(cls=HelpfulCommand, short_help="Where a stream, and each of its queries, stands.")
+@stream_argument
+@deployment_option
+@shared
+@pass_session
+def status(session: Session, /, stream_id: str, deployment_id: str | None) -> None:
+    """Show where STREAM, and each of its queries, stands."""
+    result = session.controller().status(stream_id, deployment_id).to_json()
+    session.emit(result, lambda console: tables.status(console, result))
+
+
+@click.command(cls=HelpfulCommand, short_help="All streams of this home, one line each.")
+@shared
+@pass_session
+def streams(session: Session) -> None:
+    """List all streams of this home, one line each."""
+    rows = [status.to_json() for status in session.controller().statuses()]
+    session.emit({"streams": rows}, lambda console: tables.streams(console, rows, str(session.home_uri)))
+
+
+@click.command(cls=HelpfulCommand, short_help="What a deployment said, oldest first.")
+@stream_argument
+@deployment_option
+@shared
+@pass_session
+def events(session: Session, /, stream_id: str, deployment_id: str | None) -> None:
+    """List what the deployment of STREAM said, oldest first."""
+    rows = [
+        {"number": entry.number, **to_json(entry.event)}
+        if entry.event is not None
+        else {"number": entry.number, "kind": "unreadable", "problem": str(entry.problem)}
+        for entry in session.controller().events(stream_id, deployment_id)
+    ]
+    session.emit({"events": rows}, lambda console: tables.events(console, rows))
+
+
+@click.command(cls=HelpfulCommand, short_help="Print the log of the driver.")
+@stream_argument
+@deployment_option
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt; the current one by default.")
+@click.option("--follow", is_flag=True, help="Go on printing until the driver has ended, or Ctrl-C.")
+@click.option(
+    "--tail-bytes",
+    type=click.IntRange(min=1),
+    default=65_536,
+    show_default=True,
+    metavar="N",
+    help="How far before its end to begin.",
+)
+@shared
+@pass_session
+def logs(
+    session: Session,
+    stream_id: str,
+    deployment_id: str | None,
+    attempt: int | None,
+    follow: bool,
+    tail_bytes: int,
+) -> None:
+    """Print the log of the driver of STREAM: what Spark, the script and the agent wrote; secrets hidden."""
+    if follow and session.as_json:
+        raise click.UsageError("--follow prints as it comes, and --json prints one object: leave out one of them")
+    controller = session.controller()
+    status = controller.status(stream_id, deployment_id)
+    reader = controller.log_reader(stream_id, deployment_id, attempt, tail_bytes=tail_bytes)
+    text = reader.read_new()
+    if not text and attempt is not None and attempt > status.attempt:
+        raise InvalidRequestError(
+            "this deployment has no such attempt",
+            stream_id=stream_id,
+            deployment_id=status.deployment_id,
+            attempt=attempt,
+            last_attempt=status.attempt,
+        )
+    facts = {"stream_id": stream_id, "deployment_id": status.deployment_id, "attempt": attempt or status.attempt}
+    session.emit({**facts, "log": text}, lambda _console: click.echo(text, nl=False))
+    if follow:
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(session, reader)
+    elif not text:
+        session.say(lambda console: console.print("the driver has written nothing yet"))
+
+
+def _follow(session: Session, reader: LogReader) -> None:
+    ended = False
+    while not ended:
+        ended = reader.has_ended()  # asked before the last read, so that its last words are read
+        click.echo(reader.read_new(), nl=False)
+        if not ended:
+            session.clock.sleep(FOLLOW_SECONDS)
+
+
+@click.command(cls=HelpfulCommand, short_help="The complete snapshots of a stream.")
+@stream_argument
+@shared
+@pass_session
+def snapshots(session: Session, /, stream_id: str) -> None:
+    """List the complete snapshots of STREAM, oldest first."""
+    rows = [tables.snapshot_row(manifest) for manifest in session.controller().snapshots(stream_id)]
+    session.emit({"snapshots": rows}, lambda console: tables.snapshots(console, rows))
+
+
+@click.command(cls=HelpfulCommand, short_help="Read every byte of a snapshot, and name what is wrong.")
+@stream_argument
+@click.argument("snapshot_id", metavar="SNAPSHOT")
+@shared
+@pass_session
+def verify(session: Session, /, stream_id: str, snapshot_id: str) -> int:
+    """Read every byte of SNAPSHOT, and name what is missing or altered.
+
+    Exit status 1 if anything is. `streamstate snapshots STREAM` lists the ids.
+    """
+    with session.progress(f"verifying {snapshot_id}"):
+        problems = session.controller().verify(stream_id, snapshot_id)
+    rows = [problem.to_json() for problem in problems]
+    result = {"snapshot_id": snapshot_id, "ok": not rows, "problems": rows}
+    session.emit(result, lambda console: tables.problems(console, snapshot_id, rows))
+    return FAILED if rows else 0

@@ -1,0 +1,155 @@
+"""``streamstate [--home URI] [--json] VERB STREAM …``: the command's entry."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from airflow_streamstate.cli import doctor, look, orders, start
+from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
+from airflow_streamstate.cli.options import HelpfulCommand, shared, show_version
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.errors import StreamStateError
+
+SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
+    "Start": (start.deploy, start.resume),
+    "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
+    "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, look.verify),
+    "This machine": (doctor.doctor,),
+}
+TRACEBACK_VARIABLE = "STREAMSTATE_TRACEBACK"
+
+
+class Verbs(HelpfulCommand, click.Group):
+    """The group of all verbs; its help lists them by what they are for, not by the alphabet."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(str(command.name), command.get_short_help_str(100)) for command in commands])
+
+
+@click.group(
+    cls=Verbs,
+    invoke_without_command=True,
+    subcommand_metavar="VERB [STREAM] ...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@shared
+@show_version
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Savepoints, drains and safe upgrades for Spark Structured Streaming.
+
+    \b
+    streamstate deploy flights --app count.py --wait 120 -- --input in --output out
+    streamstate stop flights --wait 120
+    streamstate deploy flights --app count_v2.py --wait 120 -- --input in --output out
+
+    STREAM names one logical stream through all its versions: 1 to 63 characters of a-z, 0-9 and '-'.
+    `streamstate VERB --help` says more of each.
+
+    Exit status: 0 done, 1 failed, 2 usage, 3 deadline, 4 refused (incompatible, conflict, fenced).
+    """
+    if context.invoked_subcommand is None:
+        if context.ensure_object(Session).as_json:
+            raise click.UsageError("no verb was given", context)
+        click.echo(context.get_help(), err=True)
+        context.exit(USAGE)
+
+
+for _commands in SECTIONS.values():
+    for _command in _commands:
+        cli.add_command(_command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status. No traceback reaches a user for something a user did."""
+    words = list(arguments)
+    session = Session.of(os.environ, as_json=_wants_json(words))
+    try:
+        _check_text(words)
+        status = cli.main(args=words, prog_name="streamstate", standalone_mode=False, obj=session)
+    except StreamStateError as error:
+        session.fail(error.to_json())
+        return exit_status_of(error)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        session.fail(_usage(error))
+        return USAGE
+    except (KeyboardInterrupt, click.Abort):
+        session.fail(
+            {
+                "type": "Interrupted",
+                "message": "interrupted; an order that was recorded goes on",
+                "context": {},
+                "next_step": "`streamstate status STREAM` shows where it stands.",
+            }
+        )
+        return FAILED
+    except Exception as error:
+        session.fail(_defect(error))
+        return FAILED
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # What this terminal cannot show is shown as its code, and never ends a command.
+        with contextlib.suppress(AttributeError, OSError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        sys.exit(run(sys.argv[1:]))
+    except BrokenPipeError:
+        # Whoever read us has gone (``| head``). Nothing more can be said, and Python must not try at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+
+
+def _check_text(words: list[str]) -> None:
+    """What a script is given is recorded as text, and every later start must give it the same (Law 15)."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"this word of the command line is no UTF-8 text: {word!a}") from None
+
+
+def _wants_json(words: list[str]) -> bool:
+    """Whether an error before all options are read is to be JSON; what follows ``--`` is the script's own."""
+    own = words[: words.index("--")] if "--" in words else words
+    return "--json" in own
+
+
+def _usage(error: click.ClickException) -> dict[str, Any]:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context is not None else "streamstate"
+    return {
+        "type": "UsageError",
+        "message": error.format_message(),
+        "context": {},
+        "next_step": f"`{path} --help` says what there is.",
+    }
+
+
+def _defect(error: Exception) -> dict[str, Any]:
+    """An error that nobody has foreseen: where it came up, without a page of traceback unless one was asked for."""
+    if os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exception(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return {
+        "type": "InternalError",
+        "message": "this is a defect of streamstate itself, not of what was asked for",
+        "context": {"error": f"{type(error).__name__}: {error}", "where": where},
+        "next_step": f"Set {TRACEBACK_VARIABLE}=1 to see the traceback, and report it.",
+    }

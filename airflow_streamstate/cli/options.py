@@ -1,0 +1,144 @@
+"""Options that several verbs have: declared once."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, LAUNCHES_VARIABLE, Session
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+MAX_SECONDS = 31_536_000.0
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic only in newer click
+    """A number of seconds; unlike click's own range of floats it knows that ``nan`` is none."""
+
+    name = "seconds"
+
+    def __init__(self, least: float, most: float = MAX_SECONDS) -> None:
+        self.least = least
+        self.most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not self.least <= seconds <= self.most:
+            self.fail(f"{value!r} is not a number of seconds from {self.least:g} to {self.most:,.0f}.", param, ctx)
+        return seconds
+
+
+class HelpfulCommand(click.Command):
+    """A command whose help is one JSON object, too, where --json was asked for."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        text = super().get_help(ctx)
+        session = ctx.find_object(Session)
+        return json.dumps({"help": text}) if session is not None and session.as_json else text
+
+
+def _set_home(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value:
+        context.ensure_object(Session).home_uri = value
+
+
+def _set_checkpoints(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value:
+        context.ensure_object(Session).checkpoints_uri = value
+
+
+def _set_launches(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value:
+        context.ensure_object(Session).launches_folder = value
+
+
+def _set_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Session).as_json = True
+
+
+def _show_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or context.resilient_parsing:
+        return
+    version = importlib.metadata.version("airflow-streamstate")
+    session = context.ensure_object(Session)
+    session.emit({"version": version}, lambda console: console.print(f"streamstate {version}"))
+    context.exit()
+
+
+show_version = click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version, help="Show the version."
+)
+
+
+def shared(verb: Verb) -> Verb:
+    """--home, --checkpoints, --launches and --json, accepted before the verb and after it."""
+    for option in (
+        click.option(
+            "--json", "as_json", is_flag=True, expose_value=False, callback=_set_json, is_eager=True,
+            help="Print exactly one JSON object on stdout.",
+        ),
+        click.option(
+            "--launches", metavar="FOLDER", expose_value=False, callback=_set_launches,
+            help=f"Where drivers' code and logs lie on this machine, if not beside the checkpoints. "
+            f"Also from {LAUNCHES_VARIABLE}.",
+        ),
+        click.option(
+            "--checkpoints", metavar="URI", expose_value=False, callback=_set_checkpoints,
+            help=f"Where checkpoints lie, if not under the home. Also from {CHECKPOINTS_VARIABLE}.",
+        ),
+        click.option(
+            "--home", metavar="URI", expose_value=False, callback=_set_home,
+            help=f"Where streams are kept: a folder, or s3://bucket/prefix. Also from {HOME_VARIABLE}.",
+        ),
+    ):  # fmt: skip
+        verb = option(verb)
+    return verb
+
+
+stream_argument = click.argument("stream_id", metavar="STREAM")
+pass_session = click.make_pass_decorator(Session, ensure=True)
+
+
+def wait_option(what: str) -> Callable[[Verb], Verb]:
+    """--wait S: until when a verb waits for ``what``."""
+    return click.option(
+        "--wait", "wait_seconds", type=Seconds(0.1), metavar="SECONDS",
+        help=f"Wait until {what}, so long at most. Without it: return when the order is recorded.",
+    )  # fmt: skip
+
+
+begin_within_option = click.option(
+    "--begin-within",
+    "deadline_seconds",
+    type=Seconds(0.1),
+    metavar="SECONDS",
+    help="If the driver reads the order only later than this, it does not begin.",
+)
+reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept with the order.")
+request_option = click.option(
+    "--request-id",
+    metavar="ID",
+    help="An id of your own for this order: the same id again is the same order. A new one by default.",
+)
+deployment_option = click.option(
+    "--deployment", "deployment_id", metavar="ID", help="Which deployment; the current one by default."
+)
+
+
+def key_values(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """``K=V`` options as a mapping; the error names the key only, since a value may be a secret."""
+    found: dict[str, str] = {}
+    for value in values:
+        key, equals, rest = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter("must be KEY=VALUE", param=parameter)
+        found[key.strip()] = rest
+    return found

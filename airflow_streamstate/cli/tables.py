@@ -1,0 +1,300 @@
+"""What a person reads: every function prints one JSON result as lines or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+
+Row = Mapping[str, Any]
+COLOURS = {
+    "running": "green", "launching": "cyan", "draining": "yellow", "stopping": "yellow", "drained": "blue",
+    "stopped": "blue", "finished": "blue", "failed": "red", "lost": "red", "fenced": "magenta",
+    "unreadable": "red",
+}  # fmt: skip
+_QUERY_COLUMNS = {
+    "drain_phase": "drain", "batch_id": "batch", "planned_batch_id": "planned batch", "committed_at": "committed at",
+    "state_rows": "state rows", "state_rows_left": "state rows left", "watermark_at": "watermark",
+    "rows_written_early": "rows written early", "open_windows_from_at": "open windows from",
+    "open_windows_until_at": "until", "rows_dropped": "late rows dropped by this attempt",
+    "idle_triggers": "idle triggers", "skipped_batches": "batches skipped?",
+    "rows_behind": "rows behind",
+}  # fmt: skip
+_NO_FACTS = {
+    "number", "kind", "protocol", "at", "attempt", "stream_id", "deployment_id", "write_id", "traceback", "command_id",
+    "command_number", "query_id", "query_run_id",
+}  # fmt: skip
+_STARTS = {
+    "restore": "is restored with the state of snapshot",
+    "seed": "is seeded with the offsets of snapshot",
+    "fresh": "starts fresh, with nothing",
+}
+_MAX_CHARACTERS = 100
+_TRACEBACK_LINES = 20
+
+
+def shown(value: object, style: str = "") -> Text:
+    """The value as text that cannot act on a terminal: no markup, no control characters."""
+    return Text("".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in str(value)), style)
+
+
+def deploying(console: Console, row: Row) -> None:
+    """Of a deploy, before any waiting: how it starts."""
+    start = row["start"]
+    console.print(_head(row) + f" {_STARTS[start['mode']]} {start['snapshot_id'] or ''}".rstrip())
+    for note in row["notes"]:
+        console.print(shown(f"  {note}"))
+
+
+def resuming(console: Console, row: Row) -> None:
+    """Of a resume, before any waiting."""
+    console.print(_head(row) + " goes on, on the checkpoints of its deployment")
+
+
+def standing(console: Console, row: Row) -> None:
+    """After deploy, resume, kill: where the deployment stands."""
+    console.print(_sentence(row))
+    _no_queries(console, row)
+    _queries(console, row)
+
+
+def ordered(console: Console, row: Row, verb: str) -> None:
+    """After stop, drain, snapshot: what came of the order, or that it was given."""
+    if not row.get("outcome"):
+        console.print(_head(row) + f": {verb} ordered")
+        console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
+        return
+    console.print(_sentence(row))
+    if row.get("reason"):
+        console.print(shown(f"  {row['reason']}"))
+    if row.get("snapshot_id"):
+        console.print(shown(f"  snapshot {_snapshot(row)}"))
+    _queries(console, row)
+    for name, query in row["queries"].items():
+        for left in query.get("state_left") or ():
+            console.print(shown(f"  {name}: {left['rows']} rows are left in {left['operator']}: {left['reason']}"))
+
+
+def status(console: Console, row: Row) -> None:
+    """After status."""
+    console.print(_sentence(row))
+    start = row.get("start") or {}
+    is_news = row["state"] in ("launching", "lost", "fenced")
+    facts = {
+        "why": row.get("why") if is_news else "",
+        "started": f"{start.get('mode')} {start.get('snapshot_id') or ''}".strip(),
+        "script": row.get("application"),
+        "version": row.get("version_label"),
+        "heartbeat": _age(row.get("heartbeat_age_seconds")),
+        "snapshot": f"{row.get('snapshot_id') or ''} {_age(row.get('snapshot_age_seconds'))}".strip(),
+        "last event": _last_event(row.get("last_event")),
+        "deploying": row.get("intent"),
+        "error": row.get("error"),
+    }
+    for name, value in facts.items():
+        if value:
+            console.print(shown(f"  {name:<11}{value}"))
+    _no_queries(console, row)
+    _queries(console, row)
+    if row.get("traceback"):
+        _block(console, "traceback", "\n".join(row["traceback"].splitlines()[-_TRACEBACK_LINES:]))
+
+
+def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
+    """After streams: one row each."""
+    if not rows:
+        console.print(shown(f"no streams in {home_uri}"))
+        return
+    table = _table("stream", "state", "deployment", "attempt", "version", "heartbeat", "snapshot", "last event")
+    for row in rows:
+        table.add_row(
+            shown(row["stream_id"]),
+            _state(row["state"]),
+            row["deployment_id"],
+            str(row["attempt"] or ""),
+            shown(row.get("version_label") or row.get("application") or ""),
+            _age(row.get("heartbeat_age_seconds")),
+            _age(row.get("snapshot_age_seconds")),
+            shown(_last_event(row.get("last_event"))),
+        )
+    console.print(table)
+    for row in rows:
+        if row["state"] in ("lost", "unreadable"):
+            why = row.get("error") or row.get("why")
+            console.print(shown(f"{row['stream_id']} is {row['state']}: {why}"))
+
+
+def events(console: Console, rows: Sequence[Row]) -> None:
+    """After events, oldest first."""
+    if not rows:
+        console.print("no events yet")
+        return
+    table = _table("n", "at", "attempt", "event", "facts")
+    for row in rows:
+        facts = " ".join(f"{key}={_fact(key, value)}" for key, value in row.items() if key not in _NO_FACTS and value)
+        number, at, attempt = (str(row.get(key, "")) for key in ("number", "at", "attempt"))
+        table.add_row(number, at, attempt, shown(row["kind"]), shown(facts))
+    console.print(table)
+
+
+def snapshot_row(manifest: SnapshotManifest) -> dict[str, object]:
+    """One snapshot as the row that every listing shows."""
+    return {
+        "snapshot_id": manifest.snapshot_id,
+        "kind": manifest.snapshot_kind,
+        "deployment_id": manifest.deployment_id,
+        "taken_at": format_time(manifest.taken_at),
+        "files": manifest.files_count,
+        "bytes": manifest.size_bytes,
+        "queries": {name: {"batch_id": query.position.batch_id} for name, query in manifest.queries.items()},
+    }
+
+
+def snapshots(console: Console, rows: Sequence[Row]) -> None:
+    """After snapshots, oldest first."""
+    if not rows:
+        console.print("no complete snapshots")
+        return
+    table = _table("snapshot", "kind", "taken at", ">files", ">bytes", "batches")
+    for row in rows:
+        batches = " ".join(f"{name}={_short(query['batch_id'])}" for name, query in row["queries"].items())
+        table.add_row(
+            row["snapshot_id"], row["kind"], row["taken_at"], str(row["files"]), f"{row['bytes']:,}", shown(batches)
+        )
+    console.print(table)
+
+
+def problems(console: Console, snapshot_id: str, rows: Sequence[Row]) -> None:
+    """After verify."""
+    if not rows:
+        console.print(f"{snapshot_id}: every file is what its manifest says")
+        return
+    table = _table("problem", "query", "path", "detail")
+    for row in rows:
+        table.add_row(*(shown(row.get(key, "")) for key in ("kind", "query", "path", "detail")))
+    console.print(table)
+
+
+def checks(console: Console, rows: Sequence[Row]) -> None:
+    """After doctor: what was looked at, and how to mend what is not well."""
+    for row in rows:
+        mark = Text("ok  ", "green") if row["ok"] else Text("FAIL", "bold red")
+        console.print(mark + shown(f"  {row['name']}: {row['found']}"))
+        if row["mend"]:
+            console.print(shown(f"      -> {row['mend']}"))
+
+
+def error(console: Console, row: Row) -> None:
+    """An error: the sentence, its facts as key=value, texts of several lines below, and the next step."""
+    facts, blocks = [], {}
+    for key, value in row["context"].items():
+        text = str(value)
+        if "\n" in text:
+            blocks[key] = text
+        elif value not in (None, ""):
+            facts.append(f'{key}="{text}"' if " " in text else f"{key}={text}")
+    sentence = f"{str(row['message']).rstrip('.')}."
+    line = Text("streamstate: ", "bold red") + shown(" ".join((sentence, *facts)), "")
+    console.print(line)
+    for name, text in blocks.items():
+        _block(console, name.replace("_", " "), text)
+    if row["next_step"]:
+        console.print(shown(f"-> {row['next_step']}"))
+
+
+def _block(console: Console, title: str, text: str) -> None:
+    console.print(shown(f"{title}:", "bold"))
+    for line in text.splitlines():
+        console.print(shown(f"    {line}"), soft_wrap=True)
+
+
+def _head(row: Row) -> Text:
+    attempt = f" attempt {row['attempt']}" if row.get("attempt") else ""
+    return shown(f"{row['stream_id']} {row['deployment_id']}{attempt}")
+
+
+def _sentence(row: Row) -> Text:
+    return _head(row) + " is " + _state(row["state"])
+
+
+def _no_queries(console: Console, row: Row) -> None:
+    if row["state"] == "finished" and not row.get("queries"):
+        console.print("  the script came to its end without having started a query")
+
+
+def _queries(console: Console, row: Row) -> None:
+    queries: Mapping[str, Row] = row.get("queries") or {}
+    columns = [key for key in _QUERY_COLUMNS if any(_has_news(key, query) for query in queries.values())]
+    if not columns:
+        return
+    table = _table("query", *(f">{_QUERY_COLUMNS[key]}" for key in columns))
+    for name, query in queries.items():
+        table.add_row(shown(name), *(shown(_short(query.get(key))) for key in columns))
+    console.print(table)
+
+
+def _has_news(key: str, query: Row) -> bool:
+    return bool(query.get(key)) if key == "skipped_batches" else query.get(key) is not None
+
+
+def _table(*columns: str) -> Table:
+    """A table without lines; a column whose name begins with ``>`` is flush right."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def _state(state: str) -> Text:
+    return shown(state, COLOURS.get(state, ""))
+
+
+def _snapshot(row: Row) -> str:
+    if row.get("kind") is None:
+        return str(row["snapshot_id"])
+    return f"{row['snapshot_id']} ({row['kind']}, {row['files']} files, {row['bytes']:,} bytes)"
+
+
+_UNITS: tuple[tuple[float, str], ...] = ((172_800, "d"), (7_200, "h"), (120, "min"))
+_SECONDS_OF: Mapping[str, float] = {"d": 86_400, "h": 3_600, "min": 60}
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    unit = next((name for least, name in _UNITS if seconds >= least), "s")
+    return f"{seconds / _SECONDS_OF.get(unit, 1.0):.0f} {unit} ago"
+
+
+def _last_event(event: Row | None) -> str:
+    return "" if not event else f"{event.get('kind')} {event.get('at', '')}".strip()
+
+
+def _fact(key: str, value: object) -> str:
+    reader = _FACTS.get(key)
+    return _short(reader(value)) if reader is not None and isinstance(value, Mapping) else _short(value)
+
+
+def _batches(queries: Row) -> str:
+    return ",".join(f"{name}:{_short(query.get('batch_id'))}" for name, query in queries.items())
+
+
+_FACTS: Mapping[str, Callable[[Row], object]] = {
+    "queries": _batches,
+    "command": lambda command: command.get("kind", "?"),
+    "flush_batch_ids": lambda ids: ",".join(f"{name}:{number}" for name, number in ids.items()),
+}
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "-"
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"

@@ -1,0 +1,59 @@
+"""Time, sleep, unique ids and randomness: the only door to them, so that a simulation can replace all four.
+
+Borrowed idea: SlateDB bans the direct use of clocks and random by its linter, which is what makes its deterministic
+simulation possible; ``ruff``'s banned-api list does that here.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the package knows of time and chance."""
+
+    def now(self) -> datetime:
+        """The wall clock: aware, UTC, whole milliseconds."""
+
+    def monotonic_seconds(self) -> float:
+        """A clock that never goes back, for waits inside one process."""
+
+    def sleep(self, seconds: float) -> None:
+        """Block for that many seconds."""
+
+    def new_uuid(self) -> str:
+        """A random uuid in its canonical lower-case form."""
+
+    def jitter(self) -> float:
+        """A random number in [0, 1), for spreading retries."""
+
+
+class SystemClock:
+    """The real one."""
+
+    def now(self) -> datetime:
+        return whole_milliseconds(datetime.now(UTC))
+
+    def monotonic_seconds(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(max(0.0, seconds))
+
+    def new_uuid(self) -> str:
+        return str(uuid.uuid4())
+
+    def jitter(self) -> float:
+        return random.random()
+
+
+def whole_milliseconds(moment: datetime) -> datetime:
+    """The moment without its microseconds: the wire has milliseconds, and a value must survive the trip."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+SYSTEM_CLOCK = SystemClock()

@@ -1,0 +1,73 @@
+"""Scripts and files of deployments, kept by digest in the home (Law 15)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectExistsError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.records import Artifact
+from airflow_streamstate.store.disk import disk_errors
+from airflow_streamstate.store.interface import Store
+
+
+def pin(home: Store, stream_id: str, path: Path) -> Artifact:
+    """Copy a local file into the home under its digest, unless it is there already.
+
+    Raises:
+        InvalidRequestError: it is no readable file.
+    """
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise InvalidRequestError(
+            "this file cannot be read",
+            path=str(path),
+            reason=error.strerror or type(error).__name__,
+            next_step="Give the path of a file that exists on this machine.",
+        ) from None
+    artifact = Artifact(name=path.name, sha256=hashlib.sha256(body).hexdigest())
+    key = layout.artifact_key(stream_id, artifact.sha256, artifact.name)
+    if home.head(key) is None:
+        with contextlib.suppress(ObjectExistsError):  # the same bytes, pinned by someone else in the same moment
+            home.create(key, body)
+    return artifact
+
+
+def materialise(home: Store, stream_id: str, artifact: Artifact, folder: Path) -> Path:
+    """The pinned file as a local file below ``folder``, its digest checked on the way.
+
+    Raises:
+        DataError: the home lacks it, or holds other bytes than were pinned.
+        UnavailableError, InvalidRequestError: the folder cannot be written; the disk is full.
+    """
+    key = layout.artifact_key(stream_id, artifact.sha256, artifact.name)
+    stored = home.get(key)
+    if stored is None or hashlib.sha256(stored.body).hexdigest() != artifact.sha256:
+        raise DataError(
+            "a pinned file is missing or altered",
+            key=key,
+            next_step="Put the original bytes back under this key, or deploy the version anew.",
+        )
+    target = folder / artifact.name
+    with disk_errors("materialise", artifact.name, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not target.is_file() or hashlib.sha256(target.read_bytes()).hexdigest() != artifact.sha256:
+            _write_whole(target, stored.body)
+    return target
+
+
+def _write_whole(target: Path, body: bytes) -> None:
+    # A name of its own: of two who launch the same attempt at once, neither may move the other's half-written file.
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(body)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

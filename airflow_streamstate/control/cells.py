@@ -1,0 +1,157 @@
+"""How a control object comes to be or changes: records are created once, registers replaced if unchanged, beacons put.
+
+A write whose outcome is unknown is read back before anything else (Law 8): every message carries an id of its own
+(``write_id``, ``command_id`` …), so equal bytes mean that this write landed. The idea of one small, generic,
+fully tested transactional object is SlateDB's (``slatedb-txn-obj``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.errors import (
+    MalformedMessageError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+    VersionConflictError,
+)
+from airflow_streamstate.protocol.codec import Message, from_bytes, to_bytes
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+from airflow_streamstate.store.interface import Store
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+READ_BACK_TRIES = 5
+READ_BACK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Stored(Generic[AnyMessage]):
+    """A message as read, with the version that a replace must name."""
+
+    value: AnyMessage
+    version: str
+
+
+def check_owner(value: object, key: str, **ids: object) -> None:
+    """Refuse an object that names another stream, deployment … than its key does: a copy that strayed here (Law 7).
+
+    Raises:
+        MalformedMessageError: one of the ids is another.
+    """
+    for name, expected in ids.items():
+        found = getattr(value, name)
+        if found != expected:
+            raise MalformedMessageError(
+                "this object belongs elsewhere",
+                key=key,
+                **{name: str(found)[:80], f"expected_{name}": expected},
+                next_step="Look at the object; it was copied or moved here, and nothing reads it.",
+            )
+
+
+class Cells:
+    """Typed reading and writing in one store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+
+    def read(self, key: str, expected: type[AnyMessage], **ids: object) -> Stored[AnyMessage] | None:
+        """The message under the key; None where there is none.
+
+        Args:
+            key: where.
+            expected: which class lies there.
+            ids: fields of it that the key already says, as in ``check_owner``.
+
+        Raises:
+            MalformedMessageError, UnsupportedVersionError: something else lies there (Law 7).
+        """
+        stored = self.store.get(key)
+        if stored is None:
+            return None
+        value = from_bytes(stored.body, key=key, expected=expected)
+        check_owner(value, key, **ids)
+        return Stored(value, stored.version)
+
+    def create(self, key: str, value: Message, protocol: int = NEWEST_PROTOCOL) -> str:
+        """Create a record. Returns its version.
+
+        Raises:
+            ObjectExistsError: another one is there.
+            OutcomeUnknownError: it stayed unknown after reading back.
+        """
+        body = to_bytes(value, protocol)
+        try:
+            return self.store.create(key, body)
+        except OutcomeUnknownError as unknown:
+            landed = self._read_back(key, unknown)
+            if landed is None:
+                return self._create_again(key, body)
+            if landed[0] == body:
+                return landed[1]
+            raise ObjectExistsError("another writer created this object first", key=key) from None
+
+    def _create_again(self, key: str, body: bytes) -> str:
+        try:
+            return self.store.create(key, body)
+        except (ObjectExistsError, OutcomeUnknownError) as error:
+            # The first try may have landed after it was looked for.
+            landed = self._read_back(key, error)
+            if landed is not None and landed[0] == body:
+                return landed[1]
+            raise
+
+    def replace(self, key: str, value: Message, version: str) -> str:
+        """Replace a register's value if it still has ``version``. Returns the new version.
+
+        Raises:
+            VersionConflictError: someone else was first, or came right after a write whose reply was lost: whoever
+                reads again must look for its own work before it does it again.
+            OutcomeUnknownError: it stayed unknown after reading back.
+        """
+        body = to_bytes(value)
+        try:
+            return self.store.replace(key, body, version)
+        except OutcomeUnknownError as unknown:
+            landed = self._read_back(key, unknown)
+            if landed is not None and landed[0] == body:
+                return landed[1]
+            if landed is not None and landed[1] == version:
+                return self._replace_again(key, body, version)
+            raise VersionConflictError("another writer changed this object", key=key) from None
+
+    def _replace_again(self, key: str, body: bytes, version: str) -> str:
+        try:
+            return self.store.replace(key, body, version)
+        except (VersionConflictError, OutcomeUnknownError) as error:
+            # The first try may have landed after it was looked for.
+            landed = self._read_back(key, error)
+            if landed is not None and landed[0] == body:
+                return landed[1]
+            raise
+
+    def put(self, key: str, value: Message) -> None:
+        """Write a beacon: last write wins."""
+        self.store.put(key, to_bytes(value))
+
+    def _read_back(self, key: str, unknown: StreamStateError) -> tuple[bytes, str] | None:
+        last: StreamStateError = unknown
+        for attempt in range(READ_BACK_TRIES):
+            try:
+                stored = self.store.get(key)
+            except UnavailableError as error:
+                last = error
+                self.clock.sleep(READ_BACK_SECONDS * (attempt + 1))
+                continue
+            return None if stored is None else (stored.body, stored.version)
+        raise OutcomeUnknownError(
+            "the store did not say whether this write landed, and does not answer now",
+            key=key,
+            last_seen=str(last),
+            next_step="Run the same command again; it finds what landed.",
+        )

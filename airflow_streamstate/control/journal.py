@@ -1,0 +1,147 @@
+"""Numbered objects of a deployment: commands (deleted when retired) and events (never changed)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from airflow_streamstate.control.cells import Cells, check_owner
+from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import from_bytes
+from airflow_streamstate.protocol.commands import Command
+from airflow_streamstate.protocol.events import Event
+
+CREATE_TRIES = 50
+
+
+@dataclass(frozen=True)
+class CommandSlot:
+    """One command object as found: either readable, or the problem that it has (Law 7).
+
+    Attributes:
+        number: its number; None where the key itself makes no sense.
+        key, version: where it lies and which bytes were read.
+        command: the command; None where it could not be read.
+        problem: why not.
+    """
+
+    number: int | None
+    key: str
+    version: str
+    command: Command | None
+    problem: DataError | None
+
+
+@dataclass(frozen=True)
+class NumberedEvent:
+    """One event as found; ``event`` is None where it could not be read, and ``problem`` says why."""
+
+    number: int
+    event: Event | None
+    problem: DataError | None = None
+
+
+class Journal:
+    """The commands and events of one deployment."""
+
+    def __init__(self, cells: Cells, stream_id: str, deployment_id: str) -> None:
+        self.cells = cells
+        self.stream_id = stream_id
+        self.deployment_id = deployment_id
+
+    def commands(self) -> list[CommandSlot]:
+        """Every command object there is, in key order; one listing, one read each."""
+        slots = []
+        for info in self.cells.store.list_objects(layout.commands_prefix(self.stream_id, self.deployment_id)):
+            stored = self.cells.store.get(info.key)
+            if stored is None:
+                continue
+            number = layout.number_of(info.key)
+            try:
+                command = from_bytes(stored.body, key=info.key, expected=Command)
+            except DataError as problem:
+                slots.append(CommandSlot(number, info.key, stored.version, None, problem))
+            else:
+                slots.append(CommandSlot(number, info.key, stored.version, command, None))
+        return slots
+
+    def write_command(self, command: Command, protocol: int) -> tuple[int, str]:
+        """Create the command under the next free number, unless it was written before. Returns number and key.
+
+        The next number is above every command and every number that an event names, so that the slot of a command
+        that was cleaned up is not used again (1a.13). A command that an event names was written before, whether its
+        object is still there or not: a retry finds the number that it had (Law 2).
+
+        Raises:
+            ConflictError: others kept taking the next number.
+        """
+        for _ in range(CREATE_TRIES):
+            known, highest = self._numbers_in_use(command.command_id)
+            if known is not None:
+                return known, layout.command_key(self.stream_id, self.deployment_id, known)
+            key = layout.command_key(self.stream_id, self.deployment_id, highest + 1)
+            try:
+                self.cells.create(key, command, protocol)
+            except ObjectExistsError:
+                continue
+            return highest + 1, key
+        raise ConflictError("others kept taking the next command number", tries=CREATE_TRIES)
+
+    def delete_command(self, slot: CommandSlot) -> None:
+        """Clean a retired command up; one that changed meanwhile stays (VersionConflictError)."""
+        self.cells.store.delete(slot.key, slot.version)
+
+    def events(self, after: int = 0) -> Iterator[NumberedEvent]:
+        """Events with a number above ``after``, in order. Unreadable ones come with their problem (Law 7)."""
+        for info in self.cells.store.list_objects(layout.events_prefix(self.stream_id, self.deployment_id)):
+            number = layout.number_of(info.key)
+            if number is None or number <= after:
+                continue
+            stored = self.cells.store.get(info.key)
+            if stored is None:
+                continue
+            try:
+                event = from_bytes(stored.body, key=info.key, expected=Event)
+                check_owner(event, info.key, stream_id=self.stream_id, deployment_id=self.deployment_id)
+            except DataError as problem:
+                yield NumberedEvent(number, None, problem)
+            else:
+                yield NumberedEvent(number, event)
+
+    def append(self, event: Event, after: int = 0) -> int:
+        """Create the event under the next number above ``after``. Returns its number."""
+        number = max(after, 0) + 1
+        for _ in range(CREATE_TRIES):
+            try:
+                self.cells.create(layout.event_key(self.stream_id, self.deployment_id, number), event)
+            except ObjectExistsError:
+                number = self._highest_event_number() + 1
+                continue
+            return number
+        raise ConflictError("others kept taking the next event number", tries=CREATE_TRIES)
+
+    def _highest_event_number(self) -> int:
+        keys = self.cells.store.list_objects(layout.events_prefix(self.stream_id, self.deployment_id))
+        return max((layout.number_of(info.key) or 0 for info in keys), default=0)
+
+    def _numbers_in_use(self, command_id: str) -> tuple[int | None, int]:
+        """The number that this command has already (None for none), and the highest number of any."""
+        known: int | None = None
+        highest = 0
+        for slot in self.commands():
+            highest = max(highest, slot.number or 0)
+            if slot.command is not None and slot.command.command_id == command_id and slot.number is not None:
+                known = slot.number
+        for entry in self.events():
+            number = command_number_of(entry.event)
+            highest = max(highest, number)
+            if known is None and number and getattr(entry.event, "command_id", None) == command_id:
+                known = number
+        return known, highest
+
+
+def command_number_of(event: Event | None) -> int:
+    """The number of the command that this event is about; 0 for none."""
+    number = getattr(event, "command_number", 0)
+    return number if isinstance(number, int) else 0

@@ -1,0 +1,200 @@
+"""One stream's control objects as one typed object."""
+
+from __future__ import annotations
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.cells import Cells, Stored
+from airflow_streamstate.control.journal import Journal
+from airflow_streamstate.errors import (
+    DataError,
+    DeploymentNotFoundError,
+    SnapshotNotFoundError,
+    StreamNotFoundError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.ids import check_id, check_stream_id
+from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.store.interface import Store
+
+
+class StreamControl:
+    """The register, records and beacons of one stream.
+
+    Args:
+        home: the store that holds control objects.
+        stream_id: the stream.
+        clock: for waits between read-backs.
+
+    Raises:
+        InvalidRequestError: the stream id is not one.
+    """
+
+    def __init__(self, home: Store, stream_id: str, clock: Clock) -> None:
+        self.stream_id = check_stream_id(stream_id)
+        self.home = home
+        self.clock = clock
+        self.cells = Cells(home, clock)
+
+    # the register
+
+    def register(self) -> Stored[StreamRegister] | None:
+        """The register as it is now; None where the stream was never deployed."""
+        return self.cells.read(layout.register_key(self.stream_id), StreamRegister, stream_id=self.stream_id)
+
+    def need_register(self) -> Stored[StreamRegister]:
+        """The register as it is now.
+
+        Raises:
+            StreamNotFoundError: there is none, or no deployment was ever begun.
+        """
+        stored = self.register()
+        if stored is None or stored.value.deployment_id is None:
+            raise StreamNotFoundError(
+                "this home has no such stream",
+                stream_id=self.stream_id,
+                home=self.home.uri,
+                next_step="`streamstate streams` lists the streams of a home.",
+            )
+        return stored
+
+    def create_register(self, register: StreamRegister) -> Stored[StreamRegister]:
+        """Create the register; raises ObjectExistsError where there is one."""
+        return Stored(register, self.cells.create(layout.register_key(self.stream_id), register))
+
+    def replace_register(self, register: StreamRegister, version: str) -> Stored[StreamRegister]:
+        """Replace the register if it still has ``version``; raises VersionConflictError otherwise."""
+        return Stored(register, self.cells.replace(layout.register_key(self.stream_id), register, version))
+
+    # deployments
+
+    def deployment_ids(self) -> list[str]:
+        """Every deployment that has a folder, oldest first (folders without a spec were never begun)."""
+        names = self.home.list_folders(layout.deployments_folder(self.stream_id))
+        return sorted(names, key=lambda name: (len(name), name))
+
+    def create_spec(self, spec: DeploymentSpec) -> None:
+        """Record a deployment; raises ObjectExistsError where it is recorded already."""
+        self.cells.create(layout.spec_key(self.stream_id, spec.deployment_id), spec)
+
+    def spec(self, deployment_id: str) -> DeploymentSpec:
+        """What a deployment runs.
+
+        Raises:
+            DeploymentNotFoundError: there is no such deployment.
+        """
+        check_id(deployment_id, "deployment id")
+        key = layout.spec_key(self.stream_id, deployment_id)
+        stored = self.cells.read(key, DeploymentSpec, stream_id=self.stream_id, deployment_id=deployment_id)
+        if stored is None:
+            raise DeploymentNotFoundError(
+                "this stream has no such deployment",
+                stream_id=self.stream_id,
+                deployment_id=deployment_id,
+                next_step="`streamstate status` shows the current one.",
+            )
+        return stored.value
+
+    def journal(self, deployment_id: str) -> Journal:
+        """The commands and events of a deployment; raises InvalidRequestError where the id is none."""
+        check_id(deployment_id, "deployment id")
+        return Journal(self.cells, self.stream_id, deployment_id)
+
+    def create_claim(self, claim: Claim) -> None:
+        """Claim an attempt; raises ObjectExistsError where another driver is it."""
+        self.cells.create(layout.claim_key(self.stream_id, claim.deployment_id, claim.attempt), claim)
+
+    def claim(self, deployment_id: str, attempt: int) -> Claim | None:
+        """The driver that is this attempt; None while there is none."""
+        check_id(deployment_id, "deployment id")
+        key = layout.claim_key(self.stream_id, deployment_id, attempt)
+        ids = {"stream_id": self.stream_id, "deployment_id": deployment_id, "attempt": attempt}
+        stored = self.cells.read(key, Claim, **ids)
+        return None if stored is None else stored.value
+
+    def put_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Write the beacon."""
+        self.cells.put(layout.heartbeat_key(self.stream_id, heartbeat.deployment_id), heartbeat)
+
+    def heartbeat(self, deployment_id: str) -> Heartbeat | None:
+        """The last sign of life; None where there is none, or none that can be read (Law 7)."""
+        check_id(deployment_id, "deployment id")
+        key = layout.heartbeat_key(self.stream_id, deployment_id)
+        try:
+            stored = self.cells.read(key, Heartbeat, stream_id=self.stream_id, deployment_id=deployment_id)
+        except DataError:
+            return None
+        return None if stored is None else stored.value
+
+    # launches and requests
+
+    def create_launch(self, record: LaunchRecord) -> None:
+        """Record a launch; raises ObjectExistsError where it is recorded already."""
+        key = layout.launch_record_key(self.stream_id, record.deployment_id, record.launch_key)
+        self.cells.create(key, record)
+
+    def launch(self, deployment_id: str, launch_key: str) -> LaunchRecord | None:
+        """The recorded launch; None where there is none."""
+        check_id(deployment_id, "deployment id")
+        check_id(launch_key, "launch key")
+        key = layout.launch_record_key(self.stream_id, deployment_id, launch_key)
+        ids = {"stream_id": self.stream_id, "deployment_id": deployment_id, "launch_key": launch_key}
+        stored = self.cells.read(key, LaunchRecord, **ids)
+        return None if stored is None else stored.value
+
+    def create_request(self, record: RequestRecord) -> None:
+        """Record what a request becomes; raises ObjectExistsError where it is recorded already."""
+        check_id(record.request_id, "request id")
+        self.cells.create(layout.idempotency_key(self.stream_id, record.request_id), record)
+
+    def request(self, request_id: str) -> RequestRecord | None:
+        """What a request became; None where it is new."""
+        check_id(request_id, "request id")
+        key = layout.idempotency_key(self.stream_id, request_id)
+        stored = self.cells.read(key, RequestRecord, stream_id=self.stream_id, request_id=request_id)
+        return None if stored is None else stored.value
+
+    # snapshots
+
+    def create_manifest(self, manifest: SnapshotManifest) -> None:
+        """Make a snapshot exist (Law 3); raises ObjectExistsError where it exists already."""
+        self.cells.create(layout.manifest_key(self.stream_id, manifest.snapshot_id), manifest)
+
+    def manifest(self, snapshot_id: str) -> SnapshotManifest | None:
+        """The manifest; None where the snapshot does not exist (Law 3)."""
+        check_id(snapshot_id, "snapshot id")
+        key = layout.manifest_key(self.stream_id, snapshot_id)
+        stored = self.cells.read(key, SnapshotManifest, stream_id=self.stream_id, snapshot_id=snapshot_id)
+        return None if stored is None else stored.value
+
+    def need_manifest(self, snapshot_id: str) -> SnapshotManifest:
+        """The manifest.
+
+        Raises:
+            SnapshotNotFoundError: no such snapshot was ever completed.
+        """
+        manifest = self.manifest(snapshot_id)
+        if manifest is None:
+            raise SnapshotNotFoundError(
+                "snapshot has no manifest, so it was never completed",
+                stream_id=self.stream_id,
+                snapshot_id=snapshot_id,
+                next_step="`streamstate snapshots` lists the complete ones.",
+            )
+        return manifest
+
+    def snapshot_ids(self) -> list[str]:
+        """Every snapshot that has a folder in the home, complete or not, sorted."""
+        return self.home.list_folders(layout.snapshots_folder(self.stream_id))
+
+    def put_seal(self, seal: SnapshotSeal) -> None:
+        """Write the sha256 of a snapshot's files."""
+        self.cells.put(layout.seal_key(self.stream_id, seal.snapshot_id), seal)
+
+    def seal(self, snapshot_id: str) -> SnapshotSeal | None:
+        """The sha256 of a snapshot's files; None while it is not sealed."""
+        key = layout.seal_key(self.stream_id, snapshot_id)
+        stored = self.cells.read(key, SnapshotSeal, snapshot_id=snapshot_id)
+        return None if stored is None else stored.value

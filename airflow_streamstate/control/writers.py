@@ -1,0 +1,38 @@
+"""Which Spark wrote what a deployment holds, by what the deployment said.
+
+A Spark that was started and never committed a batch wrote nothing that an older one could not read: who goes back after
+a failed upgrade goes back to what the old one left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from airflow_streamstate.protocol.events import Event, QueryStarted, Started
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+
+
+def spark_that_wrote(
+    events: Iterable[Event | None], positions: Mapping[str, int | None], start: SnapshotManifest | None
+) -> str:
+    """The newest Spark that committed a batch of this deployment, or of what a query still stands on; "" if unknown.
+
+    Args:
+        events: of the deployment, all attempts, in order; None for those that could not be read.
+        positions: last committed batch of each of its queries; None for none, and for one that was never started here.
+        start: the snapshot that it started from; None for none.
+    """
+    known = [event for event in events if event is not None]
+    versions = {event.attempt: event.spark_version for event in known if isinstance(event, Started)}
+    wrote = set()
+    for name, batch_id in positions.items():
+        starts = [event for event in known if isinstance(event, QueryStarted) and event.query_name == name]
+        ends = [event.batch_id for event in starts[1:]] + [batch_id] * bool(starts)
+        by = {versions.get(event.attempt, "") for event, end in zip(starts, ends, strict=True) if event.batch_id != end}
+        wrote |= by or ({start.spark_version} if start is not None and name in start.queries else set())
+    return max(wrote, key=_order, default="")
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version)[:3])

@@ -1,0 +1,186 @@
+"""Every error of the package, grouped by what the caller does next.
+
+The remedy of a class is the only thing that decides whether anything is retried. Wording, everywhere: one lower-case
+sentence of fact; then the facts as ``key=value``; then the next step. No message carries a secret.
+The grouping by remedy follows SlateDB's RFC 0007 ("prefer coarse error types").
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from datetime import UTC, datetime
+
+
+class Remedy(enum.Enum):
+    """What the caller of a failed operation does next."""
+
+    FIX = "fix"
+    RETRY = "retry"
+    REREAD = "reread"
+    READ_BACK = "read_back"
+    STOP = "stop"
+    REPAIR = "repair"
+    INSPECT = "inspect"
+
+
+class StreamStateError(Exception):
+    """Base of all errors of this package; never raised itself.
+
+    Args:
+        message: one lower-case sentence of fact, without a full stop at its end.
+        next_step: what the user does now, a whole sentence; "" where there is nothing to do.
+        context: facts as keyword arguments; values are plain JSON.
+    """
+
+    remedy: Remedy = Remedy.INSPECT
+
+    def __init__(self, message: str, *, next_step: str = "", **context: object) -> None:
+        self.message = message
+        self.next_step = next_step
+        self.context = context
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        facts = " ".join(f"{key}={_shown(value)}" for key, value in self.context.items())
+        parts = [f"{self.message}."]
+        if facts:
+            parts.append(f"{facts}.")
+        if self.next_step:
+            parts.append(self.next_step)
+        return " ".join(parts)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Airflow pickles exceptions; keyword-only fields need a hand-written way back.
+        return (_rebuild, (type(self), self.message, self.next_step, self.context))
+
+    def to_json(self) -> dict[str, object]:
+        """The error as the plain JSON object that every ``--json`` surface and trigger event carries."""
+        return {
+            "type": type(self).__name__,
+            "message": self.message,
+            "context": {key: _plain(value) for key, value in self.context.items()},
+            "next_step": self.next_step,
+        }
+
+
+def _rebuild(cls: type[StreamStateError], message: str, next_step: str, context: dict[str, object]) -> StreamStateError:
+    return cls(message, next_step=next_step, **context)
+
+
+def _shown(value: object) -> str:
+    text = _time(value) if isinstance(value, datetime) else str(value)
+    return f'"{text}"' if " " in text and not text.startswith('"') else text
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no word for it
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return _time(value) if isinstance(value, datetime) else str(value)
+
+
+def _time(moment: datetime) -> str:
+    """As on the wire: RFC 3339 with a Z."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class InvalidRequestError(StreamStateError):
+    """A setting, an argument or a DAG is wrong."""
+
+    remedy = Remedy.FIX
+
+
+class StreamNotFoundError(InvalidRequestError):
+    """No stream of this id lives in this home."""
+
+
+class DeploymentNotFoundError(InvalidRequestError):
+    """The stream has no such deployment."""
+
+
+class SnapshotNotFoundError(InvalidRequestError):
+    """The stream has no such complete snapshot."""
+
+
+class IncompatibleUpgradeError(InvalidRequestError):
+    """The new version cannot start from what the old one left."""
+
+
+class InputLostError(InvalidRequestError):
+    """Input behind a stored offset is gone at its source, or the source is another one of the same name."""
+
+
+class UnavailableError(StreamStateError):
+    """The store, the disk or the network did not answer; nothing was changed."""
+
+    remedy = Remedy.RETRY
+
+
+class ConflictError(StreamStateError):
+    """Someone else changed it first, or the stream is in a state that forbids this; read again, decide again."""
+
+    remedy = Remedy.REREAD
+
+
+class ObjectExistsError(ConflictError):
+    """A create met an object that was there already."""
+
+
+class VersionConflictError(ConflictError):
+    """A replace or delete met another version than the one it was based on."""
+
+
+class OutcomeUnknownError(StreamStateError):
+    """The write may have landed; read it back before anything else."""
+
+    remedy = Remedy.READ_BACK
+
+
+class FencedError(StreamStateError):
+    """A newer holder exists; write nothing more and stop."""
+
+    remedy = Remedy.STOP
+
+
+class DataError(StreamStateError):
+    """What is stored cannot be trusted or understood."""
+
+    remedy = Remedy.REPAIR
+
+
+class MalformedMessageError(DataError):
+    """An object does not parse as what its key says it is."""
+
+
+class UnsupportedVersionError(DataError):
+    """An object was written in a protocol or format that this version does not know."""
+
+
+class UnsupportedCheckpointError(DataError):
+    """A checkpoint, trigger or setting that this version refuses by name before touching anything."""
+
+
+class SnapshotIncompleteError(DataError):
+    """A snapshot lacks a file that its manifest names, or lacks the manifest."""
+
+
+class SnapshotCorruptError(DataError):
+    """A file of a snapshot is not what its manifest says."""
+
+
+class DeadlineExceededError(StreamStateError):
+    """Waited as long as told; the context says what was last seen."""
+
+
+class DeploymentFailedError(StreamStateError):
+    """The streaming job said that it failed; carries its words."""
+
+
+class ObjectMissingError(DataError):
+    """An object that was to be copied or linked is not there (any more)."""

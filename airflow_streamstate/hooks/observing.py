@@ -1,0 +1,252 @@
+"""What operators, sensors and the trigger wait for, and one look at it: the same look, whoever waits and however.
+
+A look never waits and changes nothing. It tells what came, or why it cannot come any more, or that it still may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    DeploymentFailedError,
+    StreamStateError,
+)
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.outcomes import FULFILLED_BY
+from airflow_streamstate.lifecycle.views import Outcome, OutcomeKind
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.events import Drained, Finished, SnapshotReady, Stopped
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+
+Wanted = Literal["drained", "stopped", "snapshot", "healthy", "finished"]
+WANTED: tuple[Wanted, ...] = ("drained", "stopped", "snapshot", "healthy", "finished")
+_FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
+    "drained": FULFILLED_BY[DrainNotification.kind],
+    "stopped": FULFILLED_BY[StopRequest.kind],
+    "snapshot": FULFILLED_BY[SnapshotRequest.kind],
+    "finished": FULFILLED_BY[StopRequest.kind],
+}
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What is waited for. Plain JSON, so that a trigger can carry it through a database.
+
+    Attributes:
+        wanted: the deployment drained, stopped, healthy or ended, or a snapshot of it complete.
+        stream_id: the stream.
+        deployment_id: whose end or snapshot it is.
+        command_id: the order, to know its own ends too; None for whoever orders it.
+        snapshot_id: for ``snapshot``: that one; None for any.
+    """
+
+    wanted: Wanted
+    stream_id: str
+    deployment_id: str
+    command_id: str | None = None
+    snapshot_id: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The watch as a plain JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Any) -> Watch:
+        """The watch in this object; unknown fields are ignored (Law 7).
+
+        Raises:
+            ValueError: it is none.
+        """
+        if not isinstance(raw, Mapping) or raw.get("wanted") not in WANTED:
+            raise ValueError("no known watch")
+        values: dict[str, Any] = {field.name: raw.get(field.name) for field in fields(cls)}
+        if not all(isinstance(values[name], str) for name in ("stream_id", "deployment_id")):
+            raise ValueError("a watch without stream or deployment")
+        if not all(values[name] is None or isinstance(values[name], str) for name in ("command_id", "snapshot_id")):
+            raise ValueError("a watch whose ids are no texts")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What a look saw.
+
+    Attributes:
+        outcome: ``pending``: it may still come; ``done``: it came; ``over``: it cannot come any more.
+        result: of ``done``; plain JSON, the same whoever looked.
+        error: of ``over``: why.
+    """
+
+    outcome: Literal["pending", "done", "over"]
+    result: dict[str, Any] | None = None
+    error: StreamStateError | None = None
+
+    def need_result(self) -> dict[str, Any]:
+        """The result; raises the error where there is none."""
+        if self.error is not None:
+            raise self.error
+        return dict(self.result or {})
+
+
+PENDING = Sighting("pending")
+
+
+def look(controller: Controller, watch: Watch) -> Sighting:
+    """Look once.
+
+    Raises:
+        StreamNotFoundError, DeploymentNotFoundError: there is no such thing to watch.
+        UnavailableError: the home did not answer, which says nothing about the stream.
+    """
+    return _LOOKS[watch.wanted](controller, watch)
+
+
+def out_of_time(controller: Controller, watch: Watch, deadline: str) -> DeadlineExceededError:
+    """The error of a wait that ended; says what there was to see at its end (Law 6)."""
+    try:
+        last_seen = controller.describe(watch.stream_id, watch.deployment_id)
+    except StreamStateError as error:
+        last_seen = str(error)
+    return DeadlineExceededError(
+        f"what was waited for ({watch.wanted}) did not come before the deadline; the stream goes on",
+        stream_id=watch.stream_id,
+        deployment_id=watch.deployment_id,
+        deadline=deadline,
+        last_seen=last_seen,
+        next_step="Run the task again to wait on, or raise its time.",
+    )
+
+
+def end_result(outcome: Outcome) -> dict[str, Any]:
+    """``{deployment_id, snapshot_id, end_offsets, watermark_at, state_rows_left}`` of an ended deployment.
+
+    Offsets per query, one text per source; the earliest watermark of a query that has one; rows over all queries, None
+    where nobody counted those of a query that has committed a batch.
+    """
+    positions = outcome.queries
+    watermarks = [position.watermark_at for position in positions.values() if position.watermark_at is not None]
+    rows = [position.state_rows_left for position in positions.values() if position.batch_id is not None]
+    counted = [count for count in rows if count is not None]
+    return {
+        "deployment_id": outcome.deployment_id,
+        "snapshot_id": outcome.snapshot_id,
+        "end_offsets": {name: list(position.end_offsets) for name, position in sorted(positions.items())},
+        "watermark_at": format_time(min(watermarks)) if watermarks else None,
+        "state_rows_left": sum(counted) if rows and counted == rows else None,
+    }
+
+
+def snapshot_result(manifest: SnapshotManifest) -> dict[str, Any]:
+    """``{deployment_id, snapshot_id, kind, files, bytes, queries{NAME:{batch_id}}}`` of a complete snapshot."""
+    return {
+        "deployment_id": manifest.deployment_id,
+        "snapshot_id": manifest.snapshot_id,
+        "kind": manifest.snapshot_kind,
+        "files": manifest.files_count,
+        "bytes": manifest.size_bytes,
+        "queries": {name: {"batch_id": query.position.batch_id} for name, query in sorted(manifest.queries.items())},
+    }
+
+
+def _look_for_drain(controller: Controller, watch: Watch) -> Sighting:
+    if watch.command_id is not None:
+        outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, watch.command_id)
+    else:
+        outcome = controller.drain_outcome(watch.stream_id, watch.deployment_id)
+    return _sighting(controller, watch, outcome, end_result)
+
+
+def _look_for_stop(controller: Controller, watch: Watch) -> Sighting:
+    if watch.command_id is not None:
+        outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, watch.command_id)
+    else:
+        outcome = controller.end_outcome(watch.stream_id, watch.deployment_id)
+    return _sighting(controller, watch, outcome, end_result)
+
+
+def _look_for_finish(controller: Controller, watch: Watch) -> Sighting:
+    def result(outcome: Outcome) -> dict[str, Any]:
+        return controller.status(outcome.stream_id, outcome.deployment_id).to_json()
+
+    return _sighting(controller, watch, controller.end_outcome(watch.stream_id, watch.deployment_id), result)
+
+
+def _look_for_health(controller: Controller, watch: Watch) -> Sighting:
+    try:
+        status = controller.is_healthy(watch.stream_id, watch.deployment_id)
+    except (DeploymentFailedError, ConflictError) as error:
+        return Sighting("over", error=error)
+    return PENDING if status is None else Sighting("done", result=status.to_json())
+
+
+def _look_for_snapshot(controller: Controller, watch: Watch) -> Sighting:
+    def result(snapshot_id: str) -> dict[str, Any]:
+        return snapshot_result(controller.home.control(watch.stream_id).need_manifest(snapshot_id))
+
+    if watch.command_id is not None:
+        outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, watch.command_id)
+        return _sighting(controller, watch, outcome, lambda end: result(str(end.snapshot_id)))
+    found = watch.snapshot_id if watch.snapshot_id is not None else _newest_snapshot(controller, watch)
+    if found is not None and controller.home.control(watch.stream_id).manifest(found) is not None:
+        return Sighting("done", result=result(found))
+    outcome = controller.end_outcome(watch.stream_id, watch.deployment_id)
+    if outcome is None or outcome.outcome == "lost":
+        return PENDING
+    return Sighting("over", error=_ended_without(watch, outcome))
+
+
+def _newest_snapshot(controller: Controller, watch: Watch) -> str | None:
+    for entry in reversed(controller.events(watch.stream_id, watch.deployment_id)):
+        if isinstance(entry.event, SnapshotReady | Drained | Stopped | Finished) and entry.event.snapshot_id:
+            return entry.event.snapshot_id
+    return None
+
+
+def _sighting(
+    controller: Controller, watch: Watch, outcome: Outcome | None, result: Callable[[Outcome], dict[str, Any]]
+) -> Sighting:
+    if outcome is None or outcome.outcome == "lost":  # lost is what may still change by itself
+        return PENDING
+    if outcome.outcome not in _FULFILLED_BY[watch.wanted] or (
+        watch.wanted == "snapshot" and outcome.snapshot_id is None
+    ):
+        return Sighting("over", error=_error_of(controller, watch, outcome))
+    return Sighting("done", result=result(outcome))
+
+
+def _error_of(controller: Controller, watch: Watch, outcome: Outcome) -> StreamStateError:
+    if outcome.outcome in ("failed", "rejected", "ignored"):
+        return controller.error_of(outcome)
+    return _ended_without(watch, outcome)
+
+
+def _ended_without(watch: Watch, outcome: Outcome) -> StreamStateError:
+    facts: dict[str, object] = {
+        "stream_id": outcome.stream_id,
+        "deployment_id": outcome.deployment_id,
+        "state": outcome.state,
+        "reason": outcome.reason,
+        "snapshot_id": outcome.snapshot_id,
+    }
+    next_step = f"`streamstate status {outcome.stream_id}` shows where the stream stands."
+    if outcome.outcome in ("failed", "drain_failed"):
+        what = "the deployment failed" if outcome.outcome == "failed" else "the drain failed"
+        return DeploymentFailedError(what, **facts, traceback=outcome.traceback, next_step=next_step)
+    # An order that expired is no wait that ended: nothing is gained by waiting once more.
+    what = "the order was read after its deadline" if outcome.outcome == "expired" else f"it is {outcome.outcome}"
+    message = f"{what}, so what was waited for ({watch.wanted}) cannot come"
+    return ConflictError(message, **facts, next_step=next_step)
+
+
+_LOOKS: Mapping[str, Callable[[Controller, Watch], Sighting]] = {
+    "drained": _look_for_drain,
+    "stopped": _look_for_stop,
+    "finished": _look_for_finish,
+    "healthy": _look_for_health,
+    "snapshot": _look_for_snapshot,
+}

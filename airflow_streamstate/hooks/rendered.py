@@ -1,0 +1,89 @@
+"""Rendered template fields as what they mean: native rendering gives objects, plain rendering gives text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from airflow_streamstate.errors import InvalidRequestError
+
+T = TypeVar("T")
+_NATIVE = "Give the DAG render_template_as_native_obj=True, or write the field as JSON."
+
+
+def optional_text(value: object) -> str | None:
+    """An id that may be missing: native rendering gives None, plain rendering ``None`` or nothing."""
+    text = str(value).strip() if value is not None else ""
+    return None if text in ("", "None") else text
+
+
+def texts(value: object, field: str) -> tuple[str, ...]:
+    """A list of texts, given as such or as JSON.
+
+    Raises:
+        InvalidRequestError: it is none.
+    """
+    found = _parsed(value, field, "[") if isinstance(value, str) else value
+    if found is None:
+        return ()
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        raise InvalidRequestError("this field is no list", field=field, next_step=_NATIVE)
+    return tuple(str(item) for item in found)
+
+
+def text_mapping(value: object, field: str) -> dict[str, str]:
+    """A mapping of texts, given as such or as JSON; raises as ``texts`` does, and shows no value (secrets)."""
+    found = _parsed(value, field, "{") if isinstance(value, str) else value
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
+    return {str(name): _as_spark_writes_it(item) for name, item in found.items()}
+
+
+def yes_or_no(value: object, field: str) -> bool:
+    """A boolean, given as such or as ``true`` or ``false``; raises as ``texts`` does."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false", "none", ""):
+        raise InvalidRequestError("this field is neither true nor false", field=field, value=text[:60])
+    return text == "true"
+
+
+def as_seconds(value: object, field: str) -> float:
+    """A number of seconds; raises as ``texts`` does."""
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= 31_536_000:
+        raise InvalidRequestError(
+            "this is not a number of seconds",
+            field=field,
+            value=str(value)[:60],
+            next_step="Use 1 to 31536000 seconds.",
+        )
+    return seconds
+
+
+def one_of(value: Any, allowed: Sequence[T], field: str) -> T:
+    """One of the allowed values; raises as ``texts`` does."""
+    if value not in allowed:
+        known = ", ".join("nothing" if item is None else str(item) for item in allowed)
+        raise InvalidRequestError(
+            "this field has a value that is not known", field=field, value=str(value)[:60], next_step=f"Use {known}."
+        )
+    return allowed[allowed.index(value)]
+
+
+def _parsed(text: str, field: str, opening: str) -> object:
+    if text.strip() in ("", "None"):
+        return None
+    try:
+        return json.loads(text) if text.lstrip().startswith(opening) else text
+    except ValueError:
+        raise InvalidRequestError("this field is no JSON", field=field, next_step=_NATIVE) from None
+
+
+def _as_spark_writes_it(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,67 @@
+"""Looking up references to secrets in Airflow: its connections and variables, through whatever backend it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Variable, mask_secret
+
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.lifecycle.secrets import LookUp, from_environment
+from airflow_streamstate.protocol.references import EXTRA, Reference
+
+
+def airflow_secrets(environ: Mapping[str, str]) -> LookUp:
+    """Looks up every kind of reference; what was found is hidden in Airflow's own logs from then on.
+
+    Args:
+        environ: what ``env://`` may refer to.
+    """
+
+    def look_up(reference: Reference) -> str:
+        value = _value(reference, environ)
+        if not value:
+            raise InvalidRequestError(
+                "there is no such secret in Airflow",
+                reference=reference.text,
+                next_step="Create it, or correct the reference.",
+            )
+        if reference.is_secret:
+            mask_secret(value)
+        return value
+
+    return look_up
+
+
+def _value(reference: Reference, environ: Mapping[str, str]) -> str:
+    if reference.source == "env":
+        return from_environment(reference, environ)
+    try:
+        if reference.source == "airflow-variable":
+            found = Variable.get(reference.key, default=None)
+            return "" if found is None else str(found)
+        return _part(BaseHook.get_connection(reference.key), reference.part)
+    except AirflowNotFoundException:
+        return ""
+    except Exception as error:  # a backend may raise anything, and put what it found into the words of it
+        raise UnavailableError(
+            "Airflow could not look up a secret",
+            reference=reference.text,
+            error=type(error).__name__,
+            next_step="Check Airflow's secrets backend, then try again.",
+        ) from None
+
+
+def _part(connection: Any, part: str) -> str:
+    if not part.startswith(EXTRA):
+        value = getattr(connection, part)
+        return "" if value is None else str(value)
+    name = part.removeprefix(EXTRA)
+    extra: Any = connection.extra_dejson
+    if name in extra:
+        extra = extra[name]
+    else:
+        for step in name.split("."):
+            extra = extra.get(step) if isinstance(extra, Mapping) else None
+    return "" if extra is None or isinstance(extra, Mapping | list) else str(extra)

@@ -1,0 +1,317 @@
+"""``StreamStateHook``: the lifecycle of streams, with the home from an Airflow connection."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
+from airflow_streamstate.hooks.ending import end_as_asked
+from airflow_streamstate.hooks.observing import Sighting, Watch, look, out_of_time
+from airflow_streamstate.hooks.refusals import is_retryable
+from airflow_streamstate.hooks.secrets import airflow_secrets
+from airflow_streamstate.hooks.spark_connection import spark_submission
+from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.polling import poll
+from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, StreamStatus
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.commands import Command, DrainMode
+
+# A driver inherits the worker's environment, but for what is Airflow's own: connections and settings hold secrets.
+_AIRFLOWS_OWN = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_", "__AIRFLOW_")
+
+
+@dataclass(frozen=True)
+class NotificationPlace:
+    """Where a drain notification lies.
+
+    Attributes:
+        key: relative to the home; None where it was answered without being written (drained already).
+    """
+
+    stream_id: str
+    deployment_id: str
+    command_id: str
+    key: str | None
+
+
+class StreamStateHook(BaseHook):
+    """Deploys, stops, drains, snapshots and watches streams.
+
+    Everything that changes something takes a ``request_id`` of 1 to 63 characters of a-z, 0-9 and ``-``: the same id
+    again is the same request. Errors are those of ``airflow_streamstate.errors``.
+
+    :param streamstate_conn_id: the connection that names the home.
+    :param requested_by: who asks, as records and commands say it.
+    :param clock: for waits and times.
+    """
+
+    conn_name_attr = "streamstate_conn_id"
+    default_conn_name = "streamstate_default"
+    conn_type = CONNECTION_TYPE
+    hook_name = "Stream State"
+
+    def __init__(
+        self,
+        streamstate_conn_id: str = default_conn_name,
+        *,
+        requested_by: str = "airflow",
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__()
+        self.streamstate_conn_id = streamstate_conn_id
+        self.requested_by = requested_by
+        self.clock = clock
+
+    @functools.cached_property
+    def home(self) -> Home:
+        """The home that the connection names."""
+        fetched = _fetched(self.streamstate_conn_id)
+        aws_conn_id = aws_conn_id_of(fetched)
+        return Home(home_config(fetched, _fetched(aws_conn_id) if aws_conn_id else None), self.clock)
+
+    @functools.cached_property
+    def controller(self) -> Controller:
+        """The verbs, with drivers on this machine."""
+        return controller_on_this_machine(self.home, self.clock, self.requested_by)
+
+    def get_conn(self) -> Controller:
+        """The controller."""
+        return self.controller
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Create, replace and delete an object in the home, with conditions; what Airflow's test button does."""
+        try:
+            return True, self.home.check()
+        except StreamStateError as error:
+            return False, str(error)
+
+    # notifications
+
+    def write_drain_notification(
+        self,
+        stream_id: str,
+        *,
+        deployment_id: str | None = None,
+        mode: DrainMode = "default",
+        reason: str = "",
+        deadline_seconds: float | None = None,
+        request_id: str | None = None,
+    ) -> NotificationPlace:
+        """Write a drain notification, create-if-absent, and say where it lies.
+
+        :param deployment_id: whom it names, and who alone obeys it; None: the current one.
+        :param mode: ``default`` flushes all that the queries have, ``event_time`` moves the watermark only.
+        :param deadline_seconds: read later than this, it is not begun; None: any time.
+        """
+        order = self.drain(
+            stream_id,
+            deployment_id=deployment_id,
+            mode=mode,
+            reason=reason,
+            deadline_seconds=deadline_seconds,
+            request_id=request_id,
+        )
+        return NotificationPlace(order.stream_id, order.deployment_id, order.command_id, order.key)
+
+    def read_notification(self, stream_id: str, command_id: str, deployment_id: str | None = None) -> Command | None:
+        """A notification, also after it was obeyed and cleaned up; None where nobody knows it."""
+        return self.controller.read_notification(stream_id, command_id, deployment_id)
+
+    def cleanup_notifications(self, stream_id: str, deployment_id: str | None = None) -> list[str]:
+        """Delete what is answered, or what nobody will ever obey; the keys of the deleted. Events keep the content."""
+        return self.controller.cleanup_notifications(stream_id, deployment_id)
+
+    # orders
+
+    def deploy(self, request: DeployRequest) -> DeploymentView:
+        """Make a script the current deployment of its stream, and launch it; does not wait for it.
+
+        How it starts, and what a person should know of that, is in the log of the task before anything runs.
+        """
+        return self.controller.deploy(request, self._say_how_it_starts)
+
+    def _say_how_it_starts(self, view: DeploymentView) -> None:
+        snapshot = f" from {view.start.snapshot_id}" if view.start.snapshot_id else ""
+        self.log.info("%s %s starts: %s%s", view.stream_id, view.deployment_id, view.start.mode, snapshot)
+        for note in view.notes:
+            self.log.warning("%s %s: %s", view.stream_id, view.deployment_id, note)
+
+    def resume(
+        self, stream_id: str, *, request_id: str | None = None, assume_dead: bool = False, reason: str = ""
+    ) -> DeploymentView:
+        """Start the current deployment again: its recorded code, on its own checkpoints."""
+        return self.controller.resume(stream_id, request_id=request_id, assume_dead=assume_dead, reason=reason)
+
+    def stop(
+        self,
+        stream_id: str,
+        *,
+        deployment_id: str | None = None,
+        reason: str = "",
+        deadline_seconds: float | None = None,
+        request_id: str | None = None,
+    ) -> CommandView:
+        """Order the end after the batch in flight, state kept."""
+        return self.controller.stop(
+            stream_id,
+            deployment_id=deployment_id,
+            request_id=request_id,
+            reason=reason,
+            deadline_seconds=deadline_seconds,
+        )
+
+    def drain(
+        self,
+        stream_id: str,
+        *,
+        deployment_id: str | None = None,
+        mode: DrainMode = "default",
+        reason: str = "",
+        deadline_seconds: float | None = None,
+        request_id: str | None = None,
+    ) -> CommandView:
+        """Write a drain notification; what is dead is launched once more, for the flush alone."""
+        return self.controller.drain(
+            stream_id,
+            deployment_id=deployment_id,
+            request_id=request_id,
+            mode=mode,
+            reason=reason,
+            deadline_seconds=deadline_seconds,
+        )
+
+    def snapshot(
+        self,
+        stream_id: str,
+        *,
+        reason: str = "",
+        deadline_seconds: float | None = None,
+        request_id: str | None = None,
+    ) -> CommandView:
+        """Order a snapshot of what runs."""
+        return self.controller.snapshot(
+            stream_id, request_id=request_id, reason=reason, deadline_seconds=deadline_seconds
+        )
+
+    def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:
+        """End the driver at once, batch in flight or not."""
+        return self.controller.kill(stream_id, grace_seconds=grace_seconds)
+
+    def end_as_asked(self, action: str, stream_id: str, deployment_id: str) -> None:
+        """Leave, stop, drain or kill a deployment whose task Airflow ends."""
+        end_as_asked(self.controller, action, stream_id, deployment_id)
+
+    # looking and waiting
+
+    def status(self, stream_id: str, deployment_id: str | None = None) -> StreamStatus:
+        """Where a stream, or one deployment of it, stands."""
+        return self.controller.status(stream_id, deployment_id)
+
+    def streams(self) -> list[StreamStatus]:
+        """Where every stream of the home stands."""
+        return self.controller.statuses()
+
+    def is_running(
+        self,
+        stream_id: str,
+        *,
+        application: str | Path,
+        arguments: Sequence[str] = (),
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> bool:
+        """Whether the stream runs just this: the same bytes, arguments, configuration and master.
+
+        :param more: whatever else ``DeployRequest`` takes.
+        """
+        request = DeployRequest(
+            stream_id=stream_id,
+            application=Path(application),
+            arguments=tuple(arguments),
+            master=master,
+            conf=dict(conf or {}),
+            **more,
+        )
+        return self.controller.running_same_code(request)
+
+    def deployment_current_at(self, stream_id: str, moment: datetime | None) -> str:
+        """The deployment that was current at a moment; the first one where the moment was before it.
+
+        Goes from each deployment to the one before it, as their specs say: a deploy that died before the register
+        moved has left a spec, too, and was never current.
+
+        :param moment: None: now.
+        """
+        control = self.home.need_stream(stream_id)
+        found = str(control.need_register().value.deployment_id)
+        while moment is not None:
+            spec = control.spec(found)
+            if spec.created_at <= moment or spec.start.predecessor_id is None:
+                break
+            found = spec.start.predecessor_id
+        return found
+
+    def look(self, watch: Watch) -> Sighting:
+        """One look at what is waited for."""
+        return look(self.controller, watch)
+
+    def wait_for(self, watch: Watch, *, deadline_seconds: float, poll_interval_seconds: float = 2.0) -> dict[str, Any]:
+        """Wait until it is there, and return what it is.
+
+        Raises what says why it cannot come any more, or ``DeadlineExceededError``; the stream goes on either way.
+        """
+
+        def sight() -> Sighting | None:
+            try:
+                seen = self.look(watch)
+            except StreamStateError as error:
+                if not is_retryable(error):
+                    raise
+                self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
+                return None
+            return None if seen.outcome == "pending" else seen
+
+        seen = poll(self.clock, sight, deadline_seconds=deadline_seconds, pause_seconds=lambda: poll_interval_seconds)
+        if seen is None:
+            raise out_of_time(self.controller, watch, f"{deadline_seconds} s")
+        return seen.need_result()
+
+    def deadline_text(self, seconds: float) -> str:
+        """So many seconds from now, as a trigger wants it."""
+        return format_time(self.clock.now() + timedelta(seconds=seconds))
+
+
+def controller_on_this_machine(home: Home, clock: Clock, requested_by: str) -> Controller:
+    """The verbs as a process of Airflow has them, worker or triggerer: drivers on this machine, without its secrets."""
+    environ = driver_environment(os.environ)
+    launcher = LocalLauncher(clock, environ)
+    return Controller(home, launcher, clock, requested_by, spark_submission, airflow_secrets(environ))
+
+
+def driver_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a driver inherits of a worker's environment."""
+    return {name: value for name, value in environ.items() if not name.startswith(_AIRFLOWS_OWN)}
+
+
+def _fetched(conn_id: str) -> Fetched:
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise InvalidRequestError(
+            "there is no such connection", conn_id=conn_id, next_step="Create it: type streamstate, with a home."
+        ) from None
+    return Fetched(connection, connection.extra_dejson)

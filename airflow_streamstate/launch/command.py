@@ -1,0 +1,275 @@
+"""The ``spark-submit`` command line of a driver, and what must be refused before one is started.
+
+Nothing that may be secret is on the command line, which everybody on the machine can read: configuration goes into a
+properties file, arguments and the runner's own configuration into ``driver.json``, both readable by their owner alone.
+What Spark would let pass in silence (a jar that is not there, a key that is none of its own) is refused here by name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.connectors import EXCLUDES, connector_for
+from airflow_streamstate.launch.interface import LaunchRequest
+from airflow_streamstate.launch.master import check_master, is_asked, is_on_this_machine
+from airflow_streamstate.launch.properties import format_properties, survives
+from airflow_streamstate.launch.runtime_zip import RUNNER_NAME, ZIP_NAME
+from airflow_streamstate.launch.spark_home import (
+    SparkSubmit,
+    check_java,
+    find_java,
+    find_spark_submit,
+    home_of,
+    own_spark_submit,
+    python_environment,
+    resolve_spark_submit,
+    version_of,
+)
+from airflow_streamstate.launch.submit_options import SubmitOptions, absorb_conf, read_prefix
+from airflow_streamstate.protocol.redaction import is_secret_name
+
+__all__ = ["DriverCommand", "build_command", "find_java", "find_spark_submit"]
+
+DRIVER_CONFIG = "driver.json"
+PROPERTIES = "spark.properties"
+
+# Spark needs these before an executor has its configuration. Its own secret it hands over by the environment, and the
+# other names of its own that look like secrets are none.
+_ON_EXECUTORS_COMMAND_LINE = re.compile(r"spark\.(?:auth(?!enticate\b)|rpc|network(?!\.auth\.))")
+_SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*):")
+
+
+@dataclass(frozen=True)
+class DriverCommand:
+    """What is to be started.
+
+    Attributes:
+        argv: program and arguments; nothing secret in it.
+        environment: the whole environment of the driver.
+        files: working files by their name in the launch folder; may hold secrets.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    files: Mapping[str, bytes]
+
+
+def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> DriverCommand:
+    """The command of a driver.
+
+    Args:
+        request: what is to run.
+        inherited: the launcher's own environment.
+
+    Raises:
+        InvalidRequestError: it cannot run, or would not run as it was asked for; the context says which part.
+    """
+    environ = {**inherited, **request.environment}
+    submit, options = _checked(request, environ, is_code_there=True)
+    master = request.master or options.master
+    folder = Path(request.folder)
+    argv = (
+        *submit.prefix,
+        *(("--master", request.master) if request.master else ()),
+        *("--deploy-mode", "client"),
+        # One that the prefix names stays in force below ours.
+        *("--extra-properties-file" if options.has_properties_file else "--properties-file", str(folder / PROPERTIES)),
+        *(() if options.has_properties_file else ("--load-spark-defaults",)),
+        *("--py-files", ",".join((str(folder / ZIP_NAME), *options.py_files))),
+        *(("--files", ",".join(options.files)) if options.files else ()),
+        *(("--packages", ",".join(options.packages)) if options.packages else ()),
+        *(("--jars", ",".join(options.jars)) if options.jars else ()),
+        str(folder / RUNNER_NAME),
+        "--",
+        str(folder / DRIVER_CONFIG),
+    )
+    conf = {"spark.ui.enabled": "false", "spark.app.name": Path(request.application).name, **options.conf}
+    config = {
+        **request.driver_config,
+        "application": request.application,
+        "arguments": list(request.arguments),
+        "launch_key": request.launch_key,
+    }
+    return DriverCommand(
+        argv=argv,
+        environment={**environ, **_environment(submit, environ, on_this_machine=is_on_this_machine(master))},
+        files={
+            PROPERTIES: format_properties(conf),
+            DRIVER_CONFIG: json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n",
+        },
+    )
+
+
+def check_request(request: LaunchRequest, inherited: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Refuse what ``build_command`` would refuse, before the driver's code is in its place.
+
+    Args:
+        request: what is to run; its application, py-files and files need not be there yet.
+        inherited: the launcher's own environment.
+
+    Returns:
+        Master and configuration that it will have, with what a given command says of them.
+
+    Raises:
+        InvalidRequestError: as ``build_command``.
+    """
+    _, options = _checked(request, {**inherited, **request.environment}, is_code_there=False)
+    return request.master or options.master, options.conf
+
+
+def spark_version_of(request: LaunchRequest, inherited: Mapping[str, str]) -> str:
+    """The version of the Spark that ``build_command`` would start; "" where it is not to be seen from here.
+
+    Raises:
+        InvalidRequestError: there is no Spark, as ``build_command``.
+    """
+    environ = {**inherited, **request.environment}
+    submit, _options = _spark_submit(request, environ)
+    return version_of(home_of(submit, environ))
+
+
+def _checked(
+    request: LaunchRequest, environ: Mapping[str, str], *, is_code_there: bool
+) -> tuple[SparkSubmit, SubmitOptions]:
+    submit, options = _spark_submit(request, environ)
+    check_master(request.master or options.master)
+    if request.needs_s3:
+        options = _with_connector(options, home_of(submit, environ))
+    _check_conf(options.conf)
+    _check_executor_conf(request.master or options.master, options.conf)
+    is_asked(options.conf)
+    _check_connect(options.conf, environ)
+    _check_files(request, options, is_code_there=is_code_there)
+    return submit, options
+
+
+def _spark_submit(request: LaunchRequest, environ: Mapping[str, str]) -> tuple[SparkSubmit, SubmitOptions]:
+    own = SubmitOptions(
+        conf=dict(request.conf),
+        py_files=request.py_files,
+        files=request.files,
+        packages=request.packages,
+        jars=request.jars,
+    )
+    if request.spark_submit is None:
+        submit = own_spark_submit(environ)
+        check_java(environ, submit.spark_home)
+        return submit, absorb_conf(own)
+    resolved = resolve_spark_submit(request.spark_submit, environ)
+    rest, given = read_prefix(resolved.prefix[1:])
+    return (
+        SparkSubmit((resolved.prefix[0], *rest), resolved.environment, resolved.spark_home),
+        absorb_conf(given.joined_with(own)),
+    )
+
+
+def _with_connector(options: SubmitOptions, spark_home: Path | None) -> SubmitOptions:
+    """The user's own packages and excludes, and beside them what reaches S3."""
+    connector = connector_for(spark_home, options.conf, options.packages, options.jars)
+    excludes = [part.strip() for part in options.conf.get(EXCLUDES, "").split(",") if part.strip()]
+    excludes += [name for name in connector.excludes if name not in excludes]
+    conf = {**options.conf, EXCLUDES: ",".join(excludes)} if excludes else options.conf
+    return replace(options, conf=conf, packages=(*options.packages, *connector.packages))
+
+
+def _environment(submit: SparkSubmit, environ: Mapping[str, str], *, on_this_machine: bool) -> dict[str, str]:
+    """What is set beside what the user's environment has; what it has, it keeps."""
+    added = dict(submit.environment)
+    if environ.get("PYSPARK_PYTHON") or environ.get("PYSPARK_DRIVER_PYTHON"):
+        added.pop("PYSPARK_PYTHON", None)
+    added |= python_environment({**environ, **added}, on_this_machine=on_this_machine)
+    if on_this_machine and not environ.get("SPARK_LOCAL_IP"):
+        added["SPARK_LOCAL_IP"] = "127.0.0.1"  # Spark listens on every interface otherwise
+    return added
+
+
+def _check_conf(conf: Mapping[str, str]) -> None:
+    for key, value in conf.items():
+        if not key.startswith("spark.") or key != key.strip():
+            raise InvalidRequestError(
+                "this configuration key does not begin with 'spark.', so Spark would ignore it",
+                key=key,
+                next_step="Correct the key, or give the value to the script as an argument or environment variable.",
+            )
+        if not survives(value):
+            raise InvalidRequestError(
+                "this configuration value begins or ends with a blank, which Spark would cut off",
+                key=key,
+                next_step="Remove the blank, or set the value in the script.",
+            )
+    if conf.get("spark.submit.deployMode", "client") != "client":
+        raise InvalidRequestError(
+            "this launcher starts drivers on this machine only, not in cluster mode",
+            key="spark.submit.deployMode",
+            next_step="Use the deploy mode client.",
+        )
+
+
+def _check_executor_conf(master: str, conf: Mapping[str, str]) -> None:
+    for key in conf:
+        if _ON_EXECUTORS_COMMAND_LINE.match(key) and is_secret_name(key) and not master.startswith("local"):
+            raise InvalidRequestError(
+                "Spark would put this secret on the command line of every executor, which everybody there can read",
+                key=key,
+                next_step="Give it under a key of another beginning, or by a file that the executors have.",
+            )
+
+
+def _check_connect(conf: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    where = next((key for key in ("spark.remote", "SPARK_REMOTE") if (conf.get(key) or environ.get(key))), None)
+    if where is None and conf.get("spark.api.mode", "classic") == "connect":
+        where = "spark.api.mode"
+    if where is not None:
+        raise InvalidRequestError(
+            "Spark Connect is not supported: its queries would escape supervision",
+            setting=where,
+            next_step=f"Unset {where} and name a master.",
+        )
+
+
+def _check_files(request: LaunchRequest, options: SubmitOptions, *, is_code_there: bool) -> None:
+    for name in ("folder", "log_path", "application"):
+        if not Path(getattr(request, name)).is_absolute():
+            raise InvalidRequestError("this must be an absolute path", **{name: getattr(request, name)})
+    if is_code_there and not Path(request.application).is_file():
+        raise InvalidRequestError(
+            "the script is not there", application=request.application, next_step="Correct the path of the script."
+        )
+    if request.working_folder is not None and not Path(request.working_folder).is_dir():
+        raise InvalidRequestError("the working folder is not there", working_folder=request.working_folder)
+    for what in ("py_files", "files", "jars"):
+        own = () if is_code_there else getattr(request, what) if what != "jars" else ()
+        for item in getattr(options, what):
+            _check_comma(what, item)
+            if item not in own:
+                _check_file(what, item)
+    if "#" in request.folder:
+        raise InvalidRequestError(
+            "the folder of a launch holds a '#', at which Spark would cut it",
+            folder=request.folder,
+            next_step="Put the home somewhere else.",
+        )
+    _check_comma("folder", request.folder)
+
+
+def _check_file(what: str, item: str) -> None:
+    scheme = _SCHEME.match(item)
+    if scheme and scheme["scheme"] != "file":
+        return
+    path = item.removeprefix("file:").partition("#")[0]
+    if not re.search(r"[*?\[{]", path) and not Path(path).exists():
+        raise InvalidRequestError(
+            "a file that the driver needs is not there", **{what: item}, next_step="Correct the path, or leave it out."
+        )
+
+
+def _check_comma(what: str, path: str) -> None:
+    if "," in path:
+        raise InvalidRequestError(
+            "a path holds a comma, at which Spark would take it apart", **{what: path}, next_step="Use another path."
+        )

@@ -1,0 +1,249 @@
+"""What any launcher has to keep to: call ``check_launcher`` from a test of your own; it needs no test framework.
+
+Each of ``PROMISES`` is one part of it, for a test per part. Real drivers are launched, half a dozen of them in all,
+each with a program of a few lines of Python instead of a stream's script; they say what they do by files.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchRequest, LaunchStatus
+
+KEY = "d-0001-a0001"
+OTHER_KEY = "d-0001-a0002"
+POLL_SECONDS = 0.1
+RACERS = 4
+_NEVER_ENDS = "while not there('end'):\n    time.sleep(0.05)\nsys.exit(5)\n"
+_IGNORES = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    while True:
+        say("works")
+        time.sleep(0.05)
+say("runs")
+time.sleep(600)
+"""
+_PRELUDE = """
+import os, signal, sys, time
+
+FOLDER = {folder!r}
+
+def say(word):
+    with open(os.path.join(FOLDER, {key!r} + "." + word), "a") as file:
+        file.write("x\\n")
+
+def there(word):
+    return os.path.exists(os.path.join(FOLDER, {key!r} + "." + word))
+
+say("starts")
+"""
+
+
+class LauncherStage(Protocol):
+    """A launcher, and what a test of it must be able to do; empty at the beginning of each promise.
+
+    Attributes:
+        clock: for waits.
+        folder: an empty folder that test and drivers see at the same path.
+        patience_seconds: how long a driver may take to begin, or to end.
+    """
+
+    clock: Clock
+    folder: Path
+    patience_seconds: float
+
+    def launcher(self) -> Launcher:
+        """One that has launched nothing yet: each call is another controller, which knows what all know."""
+
+    def request(self, launch_key: str, program: str) -> LaunchRequest:
+        """A request whose driver runs this Python text as its program."""
+
+    def impossible_request(self, launch_key: str) -> LaunchRequest:
+        """One that the launcher must refuse."""
+
+    def launch_and_die(self, request: LaunchRequest) -> None:
+        """Launch from a process that is killed as soon as ``launch`` has come back, before it could tell anybody."""
+
+    def out_of_reach(self, handle: LaunchHandle) -> AbstractContextManager[LaunchHandle]:
+        """Meanwhile nobody can be asked for this driver: its cluster, or its machine, does not answer. Gives the handle
+        to ask with, which may be the same."""
+
+
+Promise = Callable[[LauncherStage], None]
+
+
+def check_launcher(new_stage: Callable[[], LauncherStage]) -> None:
+    """Hold a launcher against what ``Launcher`` promises.
+
+    Args:
+        new_stage: makes an empty stage; called once for each promise.
+
+    Raises:
+        AssertionError: it does not keep a promise; says which.
+    """
+    for promise in PROMISES:
+        promise(new_stage())
+
+
+def ends_are_told(stage: LauncherStage) -> None:
+    """Exit status and log of a driver are told to whoever asks later; nothing starts it again (Law 2)."""
+    launcher = stage.launcher()
+    good = launcher.launch(_request(stage, KEY, "print('first')\nprint('größer', flush=True)\nsys.exit(0)\n"))
+    bad_request = _request(stage, OTHER_KEY, "print('wrong', file=sys.stderr, flush=True)\nsys.exit(3)\n")
+    bad = launcher.launch(bad_request)
+    for handle, code in ((good, 0), (bad, 3)):
+        status = _ended(stage, stage.launcher(), handle)
+        _need((status.state, status.exit_code) == ("exited", code), f"an exit status of {code} is told as {status}")
+        _need(status.has_ended, "a driver that has exited has not ended")
+        _need(LaunchStatus.from_json(status.to_json()) == status, "a status does not survive JSON")
+    logs = launcher.logs(good, 1 << 20)
+    _need(logs.find("first") < logs.find("größer"), f"the log does not hold what the driver wrote: {logs[-500:]!r}")
+    _need("wrong" in launcher.logs(bad, 1 << 20), "the log does not hold what the driver wrote to stderr")
+    _need(len(launcher.logs(bad, 4).encode()) <= 4, "more of a log comes than was asked for")
+    _need(launcher.logs(bad, 0) == "", "of a log comes something where nothing was asked for")
+    again = stage.launcher().launch(bad_request)
+    _need(again == bad, "a launch that is tried again after the driver's end has another handle")
+    _need(stage.launcher().status(again).exit_code == 3, "a launch that is tried again hides the driver's end")
+    _need(_count(stage, OTHER_KEY, "starts") == 1, "a driver that has ended was started again")
+    killed = stage.launcher().kill(bad, 0.0)
+    _need((killed.state, killed.exit_code) == ("exited", 3), "killing what has ended changes how it ended")
+
+
+def one_key_is_one_driver(stage: LauncherStage) -> None:
+    """Whoever launches a key, and however often, gets the one driver, which runs until it is killed (Law 2)."""
+    request = _request(stage, KEY, _NEVER_ENDS)
+    handles: list[LaunchHandle] = []
+    racers = [threading.Thread(target=lambda: handles.append(stage.launcher().launch(request))) for _ in range(RACERS)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join(stage.patience_seconds)
+    _need(len(handles) == RACERS, "a launch beside others did not come back with a handle")
+    handle = handles[0]
+    _need(all(other == handle for other in handles), f"one key has several handles: {handles}")
+    _wait(stage, lambda: _count(stage, KEY, "starts") > 0, "the driver's first line")
+    launcher = stage.launcher()
+    _need(LaunchHandle.from_json(json.loads(json.dumps(handle.to_json()))) == handle, "a handle does not survive JSON")
+    _need(handle.launcher == launcher.name, "a handle names another launcher")
+    _need({launcher.status(handle).state for _ in range(3)} == {"running"}, "a driver that works is not running")
+    _need(launcher.launch(request) == handle, "a key that runs is launched anew")
+    _need(launcher.find(request.folder, KEY) == handle, "a driver is not found by its key")
+    _need(launcher.find(request.folder, OTHER_KEY) is None, "another key's driver is found")
+    _need_raises(ConflictError, lambda: launcher.launch(_other_key(stage, request)), "two keys share one folder")
+    with stage.out_of_reach(handle) as asked:
+        _need(stage.launcher().status(asked).state == "unknown", "a driver that cannot be asked is not told as unknown")
+        _need(not stage.launcher().kill(asked, 0.0).has_ended, "a driver that cannot be reached counts as ended")
+    _need(launcher.status(handle).state == "running", "a driver that can be asked again is not running")
+    status = stage.launcher().kill(handle, 5.0)
+    _need(status.has_ended, f"a driver that was killed has not ended: {status}")
+    _need(status.exit_code != 0, "a driver that was killed counts as having come to its end")
+    again = stage.launcher().kill(handle, 0.0)
+    _need((again.state, again.exit_code) == (status.state, status.exit_code), f"killed twice it is {again}")
+    _need(launcher.launch(request) == handle, "a key that was killed is launched anew")
+    _need(_count(stage, KEY, "starts") == 1, "one key has started several drivers")
+
+
+def a_caller_may_die(stage: LauncherStage) -> None:
+    """A driver whose caller died before it could record the handle lives on, and is found by its key (Law 1)."""
+    request = _request(stage, KEY, _NEVER_ENDS)
+    stage.launch_and_die(request)
+    launcher = stage.launcher()
+    handle = launcher.find(request.folder, KEY)
+    if handle is None:
+        raise AssertionError("a launch whose caller died is not found")
+    _need(launcher.launch(request) == handle, "a launch whose caller died is launched anew")
+    _wait(stage, lambda: _count(stage, KEY, "starts") > 0, "the driver's first line")
+    _need(launcher.status(handle).state == "running", "a driver does not outlive its caller")
+    (stage.folder / f"{KEY}.end").touch()
+    status = _ended(stage, launcher, handle)
+    _need((status.state, status.exit_code) == ("exited", 5), f"the end of an orphaned driver is told as {status}")
+    _need(_count(stage, KEY, "starts") == 1, "a launch whose caller died has started two drivers")
+
+
+def a_kill_ends_everything(stage: LauncherStage) -> None:
+    """What ignores signals, and what the driver has started, ends too, and nothing counts as ended before (1a.8)."""
+    launcher = stage.launcher()
+    handle = launcher.launch(_request(stage, KEY, _IGNORES))
+    _wait(stage, lambda: _count(stage, KEY, "runs") > 0 and _count(stage, KEY, "works") > 0, "driver and child")
+    status = launcher.kill(handle, 0.5)
+    _need(status.has_ended, f"a driver that ignores signals has not ended: {status}")
+    worked = _count(stage, KEY, "works")
+    stage.clock.sleep(1.0)
+    _need(_count(stage, KEY, "works") == worked, "a process of the driver outlives its end")
+
+
+def a_driver_that_fails_at_once_is_told(stage: LauncherStage) -> None:
+    """A program that no Python can run is a driver that has ended, and not with success."""
+    launcher = stage.launcher()
+    handle = launcher.launch(stage.request(KEY, "this is no Python\n"))
+    status = _ended(stage, launcher, handle)
+    _need(status.exit_code != 0, "a driver that could not begin counts as having come to its end")
+    _need(bool(status.reason), "of a driver that could not begin nothing is said")
+
+
+def what_cannot_run_is_refused(stage: LauncherStage) -> None:
+    """Before anything is begun: neither ``check`` nor ``launch`` leaves a trace."""
+    request = stage.impossible_request(KEY)
+    launcher = stage.launcher()
+    _need(launcher.find(request.folder, KEY) is None, "a launch is found where nothing began")
+    _need_raises(InvalidRequestError, lambda: launcher.check(request), "check lets pass what cannot run")
+    _need_raises(InvalidRequestError, lambda: launcher.launch(request), "launch takes what cannot run")
+    _need(launcher.find(request.folder, KEY) is None, "a refused launch is found")
+
+
+PROMISES: tuple[Promise, ...] = (
+    ends_are_told,
+    one_key_is_one_driver,
+    a_caller_may_die,
+    a_kill_ends_everything,
+    a_driver_that_fails_at_once_is_told,
+    what_cannot_run_is_refused,
+)
+
+
+def _request(stage: LauncherStage, key: str, program: str) -> LaunchRequest:
+    return stage.request(key, _PRELUDE.format(folder=str(stage.folder), key=key) + program)
+
+
+def _other_key(stage: LauncherStage, request: LaunchRequest) -> LaunchRequest:
+    other = stage.request(OTHER_KEY, "")
+    return LaunchRequest.from_json({**other.to_json(), "folder": request.folder})
+
+
+def _count(stage: LauncherStage, key: str, word: str) -> int:
+    path = stage.folder / f"{key}.{word}"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def _ended(stage: LauncherStage, launcher: Launcher, handle: LaunchHandle) -> LaunchStatus:
+    _wait(stage, lambda: launcher.status(handle).has_ended, "the end of a driver")
+    return launcher.status(handle)
+
+
+def _wait(stage: LauncherStage, is_so: Callable[[], bool], what: str) -> None:
+    deadline = stage.clock.monotonic_seconds() + stage.patience_seconds
+    while not is_so():
+        _need(stage.clock.monotonic_seconds() < deadline, f"waited {stage.patience_seconds:g} s for {what}")
+        stage.clock.sleep(POLL_SECONDS)
+
+
+def _need_raises(error: type[Exception], act: Callable[[], object], otherwise: str) -> None:
+    try:
+        act()
+    except error:
+        return
+    raise AssertionError(otherwise)
+
+
+def _need(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise AssertionError(otherwise)

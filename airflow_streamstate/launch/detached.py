@@ -1,0 +1,93 @@
+"""Run as a program of its own, never imported: becomes the leader of a new session, once per launch folder.
+
+Usage: ``python -I -S detached.py FOLDER LOG FACTS COMMAND…``. FACTS is the JSON object that becomes ``handle.json``
+(pid and start ticks are added). Answers on stdout: ``claimed``, ``lost`` (another driver has the folder), ``error: …``.
+
+It forks, so that the caller is never the driver's parent and no zombie is left to it; claims the folder; and turns into
+COMMAND with the same pid. The claim is a hard link: the file is complete before it has its name, and only one can have
+that name. The claimed file stays locked (``flock``) by an open descriptor that COMMAND inherits, so that whoever can
+open the file, in another container too, can ask whether someone lives. Standard library only, nothing of the package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+HANDLE = "handle.json"
+
+
+def own_start_ticks() -> int:
+    """Field 22 of our own stat; ``exec`` does not change it."""
+    return int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
+
+
+def claim(folder: Path, facts: dict[str, object]) -> bool:
+    """Put ``handle.json`` there, locked and complete, unless one is there. False if one is."""
+    pid = os.getpid()
+    # Not the pid: containers that share the folder have the same numbers.
+    temporary = folder / f".{HANDLE}.{os.urandom(8).hex()}.tmp"
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except OSError:
+            locked = False  # a file system without locks: then only this pid namespace can tell
+        facts = {**facts, "pid": pid, "start_ticks": own_start_ticks(), "locked": locked}
+        os.write(descriptor, json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n")
+        os.fsync(descriptor)
+        os.link(temporary, folder / HANDLE)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    os.set_inheritable(descriptor, True)
+    return True
+
+
+def reset_signals() -> None:
+    """Give COMMAND the signals of a fresh process: what its launcher, or Python, ignores must not be ignored there."""
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGTERM", "SIGCHLD", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def become(folder: str, log: str, facts: str, command: list[str]) -> None:
+    """Claim the folder and turn into the command; returns only if that is not to be."""
+    answer = os.dup(1)  # not inheritable: the caller sees its end when the command has begun
+    try:
+        os.setsid()
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if not claim(Path(folder), json.loads(facts)):
+            os.write(answer, b"lost")
+            return
+        with contextlib.suppress(OSError):  # the caller may be dead by now, which is all the same to the driver
+            os.write(answer, b"claimed")
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        reset_signals()
+        os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.write(answer, f"error: {error}".encode())
+
+
+def main() -> None:
+    """Fork, and let the child become the command."""
+    if os.fork() == 0:
+        try:
+            become(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+        finally:
+            os._exit(0)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

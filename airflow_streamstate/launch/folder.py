@@ -1,0 +1,160 @@
+"""The folder of one local launch: intent, handle, exit status and working files, each whole or not there.
+
+``intent.json`` is created before anything is started; ``handle.json`` by the driver's own leading process, with its
+pid, before it becomes the driver, so that there is no moment between the act and its record (Law 1); ``exit_status``
+at the end. Everything here is readable by its owner alone: configuration and arguments may be secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnavailableError
+from airflow_streamstate.launch.detached import HANDLE
+
+INTENT = "intent.json"
+EXIT_STATUS = "exit_status"
+
+_FORBIDDEN = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+)
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """The one place where errors of the file system become ours."""
+    try:
+        yield
+    except OSError as error:
+        facts = {"path": str(path), "error": errno.errorcode.get(error.errno or 0, type(error).__name__)}
+        if error.errno in _FORBIDDEN:
+            raise InvalidRequestError(
+                "the folder of a launch cannot be used", **facts, next_step="Check the path and its permissions."
+            ) from error
+        raise UnavailableError(
+            "the disk did not take the files of a launch", **facts, next_step="Check the disk, then try again."
+        ) from error
+
+
+def write_file(target: Path, body: bytes) -> None:
+    """Write the file, readable by its owner alone, over what is there; whole or not at all.
+
+    Raises:
+        InvalidRequestError: no permission, or no such folder can be.
+        UnavailableError: the disk is full or broken; nothing was changed.
+    """
+    with translated(target), _complete(target, body) as temporary:
+        temporary.replace(target)
+
+
+def create_file(target: Path, body: bytes) -> bool:
+    """Write the file unless something is there; False if so. Otherwise as ``write_file``."""
+    with translated(target), _complete(target, body) as temporary:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def _complete(target: Path, body: bytes) -> Iterator[Path]:
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def tail_bytes(path: Path, count: int) -> bytes:
+    """The last bytes of a file, at most ``count``; b"" where there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max(0, count)))
+            return file.read(max(0, count))
+    except OSError:
+        return b""
+
+
+class LaunchFolder:
+    """The files of one launch. What is read may raise OSError: whoever asks decides what that means."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def prepare(self, intent: Mapping[str, object]) -> None:
+        """Make the folder and record the intent, unless an earlier call has done so; raises as ``write_file``."""
+        with translated(self.path):
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_file(self.path / INTENT, _json_bytes(intent))
+
+    def intent(self) -> dict[str, object] | None:
+        """What was recorded before the start; None if nothing was."""
+        return self._read_json(INTENT)
+
+    def handle(self) -> dict[str, object] | None:
+        """What the driver's leading process, or whoever closed the launch, recorded; None if neither was there yet."""
+        return self._read_json(HANDLE)
+
+    def close(self, facts: Mapping[str, object]) -> bool:
+        """Take the place of the driver's record, so that no driver can start any more; False if one has."""
+        return create_file(self.path / HANDLE, _json_bytes({**facts, "closed": True}))
+
+    def exit_status(self) -> int | None:
+        """What the driver ended with; None while it has not, and if it had no time to say so."""
+        try:
+            text = (self.path / EXIT_STATUS).read_text(encoding="ascii", errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        # Without its newline it is not whole yet.
+        return int(text) if re.fullmatch(r"[0-9]{1,3}\n", text) else None
+
+    def is_held(self) -> bool | None:
+        """Whether a process of the driver still holds its lock; None if that cannot be told."""
+        try:
+            descriptor = os.open(self.path / HANDLE, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _read_json(self, name: str) -> dict[str, object] | None:
+        path = self.path / name
+        try:
+            raw = json.loads(path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValueError:
+            raw = None
+        if not isinstance(raw, dict):
+            raise MalformedMessageError(
+                "a file of a launch is not what its name says",
+                path=str(path),
+                next_step="See that no driver of this launch runs, then remove the file.",
+            )
+        return raw
+
+
+def _json_bytes(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"

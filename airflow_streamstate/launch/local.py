@@ -1,0 +1,285 @@
+"""Drivers on this machine, in client mode: ``spark-submit`` in a session of its own that outlives whoever started it.
+
+The session is led by ``/bin/sh`` (``lead.sh``), which keeps the exit status; ``detached.py`` becomes that shell, after
+it has claimed the launch folder. So the folder alone says what there is to know: no claim, no driver; a claim names the
+one process that leads the driver's session; an exit status means that nothing of the session is left.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    MalformedMessageError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from airflow_streamstate.launch import detached
+from airflow_streamstate.launch.command import DriverCommand, build_command, check_request, spark_version_of
+from airflow_streamstate.launch.diagnosis import reason_of_exit
+from airflow_streamstate.launch.folder import LaunchFolder, tail_bytes, translated, write_file
+from airflow_streamstate.launch.handed_over import handed_over_secrets
+from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchState, LaunchStatus
+from airflow_streamstate.launch.master import check_master_answers
+from airflow_streamstate.launch.processes import read_stat, this_machine
+from airflow_streamstate.launch.runtime_zip import RUNNER_NAME, ZIP_NAME, build_runtime_zip, write_runner
+from airflow_streamstate.launch.session import MARKER, Session
+from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+
+START_SECONDS = 30.0
+_LOG_TAIL_BYTES = 65_536
+_SHELL = "/bin/sh"
+_LEAD = "lead.sh"
+
+
+class LocalLauncher:
+    """A ``Launcher`` for drivers on this machine (Linux).
+
+    Args:
+        clock: for waits and times.
+        environ: what drivers inherit; None for the environment of this process at the time of each launch.
+    """
+
+    name = "local"
+
+    def __init__(self, clock: Clock, environ: Mapping[str, str] | None = None) -> None:
+        self._clock = clock
+        self._environ = environ
+
+    def check(self, request: LaunchRequest) -> None:
+        """As ``Launcher.check``."""
+        _check_platform()
+        # Before the act only: a launch that is under way is not refused for a master that is just being restarted.
+        check_master_answers(*check_request(request, self._inherited()))
+
+    def spark_version(self, request: LaunchRequest) -> str:
+        """As ``Launcher.spark_version``, by the names of its jars."""
+        return spark_version_of(request, self._inherited())
+
+    def launch(self, request: LaunchRequest) -> LaunchHandle:
+        """As ``Launcher.launch``."""
+        folder = LaunchFolder(Path(request.folder))
+        known = self._recorded(folder, request.launch_key)
+        if known is not None:
+            return known
+        _check_platform()
+        command = build_command(request, self._inherited())
+        facts = self._facts(request)
+        folder.prepare(facts)
+        self._check_key(folder.intent() or facts, request)
+        _write_working_files(folder, command)
+        self._start(folder, request, command, facts)
+        handle = self._recorded(folder, request.launch_key)
+        if handle is None:
+            raise UnavailableError("the driver's process ended before it began", folder=request.folder)
+        return handle
+
+    def find(self, folder: str, launch_key: str) -> LaunchHandle | None:
+        """As ``Launcher.find``. With an intent alone, the handle of a ``pending`` launch."""
+        launch_folder = LaunchFolder(Path(folder))
+        with translated(launch_folder.path):
+            facts = launch_folder.handle() or launch_folder.intent()
+        if facts is None or facts.get("launch_key") != launch_key:
+            return None
+        return _handle(facts)
+
+    def status(self, handle: LaunchHandle) -> LaunchStatus:
+        """As ``Launcher.status``."""
+        try:
+            return self._look(handle)
+        except (OSError, DataError) as error:
+            return self._status("unknown", f"its folder cannot be read ({type(error).__name__})")
+
+    def kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
+        """As ``Launcher.kill``. A driver of another machine or pid namespace is not touched."""
+        status = self.status(handle)
+        if status.state == "pending":
+            _folder(handle).close(handle.data)
+            status = self.status(handle)
+        session = self._session(handle) if status.state == "running" else None
+        if session is None:
+            return status
+        if not session.is_ours:
+            return self._status("running", "it runs in another container: it can be ended only from there")
+        session.end(self._clock, grace_seconds)
+        return self.status(handle)
+
+    def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
+        """As ``Launcher.logs``."""
+        return _log_tail(handle, tail_bytes)
+
+    def _inherited(self) -> Mapping[str, str]:
+        return os.environ if self._environ is None else self._environ
+
+    def _look(self, handle: LaunchHandle) -> LaunchStatus:
+        folder = _folder(handle)
+        ended = self._exit(folder, handle)
+        if ended is not None:
+            return ended
+        facts = folder.handle()
+        if facts is not None and facts.get("closed"):
+            return self._status("gone", "the launch was closed before a driver had started")
+        session = self._session(handle)
+        if session is None:
+            return self._unclaimed(folder)
+        alive = session.is_alive()
+        if alive.is_alive is None:
+            return self._status("unknown", alive.reason)
+        if alive.is_alive:
+            return self._status("running", alive.reason)
+        # It may have ended between the two looks: the exit status comes before the end.
+        return self._exit(folder, handle) or self._status("gone", alive.reason)
+
+    def _exit(self, folder: LaunchFolder, handle: LaunchHandle) -> LaunchStatus | None:
+        code = folder.exit_status()
+        if code is None:
+            return None
+        return self._status("exited", reason_of_exit(code, _told_tail(handle) if code else ""), code)
+
+    def _unclaimed(self, folder: LaunchFolder) -> LaunchStatus:
+        if not folder.path.is_dir():
+            return self._status("unknown", "its folder is not on this machine")
+        return self._status("pending", "it is recorded, but no driver has started for it yet")
+
+    def _session(self, handle: LaunchHandle) -> Session | None:
+        """The session of the driver, as its folder or, without that, its handle names it; None if none has begun."""
+        folder = _folder(handle)
+        facts = folder.handle() or handle.data
+        return Session.from_facts(folder, facts) if "pid" in facts else None
+
+    def _status(self, state: LaunchState, reason: str, exit_code: int | None = None) -> LaunchStatus:
+        return LaunchStatus(state=state, exit_code=exit_code, reason=reason, observed_at=self._clock.now())
+
+    def _recorded(self, folder: LaunchFolder, launch_key: str) -> LaunchHandle | None:
+        with translated(folder.path):
+            facts = folder.handle()
+        if facts is None:
+            return None
+        if facts.get("launch_key") != launch_key:
+            raise _foreign_folder(folder, launch_key)
+        return _handle(facts)
+
+    def _check_key(self, intent: Mapping[str, object], request: LaunchRequest) -> None:
+        if intent.get("launch_key") != request.launch_key:
+            raise _foreign_folder(LaunchFolder(Path(request.folder)), request.launch_key)
+
+    def _facts(self, request: LaunchRequest) -> dict[str, object]:
+        return {
+            "launch_key": request.launch_key,
+            "folder": str(Path(request.folder)),
+            "log_path": request.log_path,
+            **asdict(this_machine()),
+        }
+
+    def _start(
+        self, folder: LaunchFolder, request: LaunchRequest, command: DriverCommand, facts: Mapping[str, object]
+    ) -> None:
+        """Start the leading process and wait until it has claimed the folder, or has found it claimed."""
+        log = Path(request.log_path)
+        with translated(log):
+            log.parent.mkdir(parents=True, exist_ok=True)
+        place = str(folder.path)
+        argv = [sys.executable, "-I", "-S", detached.__file__, place, request.log_path, json.dumps(facts)]
+        argv += [_SHELL, str(folder.path / _LEAD), place, *command.argv]
+        environ = {**command.environment, MARKER: place}
+        try:
+            answer = _answer_of(argv, environ, request.working_folder)
+        except OSError as error:
+            answer = f"error: {error.strerror}"
+        except subprocess.TimeoutExpired:
+            raise OutcomeUnknownError(
+                "the driver's process has not answered in time",
+                folder=place,
+                waited_seconds=START_SECONDS,
+                next_step="Launch again with the same key: it is the same driver.",
+            ) from None
+        if answer not in ("claimed", "lost"):
+            raise UnavailableError("the driver's process could not be started", folder=place, answer=answer[-500:])
+
+
+def _answer_of(argv: list[str], environ: Mapping[str, str], working_folder: str | None) -> str:
+    """Run ``detached.py`` until its child has become the driver, or has given up; what it said."""
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=working_folder,
+        env=environ,
+        close_fds=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.communicate(timeout=START_SECONDS)[0].decode(errors="replace").strip()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+def _write_working_files(folder: LaunchFolder, command: DriverCommand) -> None:
+    build_runtime_zip(folder.path / ZIP_NAME)
+    write_runner(folder.path / RUNNER_NAME)
+    lead = importlib.resources.files("airflow_streamstate.launch") / _LEAD
+    write_file(folder.path / _LEAD, lead.read_bytes())
+    for name, body in command.files.items():
+        write_file(folder.path / name, body)
+
+
+def _handle(facts: Mapping[str, object]) -> LaunchHandle:
+    return LaunchHandle(launcher=LocalLauncher.name, launch_key=str(facts["launch_key"]), data=dict(facts))
+
+
+def _folder(handle: LaunchHandle) -> LaunchFolder:
+    if handle.launcher != LocalLauncher.name:
+        raise InvalidRequestError(
+            "this handle is another launcher's", launcher=handle.launcher, launch_key=handle.launch_key
+        )
+    path = handle.data.get("folder")
+    if not isinstance(path, str):
+        raise MalformedMessageError("this handle names no folder", launch_key=handle.launch_key)
+    return LaunchFolder(Path(path))
+
+
+def _log_tail(handle: LaunchHandle, count: int) -> str:
+    path = handle.data.get("log_path")
+    return tail_bytes(Path(path), count).decode("utf-8", "replace") if isinstance(path, str) else ""
+
+
+def _told_tail(handle: LaunchHandle) -> str:
+    """The end of the log for whoever tells its words on: of what is cut out of it, secrets are hidden before."""
+    secrets = handed_over_secrets(handle)
+    if secrets is None:
+        return ""
+    tail = _log_tail(handle, _LOG_TAIL_BYTES)
+    if len(tail.encode()) >= _LOG_TAIL_BYTES:
+        tail = tail.partition("\n")[2]  # cut in two, it could begin with half a secret
+    return redact_text(tail, secrets_of({}, (), looked_up=secrets))
+
+
+def _foreign_folder(folder: LaunchFolder, launch_key: str) -> ConflictError:
+    return ConflictError(
+        "this folder belongs to another launch",
+        folder=str(folder.path),
+        launch_key=launch_key,
+        next_step="Give every launch key a folder of its own.",
+    )
+
+
+def _check_platform() -> None:
+    if read_stat(os.getpid()) is None:
+        raise InvalidRequestError(
+            "drivers on this machine cannot be watched: there is no /proc",
+            platform=sys.platform,
+            next_step="Launch from Linux.",
+        )

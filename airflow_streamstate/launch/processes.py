@@ -1,0 +1,160 @@
+"""Processes as Linux shows them under ``/proc``: who is alive, who is of a session, and signals that never go astray.
+
+A pid alone names nothing for long: the kernel uses numbers again. Pid and start ticks together name one process of one
+boot; ``boot_id`` names the boot, and the pid namespace says whose numbers they are.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class ProcessStat:
+    """One process at one moment, from ``/proc/<pid>/stat``.
+
+    Attributes:
+        state: the kernel's letter: R, S, D, T, Z, X, …
+        start_ticks: when it started, in clock ticks since boot (field 22).
+    """
+
+    pid: int
+    state: str
+    parent_pid: int
+    group_id: int
+    session_id: int
+    start_ticks: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still do anything: a zombie cannot, though ``kill(pid, 0)`` succeeds on it."""
+        return self.state not in ("Z", "X", "x")
+
+
+def parse_stat(text: str) -> ProcessStat | None:
+    """The process of one ``/proc/<pid>/stat``; None where the text is none.
+
+    The name, in brackets, may hold anything, brackets and newlines included: fields are counted from the last ``)``.
+    """
+    head, bracket, tail = text.rpartition(")")
+    fields = tail.split()
+    pid = head.partition(" ")[0]
+    if not bracket or not pid.isdigit() or len(fields) < 20:
+        return None
+    try:
+        return ProcessStat(
+            pid=int(pid),
+            state=fields[0],
+            parent_pid=int(fields[1]),
+            group_id=int(fields[2]),
+            session_id=int(fields[3]),
+            start_ticks=int(fields[19]),
+        )
+    except ValueError:
+        return None
+
+
+def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
+    """The process with this pid now; None if there is none."""
+    try:
+        return parse_stat((proc / str(pid) / "stat").read_bytes().decode("latin-1"))
+    except OSError:
+        return None
+
+
+def all_processes(proc: Path = PROC) -> Iterator[ProcessStat]:
+    """Every process that this one can see; one that ends meanwhile is left out."""
+    for name in os.listdir(proc):  # noqa: PTH208 - names only, hundreds of them, at every poll
+        if name.isdigit() and (stat := read_stat(int(name), proc)) is not None:
+            yield stat
+
+
+def session_members(leader_pid: int, leader_start_ticks: int, marker: str, proc: Path = PROC) -> list[ProcessStat]:
+    """The living processes of the session that this leader founded; empty when all have ended.
+
+    The number of a session is its leader's pid, and is not used again while a member lives. So: while a process with
+    that pid is there, it must be our leader, or the session is another's; when not, a member must carry the marker.
+
+    Args:
+        leader_pid: pid, group and session number of the leader.
+        leader_start_ticks: when the leader started.
+        marker: ``NAME=value`` that every process of the session has in its environment.
+        proc: where ``/proc`` is.
+    """
+    seen = list(all_processes(proc))
+    leader = next((stat for stat in seen if stat.pid == leader_pid), None)
+    members = [stat for stat in seen if stat.session_id == leader_pid and stat.is_alive]
+    if leader is not None:
+        return members if leader.start_ticks == leader_start_ticks else []
+    return [
+        stat
+        for stat in members
+        if stat.start_ticks >= leader_start_ticks and has_in_environment(stat.pid, marker, proc)
+    ]
+
+
+def has_in_environment(pid: int, marker: str, proc: Path = PROC) -> bool:
+    """Whether the process was started with this ``NAME=value`` in its environment; False if it cannot be read."""
+    try:
+        return os.fsencode(marker) in (proc / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def send_signal(process: ProcessStat, number: signal.Signals) -> bool:
+    """Signal this very process, never another one that got its pid. False if it has ended already.
+
+    Raises:
+        PermissionError: it belongs to another user.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # Only now is it certain whom the descriptor names: a new process with this pid has other start ticks.
+        now = read_stat(process.pid)
+        if now is None or now.start_ticks != process.start_ticks:
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Whose pids these are: the host's name, the kernel's boot and the pid namespace."""
+
+    host: str
+    boot_id: str
+    pid_namespace: str
+
+
+def this_machine(proc: Path = PROC) -> Machine:
+    """The machine that this process runs on; parts that cannot be read are ""."""
+    try:
+        boot_id = (proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot_id = ""
+    try:
+        namespace = str((proc / "self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return Machine(host=socket.gethostname(), boot_id=boot_id, pid_namespace=namespace)
+
+
+def exit_sentence(exit_code: int) -> str:
+    """An exit status in words: a shell says 128 + n for a command that signal n ended."""
+    if exit_code - 128 in signal.valid_signals():
+        return f"it was ended by {signal.Signals(exit_code - 128).name} (exit status {exit_code})"
+    return f"it ended with exit status {exit_code}"

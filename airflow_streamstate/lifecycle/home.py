@@ -1,0 +1,222 @@
+"""The home of streams: the two stores that hold their keys, and the folder of launches, from one configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    ObjectExistsError,
+    StreamNotFoundError,
+    VersionConflictError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import check_stream_id
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.s3a import ReachedByS3A
+
+_PROBE_FOLDER = "_doctor"  # no stream can have this name
+
+
+@dataclass(frozen=True)
+class HomeConfig:
+    """Where streams are kept.
+
+    Attributes:
+        home_uri: a folder path, ``file:///path`` or ``s3://bucket/prefix``.
+        checkpoints_uri: where checkpoints and the data of snapshots lie; None for under the home.
+        s3: how to reach S3; None for boto3's own chain.
+        launches_folder: the folder of this machine for launches (code, driver configuration, log, exit status); None
+            for beside the checkpoints where these lie in a folder, else for ``default_launches_folder``.
+    """
+
+    home_uri: str
+    checkpoints_uri: str | None = None
+    s3: S3Options | None = None
+    launches_folder: str | None = None
+
+
+class Home:
+    """The opened home. Opening asks neither disk nor network.
+
+    Args:
+        config: where it lies.
+        clock: for waits of the stores and of what stands on them.
+
+    Raises:
+        InvalidRequestError: a URI names no store that is known.
+    """
+
+    def __init__(self, config: HomeConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.config = config
+        self.clock = clock
+        self.home: Store = open_store(config.home_uri, options=config.s3, clock=clock)
+        self._checkpoints = self.home
+        if config.checkpoints_uri is not None:
+            checkpoints = open_store(config.checkpoints_uri, options=config.s3, clock=clock)
+            self._checkpoints = self.home if checkpoints.uri == self.home.uri else checkpoints
+        self._is_for_spark = isinstance(self._checkpoints, LocalStore | ReachedByS3A)
+        self._launches = _launches_folder(config, self._checkpoints)
+
+    @classmethod
+    def of(cls, home: Store, checkpoints: Store, folder: Path, clock: Clock) -> Home:
+        """A home over stores that are open already.
+
+        Args:
+            home: for the control objects.
+            checkpoints: for checkpoints and the data of snapshots.
+            folder: the folder of this machine in which the files of launches lie, by their keys.
+            clock: as in ``Home``.
+        """
+        made = cls.__new__(cls)
+        made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri)
+        made.clock = clock
+        made.home = home
+        made._checkpoints = checkpoints
+        made._is_for_spark = True
+        made._launches = folder
+        return made
+
+    @property
+    def checkpoints(self) -> Store:
+        """The store of checkpoints and of the data of snapshots.
+
+        Raises:
+            InvalidRequestError: checkpoints would lie where Spark cannot write.
+        """
+        if not self._is_for_spark:
+            raise InvalidRequestError(
+                "checkpoints must lie in a folder of this machine, or on S3",
+                home_uri=self.home.uri,
+                checkpoints_uri=self.config.checkpoints_uri or "not set",
+                next_step="Set checkpoints_uri (--checkpoints) to a folder, or to s3://bucket/prefix.",
+            )
+        return self._checkpoints
+
+    def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """What must not be shown of how this home is reached, as far as it was said, or stands in an environment."""
+        s3 = self.config.s3
+        said = () if s3 is None else (s3.secret_access_key, s3.session_token)
+        found = (*said, *map(environ.get, ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")))
+        return tuple(value for value in found if value)
+
+    def launch_path(self, key: str) -> Path:
+        """Where a file of a launch lies on this machine: the one place that knows.
+
+        Spark reads its code and its settings from there, and its log and exit status are written there while no store
+        answers: launches are always files, wherever the checkpoints lie.
+        """
+        return self._launches / key
+
+    def control(self, stream_id: str) -> StreamControl:
+        """One stream's control objects; raises InvalidRequestError for an id that is none."""
+        return StreamControl(self.home, stream_id, self.clock)
+
+    def stream_ids(self) -> list[str]:
+        """The streams of this home, sorted."""
+        return [name for name in self.home.list_folders("") if _is_stream_id(name) and self._has_register(name)]
+
+    def _has_register(self, stream_id: str) -> bool:
+        return self.home.head(layout.register_key(stream_id)) is not None
+
+    def need_stream(self, stream_id: str) -> StreamControl:
+        """The control objects of a stream that exists.
+
+        Raises:
+            StreamNotFoundError: there is none.
+        """
+        control = self.control(stream_id)
+        if control.register() is None:
+            raise StreamNotFoundError(
+                "this home has no such stream",
+                stream_id=stream_id,
+                home=self.home.uri,
+                next_step="`streamstate streams` lists the streams of a home.",
+            )
+        return control
+
+    def check(self) -> str:
+        """See that the home can be written and that its conditional writes hold; one sentence on what was found.
+
+        Raises:
+            InvalidRequestError: it cannot be used: no permission, no bucket, conditions that do not hold, checkpoints
+                where Spark cannot write.
+            UnavailableError: it does not answer.
+        """
+        checkpoints = self.checkpoints
+        for store in (self.home, checkpoints) if checkpoints is not self.home else (self.home,):
+            self._probe(store)
+        return f"conditional writes hold in {self.home.uri}; checkpoints lie in {checkpoints.uri}"
+
+    def _probe(self, store: Store) -> None:
+        key = f"{_PROBE_FOLDER}/{self.clock.new_uuid()}.json"
+        version = store.create(key, b"1")
+        try:
+            if not _is_refused(lambda: store.create(key, b"2")):
+                raise _no_conditions(store, "a create over an object was not refused")
+            second = store.replace(key, b"3", version)
+            if not _is_refused(lambda: store.replace(key, b"4", version)):
+                raise _no_conditions(store, "a replace of an older version was not refused")
+            if not _is_refused(lambda: store.delete(key, version)):
+                raise _no_conditions(store, "a delete of an older version was not refused")
+            found = store.get(key)
+            if found is None or found.body != b"3" or found.version != second:
+                raise _no_conditions(store, "what was written is not what is read")
+        finally:
+            store.delete(key)
+
+
+def default_launches_folder(checkpoints_uri: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where launches lie if nobody says and checkpoints lie in no folder: the user's state folder (XDG), per place.
+
+    Two homes may have a stream of the same name; their launches do not meet.
+    """
+    state = environ.get("XDG_STATE_HOME") or ""
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "airflow-streamstate" / hashlib.sha256(checkpoints_uri.encode()).hexdigest()[:16]
+
+
+def _launches_folder(config: HomeConfig, checkpoints: Store) -> Path:
+    if config.launches_folder:
+        if "://" in config.launches_folder:
+            raise InvalidRequestError(
+                "launches must lie in a folder of this machine",
+                launches_folder=config.launches_folder,
+                next_step="Give the path of a folder; where several machines launch, one that they share.",
+            )
+        return Path(config.launches_folder).expanduser().absolute()
+    return checkpoints.root if isinstance(checkpoints, LocalStore) else default_launches_folder(checkpoints.uri)
+
+
+def _is_refused(write: object) -> bool:
+    try:
+        write()  # type: ignore[operator]
+    except (ObjectExistsError, VersionConflictError):
+        return True
+    return False
+
+
+def _no_conditions(store: Store, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "conditional writes do not hold in this store",
+        uri=store.uri,
+        reason=reason,
+        next_step="Use a store with If-None-Match on put and If-Match on put and delete, as AWS S3 has them.",
+    )
+
+
+def _is_stream_id(name: str) -> bool:
+    try:
+        check_stream_id(name)
+    except InvalidRequestError:
+        return False
+    return True

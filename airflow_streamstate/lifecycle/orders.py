@@ -1,0 +1,207 @@
+"""Stop, drain and snapshot: orders to a deployment. Recorded here, obeyed by its agent.
+
+A command's id follows from the request id alone, so that asking twice is asking once, also after the command was
+answered and cleaned up (Law 2).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from airflow_streamstate.control.answers import answered_by
+from airflow_streamstate.errors import ConflictError, StreamStateError
+from airflow_streamstate.lifecycle.attempts import Attempts, check_same_wish
+from airflow_streamstate.lifecycle.decide import Refused, refuse_other_intent
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.observation import Observation
+from airflow_streamstate.lifecycle.outcomes import End, decide_command_outcome, decide_end
+from airflow_streamstate.lifecycle.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.views import CommandView
+from airflow_streamstate.lifecycle.watching import Watching
+from airflow_streamstate.lifecycle.wish import digest_of
+from airflow_streamstate.protocol.commands import (
+    Command,
+    DrainMode,
+    DrainNotification,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, version_for
+
+Verb = Literal["stop", "drain", "snapshot"]
+KIND_OF: dict[Verb, str] = {
+    "stop": StopRequest.kind,
+    "drain": DrainNotification.kind,
+    "snapshot": SnapshotRequest.kind,
+}
+_NAMESPACE = uuid.UUID("6d7b7a52-0a0b-5d3c-9b53-7f7d0c6a2f10")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What was ordered is so already."""
+
+    end: End
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write the command; ``launch``: then start the driver that the current attempt never got."""
+
+    launch: bool = False
+
+
+@dataclass(frozen=True)
+class Flush:
+    """The deployment is dead: start an attempt of it that does nothing but flush."""
+
+
+def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | Write | Flush | Refused:
+    """What an order to a deployment comes to."""
+    state = decide_state(seen, seen.observed_at)
+    end = decide_end(seen, KIND_OF[verb])
+    if end is not None and end.is_what_was_ordered and (verb != "snapshot" or end.snapshot_id is not None):
+        return Answered(end)
+    if not seen.is_current:
+        return Refused(_not_current(seen))
+    if state in ALIVE:
+        return Write(launch=verb == "drain" and seen.is_unlaunched)
+    if verb == "drain" and state != "lost":
+        return refuse_other_intent(seen.register, request_id, seen.observed_at) or Flush()
+    return Refused(_not_running(seen, verb, state))
+
+
+def command_id_for(stream_id: str, verb: Verb, request_id: str) -> str:
+    """The id of the command that a request becomes."""
+    return str(uuid.uuid5(_NAMESPACE, f"{stream_id}/{verb}/{request_id}"))
+
+
+class Orders:
+    """Gives orders.
+
+    Args:
+        means: of the controller.
+        attempts: starts the attempt that flushes a dead deployment.
+        watching: says what became of an order.
+    """
+
+    def __init__(self, means: Means, attempts: Attempts, watching: Watching) -> None:
+        self._means = means
+        self._observer = means.observer
+        self._attempts = attempts
+        self._watching = watching
+
+    def order(
+        self,
+        stream_id: str,
+        verb: Verb,
+        *,
+        deployment_id: str | None,
+        request_id: str,
+        reason: str,
+        deadline_seconds: float | None,
+        mode: DrainMode = "default",
+    ) -> CommandView:
+        """As ``Controller.stop``, ``.drain`` and ``.snapshot``."""
+        control = self._means.home.control(stream_id)
+        command_id = command_id_for(stream_id, verb, request_id)
+        digest = digest_of({"verb": verb, "mode": mode, "deployment_id": deployment_id})
+        record = control.request(request_id)
+        if record is not None:
+            check_same_wish(record, verb, digest)
+            deployment_id = record.deployment_id
+        seen = self._observer.observe(stream_id, deployment_id)
+        if record is not None:
+            end = decide_command_outcome(seen, command_id, KIND_OF[verb])
+            if end is not None and (command_id in answered_by(end.event) or not seen.is_current):
+                return self._answered(seen, verb, command_id, end)
+        decision = decide_order(seen, verb, request_id)
+        if isinstance(decision, Refused):
+            raise decision.error
+        if record is None:
+            self._attempts.record_request(control, request_id, verb, digest, seen, command_id)
+        if isinstance(decision, Answered):
+            return self._answered(seen, verb, command_id, decision.end)
+        attempt = seen.attempt
+        if isinstance(decision, Flush):
+            self._attempts.move(control, seen, "drain", assume_dead=False)
+            attempt += 1
+        command = self._command(seen, verb, command_id, attempt, reason, deadline_seconds, mode)
+        number, key = control.journal(seen.deployment_id).write_command(command, _protocol(seen))
+        if isinstance(decision, Flush) or decision.launch:
+            self._means.drivers.launch(control, seen.spec, attempt)
+            seen = self._observer.observe(stream_id, seen.deployment_id)
+        return CommandView(
+            stream_id=stream_id,
+            deployment_id=seen.deployment_id,
+            command_id=command_id,
+            number=number,
+            key=key,
+            state=decide_state(seen, seen.observed_at),
+            verb=verb,
+        )
+
+    def _answered(self, seen: Observation, verb: Verb, command_id: str, end: End) -> CommandView:
+        return CommandView(
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            command_id=command_id,
+            number=None,
+            key=None,
+            state=end.state,
+            verb=verb,
+            outcome=self._watching.outcome(seen, end, command_id),
+        )
+
+    def _command(
+        self,
+        seen: Observation,
+        verb: Verb,
+        command_id: str,
+        attempt: int,
+        reason: str,
+        deadline_seconds: float | None,
+        mode: DrainMode,
+    ) -> Command:
+        now = self._means.clock.now()
+        deadline_at = None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds)
+        head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._means.requested_by, reason)
+        if verb == "drain":
+            return DrainNotification(*head, mode=mode)
+        return StopRequest(*head, attempt=attempt) if verb == "stop" else SnapshotRequest(*head, attempt=attempt)
+
+
+def _protocol(seen: Observation) -> int:
+    """The highest version of the protocol that the agent and this package both know."""
+    if seen.claim is None or not seen.is_claimed:
+        return NEWEST_PROTOCOL
+    return version_for(seen.claim.oldest_protocol, seen.claim.newest_protocol)
+
+
+def _not_current(seen: Observation) -> ConflictError:
+    return ConflictError(
+        "this deployment is not the stream's current one any more, so nobody would obey",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        current_deployment_id=seen.register.deployment_id,
+        next_step="Give the order to the current deployment.",
+    )
+
+
+def _not_running(seen: Observation, verb: Verb, state: str) -> StreamStateError:
+    hints = {
+        "stop": "Deploy takes over from where it ended, and keeps its state; resume starts it again.",
+        "snapshot": "Resume it first; deploy and drain take their own snapshot of where it ended.",
+        "drain": "Only when its driver is surely dead: `resume --assume-dead`, then drain.",
+    }
+    return ConflictError(
+        f"the stream is {state}, so nobody would obey",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        state=state,
+        next_step=hints[verb],
+    )

@@ -1,0 +1,132 @@
+"""What a request asks for, as digests: the same request id with another wish is told, and so is unchanged code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from airflow_streamstate.control.artifacts import pin
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.protocol.records import Artifact
+from airflow_streamstate.store.interface import Store
+
+DEFAULT_MASTER = "local[*]"
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A deploy request whose files were read.
+
+    Attributes:
+        application, py_files, files: as they will be pinned.
+        jars: local paths made absolute; URIs word for word.
+        master: "" where the connection says it.
+        code_digest: over what runs: files, arguments, configuration, environment, packages, jars, master, connection.
+        request_digest: over all that is asked for.
+    """
+
+    request: DeployRequest
+    application: Artifact
+    py_files: tuple[Artifact, ...]
+    files: tuple[Artifact, ...]
+    jars: tuple[str, ...]
+    master: str
+    code_digest: str
+    request_digest: str
+
+    def pin(self, home: Store) -> None:
+        """Copy the files into the home, by their digests (Law 15).
+
+        Raises:
+            InvalidRequestError: one cannot be read, or was changed since it was first read.
+        """
+        request = self.request
+        wanted = (self.application, *self.py_files, *self.files)
+        for path, artifact in zip((request.application, *request.py_files, *request.files), wanted, strict=True):
+            if pin(home, request.stream_id, path) != artifact:
+                raise InvalidRequestError(
+                    "this file was changed while it was being deployed",
+                    path=str(path),
+                    next_step="Deploy again when nobody writes it.",
+                )
+
+
+def read_wish(request: DeployRequest) -> Wish:
+    """The wish of a request.
+
+    Raises:
+        InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
+    """
+    application = _digest(request.application)
+    py_files = _digests(request.py_files, "py_files")
+    files = _digests(request.files, "files")
+    jars = tuple(_absolute(jar) for jar in request.jars)
+    master = request.master or ("" if request.spark_conn_id else DEFAULT_MASTER)
+    code = {
+        "application": asdict(application),
+        "py_files": [asdict(artifact) for artifact in py_files],
+        "files": [asdict(artifact) for artifact in files],
+        "arguments": list(request.arguments),
+        "conf": dict(request.conf),
+        "packages": list(request.packages),
+        "jars": list(jars),
+        "master": master,
+        "spark_conn_id": request.spark_conn_id,
+    }
+    if request.environment:  # without any, the digest is the one that earlier versions recorded
+        code["environment"] = dict(request.environment)
+    code_digest = digest_of(code)
+    asked = {
+        "verb": "deploy",
+        "code": code_digest,
+        "start": request.start,
+        "snapshot_id": request.snapshot_id,
+        "discard_state": request.discard_state,
+        "fresh_queries": sorted(request.fresh_queries),
+        "version_label": request.version_label,
+        "settings": None if request.settings is None else asdict(request.settings),
+    }
+    if request.accept_lost_input:  # as the environment
+        asked["accept_lost_input"] = sorted(request.accept_lost_input)
+    return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
+
+
+def digest_of(value: Mapping[str, object]) -> str:
+    """Hex sha256 of a plain JSON object."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _digests(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
+    artifacts = tuple(_digest(path) for path in paths)
+    names = [artifact.name for artifact in artifacts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidRequestError(
+            "two files of this kind have the same name", kind=what, names=twice, next_step="Rename one of them."
+        )
+    return artifacts
+
+
+def _digest(path: Path) -> Artifact:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_READ_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise InvalidRequestError(
+            "this file cannot be read",
+            path=str(path),
+            reason=error.strerror or type(error).__name__,
+            next_step="Give the path of a file that exists on this machine.",
+        ) from None
+    return Artifact(name=path.name, sha256=digest.hexdigest())
+
+
+def _absolute(jar: str) -> str:
+    return jar if ":" in jar else str(Path(jar).absolute())

@@ -1,0 +1,134 @@
+"""What every operator here does the same way: its request id, its hook, its waiting, and how errors reach Airflow."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseOperator, conf
+
+from airflow_streamstate.hooks.ending import OnKill
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.refusals import told_to_airflow
+from airflow_streamstate.hooks.rendered import as_seconds
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.lifecycle.views import CommandView
+from airflow_streamstate.triggers.events import read_event
+from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+def request_id_of(context: Context, purpose: str = "") -> str:
+    """The id of what this task asks for: the same for every try of it, and after it was cleared (Law 2).
+
+    Made of dag id, run id, task id and map index, and never of the try number.
+
+    Args:
+        context: the task's.
+        purpose: what it is for, where one task asks for more than one thing.
+    """
+    ti = context["ti"]
+    map_index = getattr(ti, "map_index", -1)
+    words = (ti.dag_id, ti.run_id, ti.task_id, str(-1 if map_index is None else map_index), purpose)
+    return "af-" + hashlib.sha256("\n".join(words).encode()).hexdigest()[:40]
+
+
+def ordered(order: CommandView) -> dict[str, Any]:
+    """What an operator returns that gave an order and did not wait."""
+    return {
+        "stream_id": order.stream_id,
+        "deployment_id": order.deployment_id,
+        "command_id": order.command_id,
+        "key": order.key,
+        "state": order.state,
+    }
+
+
+def requester_of(context: Context) -> str:
+    """Who asks, as ``requested_by`` of records and commands says it."""
+    ti = context["ti"]
+    return f"airflow {ti.dag_id}.{ti.task_id} {ti.run_id}"
+
+
+class StreamStateOperator(BaseOperator):
+    """Base of the operators; not for use by itself.
+
+    :param stream_id: the stream. (templated)
+    :param streamstate_conn_id: the Airflow connection that names the home. (templated)
+    :param reason: why; kept with what is recorded. (templated)
+    :param deferrable: wait in the triggerer instead of in a worker slot; the result is the same.
+    :param wait_seconds: how long to wait, for whatever this operator waits for. A wait that ends fails the task and
+        says what was last seen; the stream goes on, and a retry waits on. (templated)
+    :param poll_interval_seconds: how often to look while waiting.
+    """
+
+    template_fields: Sequence[str] = ("stream_id", "streamstate_conn_id", "reason", "wait_seconds")
+    ui_color = "#e8f0e4"
+
+    def __init__(
+        self,
+        *,
+        stream_id: str,
+        streamstate_conn_id: str = StreamStateHook.default_conn_name,
+        reason: str = "",
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        wait_seconds: float | str = 600.0,
+        poll_interval_seconds: float = 2.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.stream_id = stream_id
+        self.streamstate_conn_id = streamstate_conn_id
+        self.reason = reason
+        self.deferrable = deferrable
+        self.wait_seconds = wait_seconds
+        self.poll_interval_seconds = poll_interval_seconds
+
+    @abstractmethod
+    def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        """Do what the operator is for, wait if that is asked for, and return the result."""
+
+    def result_from(self, watch: Watch, observed: Mapping[str, Any]) -> dict[str, Any]:
+        """The operator's result from what a wait observed; the same whoever waited."""
+        return {"stream_id": watch.stream_id, "command_id": watch.command_id, **observed}
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with told_to_airflow():
+            return dict(self.act(context, self.hook(context)))
+
+    def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's call
+        """Go on where ``execute`` deferred. Nothing is kept in between: the event says it all."""
+        with told_to_airflow():
+            content = read_event(event)
+            return self.result_from(content.watch, content.need_result())
+
+    def wait_until_done(self, hook: StreamStateHook, watch: Watch, on_kill: OnKill = "leave") -> dict[str, Any]:
+        """Wait here or in the triggerer, until the watch is done."""
+        wait_seconds = as_seconds(self.wait_seconds, "wait_seconds")
+        if not self.deferrable:
+            found = hook.wait_for(
+                watch, deadline_seconds=wait_seconds, poll_interval_seconds=self.poll_interval_seconds
+            )
+            return self.result_from(watch, found)
+        seen = hook.look(watch)  # what is over already needs no triggerer
+        if seen.outcome == "pending":
+            self.defer(
+                trigger=StreamStateTrigger(
+                    watch=watch.to_json(),
+                    streamstate_conn_id=str(self.streamstate_conn_id),
+                    deadline_at=hook.deadline_text(wait_seconds),
+                    poll_interval_seconds=self.poll_interval_seconds,
+                    on_kill_action=on_kill,
+                ),
+                method_name="execute_complete",
+            )
+        return self.result_from(watch, seen.need_result())
+
+    def hook(self, context: Context | None = None) -> StreamStateHook:
+        """The hook for what this operator does; ``context`` says who asks."""
+        requested_by = "airflow" if context is None else requester_of(context)
+        return StreamStateHook(str(self.streamstate_conn_id), requested_by=requested_by)

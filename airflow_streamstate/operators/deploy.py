@@ -1,0 +1,197 @@
+"""``DeployStreamOperator``: a script becomes the next version of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import mask_secret
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.hooks.rendered import one_of, optional_text, text_mapping, texts, yes_or_no
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.lifecycle.requests import START_MODES, DeployRequest
+from airflow_streamstate.lifecycle.wish import read_wish
+from airflow_streamstate.operators.base import request_id_of
+from airflow_streamstate.operators.launching import LaunchingOperator
+from airflow_streamstate.protocol.redaction import secrets_of
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.protocol.settings import AgentSettings
+
+_PLACES = ("application", "py_files", "files", "jars", "packages", "master")
+_MAY_BE_SECRET = frozenset({"conf", "arguments", "environment", *_PLACES})
+
+
+class DeployStreamOperator(LaunchingOperator):
+    """Deploy a script as the next version of a stream, from the snapshot at the end of the one before.
+
+    Idempotent: a retry, or a task that was cleared, finds the deployment that it began. After one that failed before
+    its first commit, the retry is the next attempt of it; after a newer deployment, it is a conflict that names the
+    newer. A task that is cleared after the script, its arguments or its configuration were changed asks for something
+    else, and begins anew.
+
+    Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
+
+    :param application: path of the PySpark script, unmodified. (templated)
+    :param arguments: its arguments. One may be, or end behind ``--name=`` with, a reference to a secret:
+        ``secret://airflow-connection/ID#password`` (or ``login``, ``host``, ``port``, ``schema``, ``extra.KEY``),
+        ``secret://airflow-variable/KEY``, ``env://NAME``. Looked up at each launch; only the reference is ever shown or
+        recorded. (templated)
+    :param master: Spark's master; by default what ``spark_conn_id`` says, else ``local[*]``. (templated)
+    :param conf: Spark's configuration; a value may be a reference to a secret. (templated)
+    :param environment: variables for the driver, beside the worker's; a value may be a reference to a secret.
+        (templated)
+    :param allow_literal_secrets: take values under secret-like names as they are, recorded in the home. Hidden in the
+        rendered fields all the same. Without it they are refused. (templated)
+    :param py_files: Python files and zips for the script. (templated)
+    :param files: files beside the script. (templated)
+    :param packages: Maven coordinates. (templated)
+    :param jars: jars. (templated)
+    :param start: ``restore``, ``seed`` or ``fresh``; by default what the last snapshot is decides. Nothing ever starts
+        empty unless this says ``fresh``. (templated)
+    :param snapshot_id: the snapshot that is expected to start it. (templated)
+    :param discard_state: drop state that the drain could not flush. (templated)
+    :param fresh_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
+    :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
+    :param assume_dead: take over although nobody can say whether the old driver is dead. (templated)
+    :param version_label: your own name of this version. (templated)
+    :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
+    :param settings: settings of the agent in the driver.
+    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``finished``: the script has
+        ended by itself; ``none``: return when the driver is launched. (templated)
+    :param on_kill: what becomes of the deployment when the task is killed or marked while it waits: ``leave`` it,
+        ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
+
+    .. seealso:: :ref:`howto/operator:DeployStreamOperator`
+    """
+
+    template_fields: Sequence[str] = (
+        *LaunchingOperator.template_fields,
+        "application",
+        "arguments",
+        "master",
+        "conf",
+        "environment",
+        "allow_literal_secrets",
+        "py_files",
+        "files",
+        "packages",
+        "jars",
+        "start",
+        "snapshot_id",
+        "discard_state",
+        "fresh_queries",
+        "accept_lost_input",
+        "assume_dead",
+        "version_label",
+        "spark_conn_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        application: str | Path,
+        arguments: Sequence[str] | str = (),
+        master: str | None = None,
+        conf: Mapping[str, str] | str | None = None,
+        py_files: Sequence[str] | str = (),
+        files: Sequence[str] | str = (),
+        packages: Sequence[str] | str = (),
+        jars: Sequence[str] | str = (),
+        start: str | None = None,
+        snapshot_id: str | None = None,
+        discard_state: bool | str = False,
+        fresh_queries: Sequence[str] | str = (),
+        accept_lost_input: Sequence[str] | str = (),
+        assume_dead: bool | str = False,
+        version_label: str = "",
+        spark_conn_id: str | None = None,
+        settings: AgentSettings | None = None,
+        environment: Mapping[str, str] | str | None = None,
+        allow_literal_secrets: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application = str(application)
+        self.arguments = arguments
+        self.master = master
+        self.conf = conf
+        self.py_files = py_files
+        self.files = files
+        self.packages = packages
+        self.jars = jars
+        self.start = start
+        self.snapshot_id = snapshot_id
+        self.discard_state = discard_state
+        self.fresh_queries = fresh_queries
+        self.accept_lost_input = accept_lost_input
+        self.assume_dead = assume_dead
+        self.version_label = version_label
+        self.spark_conn_id = spark_conn_id
+        self.settings = settings
+        self.environment = environment
+        self.allow_literal_secrets = allow_literal_secrets
+        self._built = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        # Set again means rendered, mapped tasks included; Airflow shows rendered fields from this moment on.
+        if name in _MAY_BE_SECRET and self.__dict__.get("_built"):
+            shown = self.__dict__
+            mask_secrets_of(shown.get("conf"), shown.get("arguments"), shown.get("environment"))
+            for place in _PLACES:  # a password in a URI is refused, but shown as a rendered field before
+                value = shown.get(place)
+                mask_secrets_of(None, [value] if isinstance(value, str) else value)
+
+    def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        request = self._request()
+        # One id is one wish: with the script mended and the task cleared, it is another one.
+        request_id = request_id_of(context, read_wish(request).request_digest)
+        return self.wait_for_launched(hook, hook.deploy(replace(request, request_id=request_id)))
+
+    def _request(self) -> DeployRequest:
+        return DeployRequest(
+            stream_id=str(self.stream_id),
+            application=Path(str(self.application)),
+            arguments=texts(self.arguments, "arguments"),
+            master=optional_text(self.master),
+            conf=text_mapping(self.conf, "conf"),
+            py_files=tuple(Path(path) for path in texts(self.py_files, "py_files")),
+            files=tuple(Path(path) for path in texts(self.files, "files")),
+            packages=texts(self.packages, "packages"),
+            jars=texts(self.jars, "jars"),
+            start=one_of(optional_text(self.start), (None, *START_MODES), "start"),
+            snapshot_id=optional_text(self.snapshot_id),
+            discard_state=yes_or_no(self.discard_state, "discard_state"),
+            fresh_queries=texts(self.fresh_queries, "fresh_queries"),
+            accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
+            reason=str(self.reason),
+            version_label=str(self.version_label),
+            spark_conn_id=optional_text(self.spark_conn_id),
+            settings=self.settings,
+            assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
+            environment=text_mapping(self.environment, "environment"),
+            allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
+        )
+
+
+def mask_secrets_of(conf: Any, arguments: Any, environment: Any = None) -> None:
+    """Have Airflow hide the secret values among these, wherever it shows them from now on."""
+    named: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    listed: tuple[str, ...] = ()
+    # What is no mapping or list, or not yet, is refused when the task runs.
+    with suppress(InvalidRequestError):
+        named = text_mapping(conf, "conf")
+    with suppress(InvalidRequestError):
+        variables = text_mapping(environment, "environment")
+    with suppress(InvalidRequestError):
+        listed = texts(arguments, "arguments")
+    for secret in secrets_of(named, listed, variables):
+        mask_secret(secret)

@@ -1,0 +1,58 @@
+"""What the operators that start a driver share: until when they wait, and what becomes of it if Airflow ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.rendered import one_of
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.lifecycle.views import DeploymentView
+from airflow_streamstate.operators.base import StreamStateOperator
+
+WaitFor = Literal["healthy", "finished", "none"]
+WAIT_FOR: tuple[WaitFor, ...] = ("healthy", "finished", "none")
+
+
+def launched(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What an operator returns that started a driver."""
+    return {name: found.get(name) for name in ("stream_id", "deployment_id", "attempt", "state", "start")}
+
+
+class LaunchingOperator(StreamStateOperator):
+    """Base of ``DeployStreamOperator`` and ``ResumeStreamOperator``; not for use by itself.
+
+    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``finished``: the script has
+        ended by itself; ``none``: return when the driver is launched. (templated)
+    :param on_kill: what becomes of the deployment when the task is killed, or marked, while it waits: ``leave`` it,
+        ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
+    """
+
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_for")
+
+    def __init__(self, *, wait_for: str = "healthy", on_kill: str = "leave", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.wait_for = wait_for
+        # `on_kill` is the name of Airflow's own method.
+        self.on_kill_action = on_kill
+        self._launched: tuple[str, str] | None = None
+
+    def wait_for_launched(self, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
+        """Wait as asked for what was just launched."""
+        wanted = one_of(self.wait_for, WAIT_FOR, "wait_for")
+        if wanted == "none":
+            return launched(view.to_json())
+        action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill")
+        self._launched = (view.stream_id, view.deployment_id)
+        watch = Watch(wanted, view.stream_id, deployment_id=view.deployment_id)
+        return self.wait_until_done(hook, watch, action)
+
+    def result_from(self, watch: Watch, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        return launched(observed)
+
+    def on_kill(self) -> None:
+        """Airflow ends the task while it waits in a worker; in the triggerer it is ``StreamStateTrigger.on_kill``."""
+        if self._launched is not None:
+            self.hook().end_as_asked(self.on_kill_action, *self._launched)

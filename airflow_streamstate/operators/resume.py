@@ -1,0 +1,44 @@
+"""``ResumeStreamOperator``: the same deployment once more, on its own checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_streamstate.hooks.rendered import yes_or_no
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.operators.base import request_id_of
+from airflow_streamstate.operators.launching import LaunchingOperator
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+class ResumeStreamOperator(LaunchingOperator):
+    """Start the current deployment of a stream again: its recorded code, whatever lies at the old path meanwhile.
+
+    Idempotent: a retry, or a task that was cleared, finds the attempt that it began.
+
+    Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
+
+    :param assume_dead: go on although nobody can say whether the old driver is dead. (templated)
+    :param wait_for: see ``DeployStreamOperator``. (templated)
+    :param on_kill: see ``DeployStreamOperator``.
+
+    .. seealso:: :ref:`howto/operator:ResumeStreamOperator`
+    """
+
+    template_fields: Sequence[str] = (*LaunchingOperator.template_fields, "assume_dead")
+
+    def __init__(self, *, assume_dead: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.assume_dead = assume_dead
+
+    def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        view = hook.resume(
+            str(self.stream_id),
+            request_id=request_id_of(context),
+            assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
+            reason=str(self.reason),
+        )
+        return self.wait_for_launched(hook, view)

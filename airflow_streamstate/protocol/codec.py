@@ -1,0 +1,276 @@
+"""Messages to JSON and back, by the types of their fields.
+
+Readers ignore unknown fields and refuse unknown kinds and newer versions (Law 7). The wire names are the Python
+names. Times are RFC 3339 with milliseconds and a Z.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar, TypeVar
+
+from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnsupportedVersionError
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
+
+
+class Message:
+    """Base of everything on the wire; ``kind`` names the message there.
+
+    Where ``is_digested``, it carries the sha256 of all else that it says, and is refused where that does not fit: one
+    that was altered is as bad as one that was cut short.
+    """
+
+    kind: ClassVar[str] = ""
+    is_digested: ClassVar[bool] = False
+
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+MAX_INTEGER = 2**63 - 1
+DIGEST = "digest"
+_KINDS: dict[str, type[Message]] = {}
+
+
+def message(cls: type[AnyMessage]) -> type[AnyMessage]:
+    """Register a frozen dataclass under its ``kind`` (its class name where it gives none)."""
+    if not cls.__dict__.get("kind"):
+        cls.kind = cls.__name__
+    if cls.kind in _KINDS:
+        raise TypeError(f"two messages of kind {cls.kind}")
+    _KINDS[cls.kind] = cls
+    return cls
+
+
+def known_kinds() -> tuple[str, ...]:
+    """Every registered kind, sorted."""
+    return tuple(sorted(_KINDS))
+
+
+def kind_class(kind: str) -> type[Message]:
+    """The class of a registered kind; raises KeyError for another."""
+    return _KINDS[kind]
+
+
+def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
+    """The message as UTF-8 JSON with sorted keys: equal messages are equal bytes.
+
+    What UTF-8 cannot hold (half a surrogate pair out of a log or an argument) becomes ``?``.
+    """
+    text = json.dumps(to_json(value, protocol), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode(errors="replace")
+
+
+def to_json(value: Message, protocol: int = NEWEST_PROTOCOL) -> dict[str, object]:
+    """The message as a plain JSON object, with its ``kind`` and ``protocol``, and its ``digest`` where it has one."""
+    plain = {"kind": value.kind, "protocol": protocol, **_fields_out(value)}
+    return {**plain, DIGEST: digest_of(plain)} if value.is_digested else plain
+
+
+def digest_of(plain: Mapping[str, object]) -> str:
+    """Over the values, not the bytes: whoever writes the same object in another way has not altered it."""
+    content = {name: value for name, value in plain.items() if name != DIGEST}
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def _fields_out(value: object) -> dict[str, object]:
+    fields = dataclasses.fields(typing.cast("Any", value))
+    return {field.name: _out(getattr(value, field.name)) for field in fields}
+
+
+def _out(value: object) -> object:
+    if isinstance(value, datetime):
+        return format_time(value)
+    if dataclasses.is_dataclass(value):
+        return _fields_out(value)
+    if isinstance(value, Mapping):
+        return {str(key): _out(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_out(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # a rate over no time at all; JSON has no word for it
+    return value
+
+
+def format_time(moment: datetime) -> str:
+    """RFC 3339, UTC, milliseconds, Z.
+
+    Raises:
+        ValueError: it has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise ValueError(f"no time zone in {moment!r}")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> datetime:
+    """The aware UTC datetime of an RFC 3339 text.
+
+    Raises:
+        ValueError: it is none, has no time zone, or lies outside the years 1 to 9999.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"no time zone in {text!r}")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
+
+
+def from_bytes(body: bytes, *, key: str, expected: type[AnyMessage] | tuple[type[AnyMessage], ...]) -> AnyMessage:
+    """The message in these bytes.
+
+    Args:
+        body: what lies under ``key``.
+        key: named in the error.
+        expected: the class or classes that may lie there.
+
+    Raises:
+        MalformedMessageError: not JSON, an unknown kind, another kind than expected, a field missing or wrong.
+        UnsupportedVersionError: written in a version of the protocol that this package does not know.
+    """
+    try:
+        raw = json.loads(body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+        if b"\\ud" in body.lower():
+            # An escaped half of a surrogate pair is a text that can be read and never written again.
+            json.dumps(raw, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise _malformed(key, f"not JSON ({type(error).__name__})") from None
+    if not isinstance(raw, dict):
+        raise _malformed(key, "not a JSON object")
+    return from_json(raw, key=key, expected=expected)
+
+
+def from_json(
+    raw: Mapping[str, Any], *, key: str, expected: type[AnyMessage] | tuple[type[AnyMessage], ...]
+) -> AnyMessage:
+    """The message in this JSON object; raises as ``from_bytes`` does."""
+    classes = expected if isinstance(expected, tuple) else (expected,)
+    protocol = raw.get("protocol")
+    if isinstance(protocol, bool) or not isinstance(protocol, int):
+        raise _malformed(key, "no protocol version")
+    if not OLDEST_PROTOCOL <= protocol <= NEWEST_PROTOCOL:
+        raise UnsupportedVersionError(
+            "this object was written in a protocol version that is not known here",
+            key=key,
+            protocol=protocol,
+            own_protocols=f"{OLDEST_PROTOCOL}..{NEWEST_PROTOCOL}",
+            next_step="Use a release of airflow-streamstate that knows it.",
+        )
+    cls = _KINDS.get(str(raw.get("kind")))
+    if cls is None or not issubclass(cls, classes):
+        names = "|".join(sorted(c.kind for c in classes if c.kind) or ["a known kind"])
+        raise _malformed(key, f"kind {str(raw.get('kind'))[:60]!r} where {names} belongs")
+    try:
+        if cls.is_digested and DIGEST in raw and raw[DIGEST] != digest_of(raw):
+            raise _FieldError("its digest is another one: it was altered")
+        return typing.cast("AnyMessage", _read_fields(cls, raw))
+    except _FieldError as error:
+        raise _malformed(key, str(error)) from None
+    except RecursionError:
+        raise _malformed(key, "it is nested too deep") from None
+
+
+def _malformed(key: str, reason: str) -> MalformedMessageError:
+    return MalformedMessageError(
+        "this object is not what its key says it is",
+        key=key,
+        reason=reason,
+        next_step="Look at the object; remove it if nobody needs it.",
+    )
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is out of range")
+    return number
+
+
+class _FieldError(Exception):
+    """Internal: which field does not fit, and why."""
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _read_fields(cls: type, raw: object) -> object:
+    if not isinstance(raw, Mapping):
+        raise _FieldError(f"{cls.__name__} is not an object")
+    values: dict[str, object] = {}
+    for field in dataclasses.fields(cls):
+        if field.name in raw:
+            values[field.name] = _read(_hints(cls)[field.name], raw[field.name], field.name)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise _FieldError(f"field {field.name} is missing")
+    try:
+        return cls(**values)
+    except (ValueError, InvalidRequestError) as error:
+        raise _FieldError(str(error)) from None
+
+
+def _read(hint: Any, value: object, name: str) -> object:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(hint, value, name)
+    if origin is typing.Literal:
+        if value not in typing.get_args(hint):
+            raise _FieldError(f"field {name} is {str(value)[:60]!r}, not one of {list(typing.get_args(hint))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise _FieldError(f"field {name} is not a list")
+        return tuple(_read(typing.get_args(hint)[0], item, name) for item in value)
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise _FieldError(f"field {name} is not an object")
+        return {str(key): _read(typing.get_args(hint)[1], item, f"{name}.{key}") for key, item in value.items()}
+    return _read_plain(hint, value, name)
+
+
+def _read_union(hint: Any, value: object, name: str) -> object:
+    options = typing.get_args(hint)
+    if value is None and type(None) in options:
+        return None
+    problem: _FieldError | None = None
+    for option in options:
+        if option is type(None):
+            continue
+        try:
+            return _read(option, value, name)
+        except _FieldError as error:
+            problem = error
+    raise problem or _FieldError(f"field {name} is null")
+
+
+def _read_plain(hint: Any, value: object, name: str) -> object:
+    if hint is object or hint is Any:
+        return value
+    if hint is datetime:
+        try:
+            return parse_time(typing.cast("str", value))
+        except (TypeError, ValueError):
+            raise _FieldError(f"field {name} is not a time") from None
+    if dataclasses.is_dataclass(hint):
+        return _read_fields(typing.cast("type", hint), value)
+    if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
+        raise _FieldError(f"field {name} is out of range")
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise _FieldError(f"field {name} is not a {hint.__name__}")
+    return value

@@ -1,0 +1,62 @@
+"""Orders to a deployment. Only the deployment that an order names obeys it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from airflow_streamstate.protocol.codec import Message, message
+
+DrainMode = Literal["default", "event_time"]
+
+
+@dataclass(frozen=True)
+class Command(Message):
+    """Base of all commands.
+
+    Attributes:
+        command_id: a uuid, chosen before the first try (Law 2).
+        deadline_at: not begun by then, it is not begun at all; None for no deadline.
+    """
+
+    command_id: str
+    stream_id: str
+    deployment_id: str
+    requested_at: datetime
+    deadline_at: datetime | None
+    requested_by: str
+    reason: str
+
+
+@message
+@dataclass(frozen=True)
+class DrainNotification(Command):
+    """Take no new input, flush what is buffered, then end (Samza's word for it, SAMZA-2741).
+
+    It holds for the deployment, whichever attempt of it reads it first.
+
+    Attributes:
+        mode: ``default`` flushes all that the query has, ``event_time`` moves the watermark only.
+    """
+
+    mode: DrainMode = "default"
+
+
+@message
+@dataclass(frozen=True)
+class StopRequest(Command):
+    """End after the batch in flight, state kept. It holds for one attempt: a later resume is the newer wish."""
+
+    attempt: int
+
+
+@message
+@dataclass(frozen=True)
+class SnapshotRequest(Command):
+    """Keep a committed batch of every query, while the deployment runs on. It holds for one attempt."""
+
+    attempt: int
+
+
+ALL_COMMANDS: tuple[type[Command], ...] = (DrainNotification, StopRequest, SnapshotRequest)

@@ -1,0 +1,274 @@
+"""Facts from a deployment. Written by its claimed attempt only, numbered, never changed.
+
+An event that ends a command carries its ``command_id`` and ``command_number``; an agent obeys a command once, by its
+``command_id``, so that a slot of a cleaned-up command may be used again without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.ids import SnapshotKind
+from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
+
+QueryStart = Literal["continued", "restored", "seeded", "fresh"]
+
+
+@dataclass(frozen=True)
+class Event(Message):
+    """Base of all events.
+
+    Attributes:
+        attempt: the attempt that says it.
+        at: when.
+        write_id: unique per write (Law 8).
+    """
+
+    stream_id: str
+    deployment_id: str
+    attempt: int
+    at: datetime
+    write_id: str
+
+
+@message
+@dataclass(frozen=True)
+class Claimed(Event):
+    """This driver is this attempt."""
+
+    host: str
+    pid: int
+    fencing_token: int
+
+
+@message
+@dataclass(frozen=True)
+class Started(Event):
+    """The Spark session is there."""
+
+    spark_version: str
+    application_id: str
+
+
+@message
+@dataclass(frozen=True)
+class QueryStarted(Event):
+    """A query was started under us.
+
+    Attributes:
+        how: continued on its own checkpoint, or built from a snapshot with or without state, or with nothing.
+        batch_id: last committed batch it starts from; None for none.
+        planned_batch_id: a batch it runs first; None for none.
+        repairs: what was mended in its log before (1a.7), in words.
+        sources: what each source is, in Spark's words, in the order of the offsets; empty while unknown.
+        watermarks: its ``withWatermark``s.
+        identities: what each source is, by its adapter; empty where unknown.
+        remarks: what a person should know of how it starts, and of how its sources are read.
+    """
+
+    query_name: str
+    query_id: str
+    query_run_id: str
+    how: QueryStart
+    batch_id: int | None
+    planned_batch_id: int | None
+    repairs: tuple[str, ...]
+    sink: str
+    trigger: str
+    output_mode: str
+    sources: tuple[str, ...] = ()
+    watermarks: tuple[WatermarkSpec, ...] = ()
+    snapshot_id: str | None = None
+    identities: tuple[SourceIdentity, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@message
+@dataclass(frozen=True)
+class Accepted(Event):
+    """A command is obeyed from here on. ``command`` is its whole content, which outlives the object itself."""
+
+    command_id: str
+    command_number: int
+    command: Mapping[str, object]
+
+
+@message
+@dataclass(frozen=True)
+class Ignored(Event):
+    """A command was meant for another deployment or attempt."""
+
+    command_id: str
+    command_number: int
+    command: Mapping[str, object]
+    reason: str
+
+
+@message
+@dataclass(frozen=True)
+class Rejected(Event):
+    """A command cannot be obeyed: malformed, of an unknown kind, or known not to work. The job runs on.
+
+    Attributes:
+        command_id: "" where it could not be read.
+        key: where the command lay.
+        object_version: the digest of what lay there, so that one object is rejected once.
+    """
+
+    command_id: str
+    command_number: int
+    key: str
+    reason: str
+    object_version: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class Expired(Event):
+    """A command was read after its deadline."""
+
+    command_id: str
+    command_number: int
+    command: Mapping[str, object]
+
+
+@message
+@dataclass(frozen=True)
+class Draining(Event):
+    """All queries stand at their barrier, the state is kept aside, the flush begins.
+
+    Attributes:
+        command_id: the notification.
+        snapshot_id: the ``pre-drain`` snapshot; None where no query ever committed a batch.
+        flush_batch_ids: per query, the batch that flushes.
+    """
+
+    command_id: str
+    snapshot_id: str | None
+    flush_batch_ids: Mapping[str, int]
+
+
+@message
+@dataclass(frozen=True)
+class SnapshotReady(Event):
+    """A snapshot is complete: its manifest is written."""
+
+    snapshot_id: str
+    snapshot_kind: SnapshotKind
+    queries: Mapping[str, QueryPosition]
+    command_id: str = ""
+    command_number: int = 0
+
+
+@message
+@dataclass(frozen=True)
+class Drained(Event):
+    """Terminal: the flush of every query is committed, and the snapshot ``drained`` is complete."""
+
+    command_id: str
+    command_number: int
+    snapshot_id: str
+    queries: Mapping[str, QueryPosition]
+    also_answers: tuple[str, ...] = ()
+
+
+@message
+@dataclass(frozen=True)
+class DrainFailed(Event):
+    """The flush of a query failed; ``Stopped`` or ``Failed`` follows and says where the deployment stands."""
+
+    command_id: str
+    command_number: int
+    query_name: str
+    error: str
+    withdrawn: bool
+    choices: tuple[str, ...] = ()
+
+
+@message
+@dataclass(frozen=True)
+class Stopped(Event):
+    """Terminal for the attempt: every query ended at a committed batch, state kept, snapshot complete."""
+
+    snapshot_id: str
+    queries: Mapping[str, QueryPosition]
+    command_id: str = ""
+    command_number: int = 0
+
+
+@message
+@dataclass(frozen=True)
+class Finished(Event):
+    """Terminal for the attempt: the script ended by itself with status 0. None: no query was ever started."""
+
+    snapshot_id: str | None
+    queries: Mapping[str, QueryPosition]
+
+
+@message
+@dataclass(frozen=True)
+class Failed(Event):
+    """Terminal for the attempt: the script or a query failed.
+
+    Attributes:
+        error: type and first line.
+        traceback: the script's own, its last 8,000 characters.
+        query_name: "" where no query did it.
+        explanation: the same in one sentence with the next step, where an adapter of a source knows it; else "".
+    """
+
+    error: str
+    traceback: str = ""
+    query_name: str = ""
+    explanation: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """What a person reads first: the explanation, then what was raised."""
+        return f"{self.explanation}. {self.error}" if self.explanation else self.error
+
+
+@message
+@dataclass(frozen=True)
+class Fenced(Event):
+    """Terminal for the attempt: a newer attempt or deployment is current; nothing more is written."""
+
+    current_deployment_id: str
+    current_attempt: int
+
+
+@message
+@dataclass(frozen=True)
+class BatchesSkipped(Event):
+    """Batches moved their offsets on and read no row: so it looks when a sink skips a batch that it holds already.
+
+    An alarm, no proof: input without a row in it (empty files, aborted transactions) looks the same. It runs on.
+
+    Attributes:
+        batch_ids: the newest of them, at most ten.
+        count: how many there were in this attempt up to now; told again whenever it has doubled, and at the end.
+    """
+
+    query_name: str
+    batch_ids: tuple[int, ...]
+    count: int
+
+
+@message
+@dataclass(frozen=True)
+class Noted(Event):
+    """Something a person would want to know, and that changes no state."""
+
+    text: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+ALL_EVENTS: tuple[type[Event], ...] = (
+    Claimed, Started, QueryStarted, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady, Drained,
+    DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Noted,
+)  # fmt: skip
+TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)

@@ -1,0 +1,51 @@
+"""The sign of life of an attempt: a beacon, last write wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_streamstate.protocol.codec import Message, message
+
+
+@dataclass(frozen=True)
+class QueryBeat:
+    """One query, as its last progress told.
+
+    Attributes:
+        batch_id: last committed batch; None for none.
+        committed_at: when the agent saw that batch committed; None for none.
+        idle_triggers: triggers that found no input, in this attempt.
+        state_rows: rows in its state; None before the first progress.
+        watermark_at: its event-time watermark; None for none.
+        skipped_batches: batches of this attempt that moved offsets and read nothing (``BatchesSkipped``).
+        rows_behind: rows that its sources have and its last committed batch has not, by asking them; None where that
+            cannot be told.
+        rows_behind_at: when they were asked.
+        input_rows_per_second, processed_rows_per_second: Spark's own rates; None before the first progress.
+    """
+
+    batch_id: int | None
+    committed_at: datetime | None
+    is_active: bool
+    idle_triggers: int = 0
+    state_rows: int | None = None
+    watermark_at: datetime | None = None
+    input_rows_per_second: float | None = None
+    processed_rows_per_second: float | None = None
+    skipped_batches: int = 0
+    rows_behind: int | None = None
+    rows_behind_at: datetime | None = None
+
+
+@message
+@dataclass(frozen=True)
+class Heartbeat(Message):
+    """Written every ``heartbeat_seconds``, and at once when a query commits its first batch."""
+
+    stream_id: str
+    deployment_id: str
+    attempt: int
+    at: datetime
+    queries: Mapping[str, QueryBeat]

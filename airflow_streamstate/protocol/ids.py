@@ -1,0 +1,126 @@
+"""Ids: what they look like, checked once, and how query names become parts of keys.
+
+A stream id is the user's. Deployment ids (``d-0001``) carry the stream's fencing token, snapshot ids
+(``d-0001-stopped-000002``) say whose end or which request they hold, so that trying twice makes the same id (Law 2).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from airflow_streamstate.errors import InvalidRequestError
+
+MAX_ID_CHARACTERS = 63
+_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_DEPLOYMENT = re.compile(r"d-([0-9]{4,12})")
+
+SnapshotKind = Literal["live", "stopped", "pre-drain", "drained"]
+SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ("live", "stopped", "pre-drain", "drained")
+
+
+def check_id(value: str, what: str) -> str:
+    """The id itself, if it is one: ``[a-z0-9-]``, 1 to 63 characters, no dash at either end.
+
+    Raises:
+        InvalidRequestError: it is not.
+    """
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        shown = value if isinstance(value, str) and len(value) <= 80 else f"{str(value)[:80]}…"
+        raise InvalidRequestError(
+            f"this is not a valid {what}",
+            **{what.replace(" ", "_"): repr(shown)},
+            next_step=f"Use 1 to {MAX_ID_CHARACTERS} characters of a-z, 0-9 and '-', not starting or ending with '-'.",
+        )
+    return value
+
+
+def check_stream_id(value: str) -> str:
+    """The stream id itself, checked."""
+    return check_id(value, "stream id")
+
+
+def deployment_id_for(fencing_token: int) -> str:
+    """The id of the deployment that holds this fencing token (1 is a stream's first)."""
+    return f"d-{fencing_token:04d}"
+
+
+def fencing_token_of(deployment_id: str) -> int:
+    """The fencing token that a deployment id carries.
+
+    Raises:
+        InvalidRequestError: it is no deployment id.
+    """
+    match = _DEPLOYMENT.fullmatch(deployment_id)
+    if not match or deployment_id_for(int(match.group(1))) != deployment_id:
+        raise InvalidRequestError(
+            "this is not a deployment id",
+            deployment_id=repr(deployment_id[:80]),
+            next_step="Deployment ids look like d-0001; `streamstate status` shows the current one.",
+        )
+    return int(match.group(1))
+
+
+def snapshot_id_for(deployment_id: str, kind: SnapshotKind, number: int) -> str:
+    """The one id of a snapshot: ``number`` is the attempt whose end it is, or for ``live`` the command that asked."""
+    return f"{deployment_id}-{kind}-{number:06d}"
+
+
+def launch_key_for(deployment_id: str, attempt: int) -> str:
+    """The id of one driver process: the same key twice is the same driver."""
+    return f"{deployment_id}-a{attempt:04d}"
+
+
+def attempt_of(launch_key: str) -> int:
+    """The attempt whose driver a launch key names.
+
+    Raises:
+        InvalidRequestError: it is no launch key.
+    """
+    deployment_id, _, number = launch_key.rpartition("-a")
+    if not number.isdecimal() or launch_key_for(deployment_id, int(number)) != launch_key:
+        raise InvalidRequestError("this is not a launch key", launch_key=repr(launch_key[:80]))
+    return int(number)
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
+MAX_ENCODED_CHARACTERS = 240
+"""File systems take names of 255 bytes."""
+
+
+def encode_query_name(query_name: str) -> str:
+    """A query name as one part of a key: letters, digits and ``-`` stay, every other byte becomes ``=XX``.
+
+    Not percent-encoding: Spark once un-escaped percent signs in checkpoint paths, and guards against that to this day.
+
+    Raises:
+        InvalidRequestError: the name is empty, too long, or no text that UTF-8 can hold.
+    """
+    try:
+        encoded = "".join(chr(byte) if chr(byte) in _PLAIN else f"={byte:02X}" for byte in query_name.encode())
+    except UnicodeEncodeError:
+        encoded = ""
+    if not encoded or len(encoded) > MAX_ENCODED_CHARACTERS:
+        raise InvalidRequestError(
+            "a query name is empty, too long or no text",
+            query_name=ascii(query_name[:80]),
+            max_characters=MAX_ENCODED_CHARACTERS,
+            next_step="Name the query with .queryName(…); every other character than a-z A-Z 0-9 - counts three "
+            "times per byte.",
+        )
+    return encoded
+
+
+def decode_query_name(part: str) -> str:
+    """The query name that ``encode_query_name`` made this part of.
+
+    Raises:
+        InvalidRequestError: nothing encodes to this.
+    """
+    try:
+        name = re.sub(rb"=([0-9A-F]{2})", lambda m: bytes.fromhex(m.group(1).decode()), part.encode()).decode()
+        if encode_query_name(name) == part:
+            return name
+    except (UnicodeError, InvalidRequestError):
+        pass
+    raise InvalidRequestError("this key part is no encoded query name", part=ascii(part[:80]))

@@ -1,0 +1,144 @@
+"""Where everything lies: every key is built and parsed here, and nowhere else.
+
+Two stores hold these keys: ``home`` (the control objects) and ``checkpoints`` (Spark's own folders, the data of
+snapshots, the folders of local launches). By default they are the same store.
+Numbers are zero-padded, so that a listing is in their order.
+"""
+
+from __future__ import annotations
+
+import re
+
+from airflow_streamstate.protocol.ids import decode_query_name, encode_query_name
+
+NUMBER_DIGITS = 8
+
+
+def register_key(stream_id: str) -> str:
+    """The register of a stream."""
+    return f"{stream_id}/stream.json"
+
+
+def idempotency_key(stream_id: str, request_id: str) -> str:
+    """What a request became."""
+    return f"{stream_id}/idempotency/{request_id}.json"
+
+
+def artifact_key(stream_id: str, sha256: str, name: str) -> str:
+    """A script, py-file or file, pinned by its digest."""
+    return f"{stream_id}/artifacts/{sha256}/{name}"
+
+
+def deployment_folder(stream_id: str, deployment_id: str) -> str:
+    """Everything that one deployment writes lies below this (Law 4)."""
+    return f"{stream_id}/deployments/{deployment_id}"
+
+
+def deployments_folder(stream_id: str) -> str:
+    """The folder whose sub-folders are a stream's deployments."""
+    return f"{stream_id}/deployments"
+
+
+def spec_key(stream_id: str, deployment_id: str) -> str:
+    """What a deployment runs, and how it starts."""
+    return f"{deployment_folder(stream_id, deployment_id)}/spec.json"
+
+
+def claim_key(stream_id: str, deployment_id: str, attempt: int) -> str:
+    """The driver that is this attempt."""
+    return f"{deployment_folder(stream_id, deployment_id)}/claims/{attempt:0{NUMBER_DIGITS}d}.json"
+
+
+def command_key(stream_id: str, deployment_id: str, number: int) -> str:
+    """One command to a deployment."""
+    return f"{deployment_folder(stream_id, deployment_id)}/commands/{number:0{NUMBER_DIGITS}d}.json"
+
+
+def commands_prefix(stream_id: str, deployment_id: str) -> str:
+    """All commands of a deployment that are not cleaned up yet."""
+    return f"{deployment_folder(stream_id, deployment_id)}/commands/"
+
+
+def event_key(stream_id: str, deployment_id: str, number: int) -> str:
+    """One event of a deployment."""
+    return f"{deployment_folder(stream_id, deployment_id)}/events/{number:0{NUMBER_DIGITS}d}.json"
+
+
+def events_prefix(stream_id: str, deployment_id: str) -> str:
+    """All events of a deployment."""
+    return f"{deployment_folder(stream_id, deployment_id)}/events/"
+
+
+def heartbeat_key(stream_id: str, deployment_id: str) -> str:
+    """The beacon of a deployment."""
+    return f"{deployment_folder(stream_id, deployment_id)}/heartbeat.json"
+
+
+def checkpoints_folder(stream_id: str, deployment_id: str) -> str:
+    """The folder whose sub-folders are the deployment's checkpoints, one per query (in the checkpoints store)."""
+    return f"{deployment_folder(stream_id, deployment_id)}/checkpoints"
+
+
+def checkpoint_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
+    """Spark's checkpoint of one query (in the checkpoints store)."""
+    return f"{checkpoints_folder(stream_id, deployment_id)}/{encode_query_name(query_name)}"
+
+
+def building_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
+    """Where a checkpoint is built before it is put in its place (in the checkpoints store; 1a.10)."""
+    return f"{deployment_folder(stream_id, deployment_id)}/building/{encode_query_name(query_name)}"
+
+
+def launch_folder(stream_id: str, deployment_id: str, launch_key: str) -> str:
+    """Intent, handle, exit status and working files of one launch (in the checkpoints store)."""
+    return f"{deployment_folder(stream_id, deployment_id)}/launches/{launch_key}"
+
+
+def launch_record_key(stream_id: str, deployment_id: str, launch_key: str) -> str:
+    """The handle of one launch, as the controllers record it (in the home store)."""
+    return f"{deployment_folder(stream_id, deployment_id)}/launches/{launch_key}.json"
+
+
+def driver_log_key(stream_id: str, deployment_id: str, launch_key: str) -> str:
+    """The log of one local driver (in the checkpoints store)."""
+    return f"{launch_folder(stream_id, deployment_id, launch_key)}/driver.log"
+
+
+def snapshots_folder(stream_id: str) -> str:
+    """The folder whose sub-folders are a stream's snapshots."""
+    return f"{stream_id}/snapshots"
+
+
+def manifest_key(stream_id: str, snapshot_id: str) -> str:
+    """The list that makes a snapshot exist (Law 3)."""
+    return f"{stream_id}/snapshots/{snapshot_id}/manifest.json"
+
+
+def seal_key(stream_id: str, snapshot_id: str) -> str:
+    """The sha256 of every file of a snapshot, written some time after its manifest."""
+    return f"{stream_id}/snapshots/{snapshot_id}/seal.json"
+
+
+def data_note_key(stream_id: str, snapshot_id: str) -> str:
+    """A copy of the manifest beside the data, where that lies in another store than the home."""
+    return f"{stream_id}/snapshots/{snapshot_id}/data.json"
+
+
+def snapshot_data_folder(stream_id: str, snapshot_id: str, query_name: str) -> str:
+    """The files of one query in a snapshot (in the checkpoints store)."""
+    return f"{stream_id}/snapshots/{snapshot_id}/data/{encode_query_name(query_name)}"
+
+
+def number_of(key: str) -> int | None:
+    """The number that a numbered key (command, event, claim) ends in; None for a key that is none."""
+    match = re.fullmatch(r"(?:.*/)?([0-9]{1,18})\.json", key)
+    return int(match.group(1)) if match else None
+
+
+def query_name_of(folder_name: str) -> str:
+    """The query whose checkpoint folder has this name.
+
+    Raises:
+        InvalidRequestError: no query name encodes to it.
+    """
+    return decode_query_name(folder_name)

@@ -1,0 +1,102 @@
+"""The manifest of a snapshot, written last (Law 3), and its seal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.ids import SnapshotKind
+from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of a snapshot.
+
+    Attributes:
+        path: relative to the query's folder.
+        size_bytes: its size.
+        spark_crc32: hex digest over the bytes of Spark's own ``.crc`` companion; "" where Spark wrote none.
+        checksum: what the server that keeps the file said of its bytes when it had copied them, as
+            ``store.interface.ManyAtOnce.checksum_of``; "" where the store keeps none, as a disk.
+    """
+
+    path: str
+    size_bytes: int
+    spark_crc32: str = ""
+    checksum: str = ""
+
+
+@dataclass(frozen=True)
+class QuerySnapshot:
+    """One query in a snapshot.
+
+    Attributes:
+        query_id: Spark's id, which goes on in every successor (Law 9).
+        position: where it stands.
+        files: in one deterministic order.
+        sources: what each source is, in Spark's words, in the order of the offsets; empty where unknown.
+        watermarks: its ``withWatermark``s.
+        watermark_ms: the watermark of before the flush, as Spark counts it; 0 for none.
+        identities: what each source is, by its adapter, in the order of the offsets; empty where unknown.
+        drained: its state was flushed: a successor seeds it. False: a successor restores it with its state. (A query
+            that was not started in the attempt that ended is carried on as it was, so one snapshot may hold both.)
+    """
+
+    query_id: str
+    position: QueryPosition
+    files: tuple[FileEntry, ...]
+    sources: tuple[str, ...] = ()
+    watermarks: tuple[WatermarkSpec, ...] = ()
+    watermark_ms: int = 0
+    drained: bool = False
+    identities: tuple[SourceIdentity, ...] = ()
+
+
+@message
+@dataclass(frozen=True)
+class SnapshotManifest(Message):
+    """The list that makes a snapshot exist.
+
+    Attributes:
+        kind of the snapshot is ``snapshot_kind``: ``live``, ``stopped``, ``pre-drain`` (with state) or ``drained``
+            (positions only).
+        taken_by: ``agent`` or ``controller``.
+    """
+
+    is_digested = True
+
+    snapshot_id: str
+    snapshot_kind: SnapshotKind
+    stream_id: str
+    deployment_id: str
+    attempt: int
+    fencing_token: int
+    taken_at: datetime
+    taken_by: str
+    queries: Mapping[str, QuerySnapshot]
+    write_id: str
+    spark_version: str = ""
+    command_id: str = ""
+
+    @property
+    def files_count(self) -> int:
+        """How many files the snapshot has."""
+        return sum(len(query.files) for query in self.queries.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes its files have."""
+        return sum(entry.size_bytes for query in self.queries.values() for entry in query.files)
+
+
+@message
+@dataclass(frozen=True)
+class SnapshotSeal(Message):
+    """The sha256 of every file, by query and path; it follows the manifest at low priority."""
+
+    snapshot_id: str
+    sealed_at: datetime
+    sha256: Mapping[str, Mapping[str, str]]

@@ -1,0 +1,79 @@
+"""Where a query stands: shared by events, heartbeats and manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class StateLeft:
+    """State of one operator that a drain could not flush.
+
+    Attributes:
+        operator: Spark's name of it, e.g. ``stateStoreSave``.
+        operator_id: its number in the plan.
+        rows: rows that are left.
+        reason: why they could not be flushed.
+    """
+
+    operator: str
+    operator_id: int
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class WatermarkSpec:
+    """One ``withWatermark`` of a query."""
+
+    column: str
+    delay_ms: int
+
+
+@dataclass(frozen=True)
+class SourceIdentity:
+    """What one source of a query is.
+
+    Attributes:
+        adapter: the source adapter that said so; "" where none knows it.
+        what: what it reads, in that adapter's words; equal for as long as offsets mean the same.
+        log_folder: the number of Spark's own log of it, below ``sources/``.
+        marks: ids that tell it from others of its name, when its offset was kept.
+    """
+
+    adapter: str
+    what: str
+    log_folder: int = 0
+    marks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class QueryPosition:
+    """Where one query ended, or was captured.
+
+    Attributes:
+        batch_id: last committed batch; None if none was ever committed.
+        end_offsets: per source, that batch's end offset as Spark's own JSON text, ``-`` for none. In the order of the
+            plan; of sources that have names, in the order of their names.
+        planned_batch_id: a batch that Spark had planned and not committed; the successor runs it first (1a.6).
+        watermark_at: event-time watermark (of before the flush, for a drain); None where there is none.
+        state_rows_left: rows in the state afterwards; None where nobody counted.
+        state_left: which operators hold them, for a drain.
+        rows_written_early: rows that the flush wrote; None where there was no flush.
+        rows_dropped: rows dropped as late in the attempt that ended, by Spark's count; None where nobody counted.
+        open_windows_from_at: the earliest start of a window that the flush closed early; None where unknown.
+        open_windows_until_at: the latest end of a window that the flush closed early; None where unknown.
+    """
+
+    batch_id: int | None
+    end_offsets: tuple[str, ...] = ()
+    planned_batch_id: int | None = None
+    watermark_at: datetime | None = None
+    state_rows_left: int | None = None
+    state_left: tuple[StateLeft, ...] = ()
+    rows_written_early: int | None = None
+    open_windows_from_at: datetime | None = None
+    open_windows_until_at: datetime | None = None
+    rows_dropped: int | None = None

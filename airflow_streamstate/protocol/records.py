@@ -1,0 +1,151 @@
+"""Records that are created once: what a deployment is, which driver is an attempt, what a request became."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.settings import AgentSettings
+
+StartMode = Literal["restore", "seed", "fresh"]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file that a deployment runs, pinned by digest (Law 15).
+
+    Attributes:
+        name: its file name, as the script knows it.
+        sha256: hex digest of its bytes.
+    """
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class StartPlan:
+    """How a deployment starts.
+
+    Attributes:
+        mode: with the state, with the offsets only, or with nothing.
+        snapshot_id: what it starts from; None for fresh.
+        predecessor_id: the deployment before it; None for a stream's first.
+        discard_state: the user asked to drop state that the drain could not flush (Law 16).
+        fresh_queries: queries that may start with nothing although the snapshot does not know them.
+        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
+    """
+
+    mode: StartMode
+    snapshot_id: str | None = None
+    predecessor_id: str | None = None
+    discard_state: bool = False
+    fresh_queries: tuple[str, ...] = ()
+    accept_lost_input: tuple[str, ...] = ()
+
+
+@message
+@dataclass(frozen=True)
+class DeploymentSpec(Message):
+    """One version of a stream's code, and everything needed to start it again.
+
+    Attributes:
+        application: the script.
+        arguments: its arguments; a reference to a secret (``protocol.references``) stays one.
+        master: Spark's master URL.
+        conf: Spark's configuration, as given; references as in ``arguments``.
+        py_files, files, jars: more artifacts, or URIs with a scheme, word for word.
+        packages: Maven coordinates.
+        spark_conn_id: the Airflow connection whose spark-submit launches it; None for the local one.
+        checkpoints_uri: where its checkpoints lie.
+        code_digest: one sha256 over application, py-files, files, arguments, conf, environment, packages and master.
+        version_label: the user's own name of this version ("" for none).
+        environment: variables of the driver beside those of whoever launches it; references as in ``arguments``.
+    """
+
+    stream_id: str
+    deployment_id: str
+    fencing_token: int
+    application: Artifact
+    arguments: tuple[str, ...]
+    master: str
+    conf: Mapping[str, str]
+    py_files: tuple[Artifact, ...]
+    files: tuple[Artifact, ...]
+    packages: tuple[str, ...]
+    start: StartPlan
+    checkpoints_uri: str
+    code_digest: str
+    request_id: str
+    requested_by: str
+    reason: str
+    created_at: datetime
+    settings: AgentSettings
+    spark_conn_id: str | None = None
+    jars: tuple[str, ...] = ()
+    version_label: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@message
+@dataclass(frozen=True)
+class Claim(Message):
+    """The one driver that is an attempt; a second one that tries stops.
+
+    Attributes:
+        oldest_protocol, newest_protocol: the range of protocol versions that this agent speaks.
+    """
+
+    stream_id: str
+    deployment_id: str
+    attempt: int
+    launch_key: str
+    host: str
+    pid: int
+    oldest_protocol: int
+    newest_protocol: int
+    agent_version: str
+    write_id: str
+    claimed_at: datetime
+
+
+@message
+@dataclass(frozen=True)
+class RequestRecord(Message):
+    """What a request became: written before the first act, so that a retry finds it (Law 2).
+
+    Attributes:
+        verb: deploy, resume, …
+        request_digest: sha256 over what was asked; the same request id with another wish is a conflict.
+        deployment_id: the deployment it is about.
+        command_id: the command it became; None where there is none.
+    """
+
+    request_id: str
+    stream_id: str
+    verb: str
+    request_digest: str
+    deployment_id: str
+    write_id: str
+    created_at: datetime
+    command_id: str | None = None
+
+
+@message
+@dataclass(frozen=True)
+class LaunchRecord(Message):
+    """The durable handle of one launch, so that whoever comes later can ask for, and end, the driver."""
+
+    stream_id: str
+    deployment_id: str
+    attempt: int
+    launch_key: str
+    launcher: str
+    data: Mapping[str, object]
+    log_path: str
+    launched_at: datetime
+    write_id: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,144 @@
+"""What must not be shown: values under secret-like names, in configuration, arguments, URIs and free texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from airflow_streamstate.protocol.references import is_reference
+
+HIDDEN = "***"
+MIN_SECRET_CHARACTERS = 4
+"""Shorter values are not searched for in texts: hiding every ``1`` would hide everything."""
+MIN_LINE_CHARACTERS = 8
+"""The same of one line of several."""
+
+_NAMES_TO_HIDE = (
+    r"secret|passw|passphrase|pwd|token|credential|signature|authorization|sasl\.jaas"
+    r"|(?:access|api|private|session|account|shared|encryption|signing|ssh|fernet|master|license)[._-]?key|(?<![a-z])(?:auth|pass|creds?)(?![a-z])"
+)
+_SECRET_NAME = re.compile(_NAMES_TO_HIDE, re.IGNORECASE)
+# Bounded, or a word of a megabyte in somebody's traceback would be gone through from each of its letters to its end.
+_URI_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,30}://)(?P<userinfo>[^/\s?#\"']*)@", re.IGNORECASE)
+_PARAMETER = re.compile(rf"(?P<name>[?&;][^=&;\s]*(?:{_NAMES_TO_HIDE})[^=&;\s]*)=(?P<value>[^&;\s\"']*)", re.IGNORECASE)
+_JSON_PAIR = re.compile(
+    rf"(?P<name>(?P<quote>[\"'])[^\"']*(?:{_NAMES_TO_HIDE})[^\"']*(?P=quote)\s*:\s*)(?P<open>[\"'])(?P<value>(?:\\.|(?!(?P=open)).)*)",
+    re.IGNORECASE,
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a value under this name is to be hidden."""
+    return bool(_SECRET_NAME.search(name))
+
+
+def redact_uri(text: str) -> str:
+    """The text without passwords of URIs, secret parameters (``?token=…``, ``;password=…``) and pairs of JSON."""
+    text = _URI_USERINFO.sub(lambda match: match.group(0) if _is_plain(match) else f"{match['scheme']}{HIDDEN}@", text)
+    text = _PARAMETER.sub(rf"\g<name>={HIDDEN}", text)
+    return _JSON_PAIR.sub(rf"\g<name>\g<open>{HIDDEN}", text)
+
+
+def secrets_of(
+    conf: Mapping[str, str],
+    arguments: Iterable[str],
+    environment: Mapping[str, str] | None = None,
+    looked_up: Iterable[str] = (),
+) -> tuple[str, ...]:
+    """The secret values themselves, longest first, to take them out of texts such as log tails.
+
+    Args:
+        conf, arguments, environment: as they were given; a reference to a secret is none itself.
+        looked_up: values that references stand for, secret whatever their names are.
+    """
+    found = set(looked_up)
+    for name, value in [*conf.items(), *(environment or {}).items()]:
+        found.update(secrets_in_value(name, value))
+    for argument, _, secret in named_secrets(arguments):
+        found.update(_secrets_in(argument) if secret is None else (secret,))
+    worth_it = {part for value in found if not is_reference(value) for part in _as_texts_have_it(value)}
+    return tuple(sorted(worth_it, key=_longest_first))
+
+
+def _as_texts_have_it(value: str) -> Iterator[str]:
+    """A secret as a whole, without the newline of the file that it came from, and line by line, as a log has a key."""
+    yield from (whole for whole in (value, value.strip()) if len(whole) >= MIN_SECRET_CHARACTERS)
+    lines = value.split("\n")
+    if len(lines) > 1:
+        yield from (line.strip() for line in lines if len(line.strip()) >= MIN_LINE_CHARACTERS)
+
+
+def secrets_in_value(name: str, value: str) -> set[str]:
+    """What is secret in a value of this name: all of it, or what a URI or JSON in it holds."""
+    return ({value} if is_secret_name(name) else set()) | set(_secrets_in(value))
+
+
+def redact_text(text: str, secrets: Iterable[str]) -> str:
+    """The text with every one of the secrets hidden."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return redact_uri(text)
+
+
+def shortened(
+    text: str, secrets: Iterable[str], characters: int, *, from_end: bool = False, in_a_line: bool = False
+) -> str:
+    """At most so many characters of a text. Its secrets are hidden before it is cut: half of one nobody recognises.
+
+    Args:
+        text: whatever somebody else wrote.
+        secrets: as ``redact_text``.
+        characters: of its beginning.
+        from_end: of its end.
+        in_a_line: blanks and line breaks are one blank each, which a secret may hold, too.
+    """
+    text = redact_text(text, secrets)
+    if in_a_line:
+        text = " ".join(text.split())
+    return text[-characters:] if from_end else text[:characters]
+
+
+def _longest_first(value: str) -> tuple[int, str]:
+    return -len(value), value
+
+
+def named_secrets(arguments: Iterable[str]) -> Iterator[tuple[str, str, str | None]]:
+    """Each argument, the name of its secret ("" for none), and the secret (None where it has none)."""
+    option = ""
+    for argument in arguments:
+        is_option = argument.startswith("-")
+        name, secret = _named_secret(argument)
+        if option and not is_option:
+            yield argument, option, argument
+        else:
+            yield argument, name, secret
+        option = argument if is_option and "=" not in argument and is_secret_name(argument) else ""
+
+
+def _named_secret(argument: str) -> tuple[str, str | None]:
+    # The first name that is secret-like counts: ``--conf=spark.some.secret=a=b`` has the secret ``a=b``.
+    at = argument.find("=")
+    while at >= 0:
+        if _is_name(argument[:at]) and is_secret_name(argument[:at]):
+            return argument[:at], argument[at + 1 :]
+        at = argument.find("=", at + 1)
+    return "", None
+
+
+def _is_name(text: str) -> bool:
+    """Whether this may be a name, and is no URI or JSON, whose secrets are told apart more finely."""
+    return not any(sign in text for sign in ("://", "{", "?", "&", ";"))
+
+
+def _secrets_in(text: str) -> Iterator[str]:
+    for match in _URI_USERINFO.finditer(text):
+        if not _is_plain(match):
+            user, colon, password = match["userinfo"].partition(":")
+            yield password if colon else user
+    for pattern in (_PARAMETER, _JSON_PAIR):
+        yield from (match["value"] for match in pattern.finditer(text))
+
+
+def _is_plain(match: re.Match[str]) -> bool:
+    """A user without a password is shown (``abfss://container@account``), but for http, where it is a token."""
+    return ":" not in match["userinfo"] and not match["scheme"].lower().startswith("http")

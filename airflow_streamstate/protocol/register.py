@@ -1,0 +1,54 @@
+"""The register of a stream: which deployment is current. Changed by compare-and-swap only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from airflow_streamstate.protocol.codec import Message, message
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A controller is about to move the register to a new deployment (1a.8: recorded before anything is fenced).
+
+    Attributes:
+        request_id: whose intent it is; the same request goes on where it was.
+        deployment_id: the deployment that will be current.
+        requested_at: when it was recorded.
+        requested_by: who asked.
+    """
+
+    request_id: str
+    deployment_id: str
+    requested_at: datetime
+    requested_by: str
+
+
+@message
+@dataclass(frozen=True)
+class StreamRegister(Message):
+    """What is current in a stream.
+
+    Attributes:
+        stream_id: the stream.
+        fencing_token: grows with every deployment; 0 before the first.
+        deployment_id: the current deployment; None before the first.
+        attempt: the current attempt of it; 0 before the first.
+        attempt_mode: what that attempt is for: to run the stream, or only to flush it (drain of a dead deployment).
+        intent: a deploy under way; None otherwise.
+        write_id: unique per write, so that a writer recognises its own (Law 8).
+        updated_at: when it was written.
+        updated_by: who wrote it.
+    """
+
+    stream_id: str
+    fencing_token: int
+    deployment_id: str | None
+    attempt: int
+    attempt_mode: Literal["run", "drain"]
+    intent: Intent | None
+    write_id: str
+    updated_at: datetime
+    updated_by: str

@@ -1,0 +1,77 @@
+"""What Airflow is told about this provider. Imports nothing: provider discovery runs in every Airflow process."""
+
+
+def get_provider_info() -> dict[str, object]:
+    """The provider's description, as ``provider_info.schema.json`` of Airflow wants it."""
+    integration = "Spark Structured Streaming state"
+
+    def rooms(*modules: str) -> list[dict[str, object]]:
+        paths = [f"airflow_streamstate.{name}" for name in modules]
+        return [{"integration-name": integration, "python-modules": paths}]
+
+    return {
+        "package-name": "airflow-streamstate",
+        "name": "Stream State",
+        "description": "Savepoints, drains and safe upgrades for stateful Spark Structured Streaming.",
+        "versions": ["0.1.0"],
+        "integrations": [
+            {
+                "integration-name": integration,
+                "external-doc-url": "https://spark.apache.org/docs/latest/streaming/index.html",
+                "tags": ["software"],
+            }
+        ],
+        "hooks": rooms("hooks.streamstate"),
+        "operators": rooms(
+            "operators.deploy", "operators.resume", "operators.stop", "operators.drain", "operators.snapshot"
+        ),
+        "sensors": rooms("sensors.drain", "sensors.snapshot", "sensors.health"),
+        "triggers": rooms("triggers.streamstate"),
+        "connection-types": [_CONNECTION_TYPE],
+    }
+
+
+_OPTIONAL_TEXT = {"type": ["string", "null"]}
+_CONNECTION_TYPE = {
+    "connection-type": "streamstate",
+    "hook-class-name": "airflow_streamstate.hooks.streamstate.StreamStateHook",
+    "hook-name": "Stream State",
+    "ui-field-behaviour": {
+        "hidden-fields": ["host", "port", "schema"],
+        "relabeling": {"login": "S3 access key id", "password": "S3 secret access key"},
+        "placeholders": {"login": "empty: boto3's own chain of credentials"},
+    },
+    "conn-fields": {
+        "home_uri": {
+            "label": "Home",
+            "description": "Where streams are kept: s3://bucket/prefix, or a folder that the workers share.",
+            "schema": {"type": "string", "minLength": 1},
+        },
+        "checkpoints_uri": {
+            "label": "Checkpoints",
+            "description": "Where checkpoints and snapshots lie, if not under the home: a folder, or s3://bucket/prefix.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "launches_folder": {
+            "label": "Launches",
+            "description": "Folder of the workers for drivers' code and logs. Empty: beside the checkpoints, or "
+            "the user's state folder.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "region": {
+            "label": "S3 region",
+            "description": "Empty: as boto3 finds it.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "endpoint_url": {
+            "label": "S3 endpoint",
+            "description": "Another S3 server than AWS, e.g. http://127.0.0.1:9000.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "aws_conn_id": {
+            "label": "AWS connection",
+            "description": "Where credentials, region and endpoint come from, as far as they are not given here.",
+            "schema": _OPTIONAL_TEXT,
+        },
+    },
+}

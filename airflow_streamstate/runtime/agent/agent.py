@@ -1,0 +1,129 @@
+"""The agent in the driver: two daemon threads, one for commands, one for signs of life.
+
+Both are loops around single steps that a simulation calls by itself: ``poll_commands_once`` and ``beat_once``. Nothing
+here ends the job because the store, or an object in it, is not as it should be.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+
+from airflow_streamstate.errors import FencedError, StreamStateError
+from airflow_streamstate.runtime.agent.heartbeats import Heart
+from airflow_streamstate.runtime.agent.obeying import CommandDesk
+from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.sealing import SEAL_OLDER_AFTER_SECONDS, seal_older
+from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, end_overdue_script
+
+EndProcess = Callable[[int], None]
+AFTER_DEFECT_SECONDS = 5.0
+
+
+class Agent:
+    """Polls, obeys, reports.
+
+    Args:
+        supervisor: of a claimed attempt.
+        end_process: ends the process with a status, from whatever thread; in a real driver it does not return.
+    """
+
+    def __init__(self, supervisor: Supervisor, end_process: EndProcess) -> None:
+        self._attempt: Attempt = supervisor.attempt
+        self._end_process = end_process
+        self._desk = CommandDesk(self._attempt)
+        self._heart = Heart(self._attempt)
+        self._stopped = threading.Event()
+        self._is_polling = False
+        self._is_ended = False
+        self._quiet_until = 0.0
+
+    # threads
+
+    def start(self) -> None:
+        """Start both loops as daemon threads, and a third one that seals older snapshots."""
+        settings = self._attempt.spec.settings
+        for name, step, seconds in (
+            ("streamstate-commands", self.poll_commands_once, settings.command_poll_seconds),
+            ("streamstate-heartbeat", self.beat_once, settings.heartbeat_seconds),
+        ):
+            threading.Thread(target=self._loop, args=(step, seconds), name=name, daemon=True).start()
+        threading.Thread(target=self._seal_later, name="streamstate-seals", daemon=True).start()
+
+    def stop(self) -> None:
+        """Let both loops end; does not wait for them."""
+        self._stopped.set()
+
+    def _loop(self, step: Callable[[], None], seconds: float) -> None:
+        while not self._stopped.is_set():
+            step()
+            self._attempt.clock.sleep(seconds)
+
+    def _seal_later(self) -> None:
+        self._attempt.clock.sleep(SEAL_OLDER_AFTER_SECONDS)
+        if not self._stopped.is_set():
+            self._attempt.in_background(lambda: seal_older(self._attempt))
+
+    # steps
+
+    def poll_commands_once(self) -> None:
+        """Look at the commands and obey them, to their end; tell at once of a first commit; end an overdue script."""
+        # In a simulation one thread is everything: a step inside a step, or inside a start(), waits for the next round.
+        if self._is_polling or self._attempt.latch.is_held_here:
+            return
+        self._is_polling = True
+        try:
+            self._guarded("a look at the commands", self._poll)
+        finally:
+            self._is_polling = False
+
+    def beat_once(self) -> None:
+        """Write a sign of life, and see whether this attempt was replaced."""
+        if not self._attempt.latch.is_held_here:
+            self._guarded("a sign of life", self._beat)
+
+    def _poll(self) -> None:
+        attempt = self._attempt
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        self._desk.poll()
+        if self._heart.has_news():
+            self._heart.beat()
+        attempt.reporter.flush()
+        status = end_overdue_script(attempt)
+        if status is not None:
+            self._end(status)
+
+    def _beat(self) -> None:
+        self._attempt.check_current()
+        self._heart.beat()
+
+    def _guarded(self, doing: str, step: Callable[[], None]) -> None:
+        if self._is_ended or self._attempt.clock.monotonic_seconds() < self._quiet_until:
+            return
+        try:
+            step()
+        except FencedError:
+            self._leave()
+        except StreamStateError as error:
+            self._attempt.reporter.outage(doing, error)
+        except Exception:
+            # Law 7: nothing that lies in the store, and no defect of ours, takes the job with it.
+            self._quiet_until = self._attempt.clock.monotonic_seconds() + AFTER_DEFECT_SECONDS
+            self._attempt.reporter.say(f"unexpected, the job goes on ({doing}): {traceback.format_exc()}")
+
+    def _leave(self) -> None:
+        """Replaced: end the queries without a word into any log, then the process (Law 4)."""
+        for query in list(self._attempt.queries.values()):
+            try:
+                if query.run is not None and not query.run.has_ended():
+                    query.run.stop()
+            except Exception:
+                self._attempt.reporter.say(f"query {query.name} could not be stopped: {traceback.format_exc()}")
+        self._end(FENCED_STATUS)
+
+    def _end(self, status: int) -> None:
+        self._is_ended = True
+        self._end_process(status)

@@ -1,0 +1,95 @@
+"""Signs of life: where every query stands, as its log and its last progress tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.runtime.agent.lag import LagLook
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.auditing import Audit, tell_skipped
+from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+
+
+class Heart:
+    """Writes the beacon of an attempt."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._last: dict[str, QueryBeat] = {}
+        self._alive: set[str] = set()
+        self._audit = Audit(attempt)
+        self._lag = LagLook(attempt)
+
+    def beat(self) -> None:
+        """Write it now; raises what the store raises."""
+        attempt = self._attempt
+        beats = {name: self._beat_of(query) for name, query in list(attempt.queries.items())}
+        attempt.control.put_heartbeat(
+            Heartbeat(
+                stream_id=attempt.stream_id,
+                deployment_id=attempt.deployment_id,
+                attempt=attempt.number,
+                at=attempt.clock.now(),
+                queries=beats,
+            )
+        )
+        self._last = beats
+        self._audit.look_back()
+
+    def has_news(self) -> bool:
+        """Whether a query came to life since the last look: its first batch is committed, or it found no input."""
+        fresh = {
+            query.runs[-1].query_run_id
+            for query in list(self._attempt.queries.values())
+            if query.runs and query.runs[-1].query_run_id not in self._alive and _is_alive(query)
+        }
+        self._alive |= fresh
+        return bool(fresh)
+
+    def _beat_of(self, query: LogicalQuery) -> QueryBeat:
+        before = self._last.get(query.name)
+        batch_id = self._committed(query, before)
+        progress = query.last_progress()
+        rows_behind, rows_behind_at = self._lag.of(query)
+        query.rows_dropped()  # Spark remembers 100 batches: whoever counts has to look now and then
+        beat = QueryBeat(
+            batch_id=batch_id,
+            committed_at=self._committed_at(batch_id, before),
+            is_active=query.is_active(),
+            idle_triggers=query.run.idle_triggers() if query.run is not None else 0,
+            skipped_batches=tell_skipped(self._attempt, query),
+            rows_behind=rows_behind,
+            rows_behind_at=rows_behind_at,
+        )
+        if progress is None:
+            return beat
+        return replace(
+            beat,
+            state_rows=sum(operator.rows for operator in progress.state),
+            watermark_at=progress.watermark_at,
+            input_rows_per_second=progress.input_rows_per_second,
+            processed_rows_per_second=progress.processed_rows_per_second,
+        )
+
+    def _committed(self, query: LogicalQuery, before: QueryBeat | None) -> int | None:
+        try:
+            commits = query.checkpoint.commit_ids()
+        except StreamStateError:
+            return before.batch_id if before is not None else None
+        self._audit.follow(query.name, commits)
+        return commits[-1] if commits else None
+
+    def _committed_at(self, batch_id: int | None, before: QueryBeat | None) -> datetime | None:
+        if batch_id is None:
+            return None
+        if before is not None and before.batch_id == batch_id:
+            return before.committed_at
+        return self._attempt.clock.now()
+
+
+def _is_alive(query: LogicalQuery) -> bool:
+    run = query.run
+    return run is not None and (run.last_progress() is not None or run.idle_triggers() > 0)

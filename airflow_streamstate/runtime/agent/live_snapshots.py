@@ -1,0 +1,79 @@
+"""Snapshots of a running deployment, each at a committed batch, sealed later at low priority."""
+
+from __future__ import annotations
+
+from airflow_streamstate.errors import (
+    FencedError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol.events import Rejected, SnapshotReady
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.runtime.attempt.answering import accept, clean_up
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.latch import Order
+from airflow_streamstate.runtime.attempt.sealing import seal_in_background
+from airflow_streamstate.runtime.attempt.snapshotting import positions_in, queries_to_capture, take_snapshot
+
+PATIENCE_SECONDS = 60.0
+
+
+class LiveSnapshots:
+    """Takes the snapshots that are asked for while the queries run on."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._first_tried: dict[str, float] = {}
+
+    def take(self, order: Order, key: str) -> None:
+        """One try; what does not work because the disk is full or the store is away is tried again by later looks."""
+        attempt = self._attempt
+        attempt.check_current()
+        accept(attempt, order)
+        snapshot_id = attempt.snapshot_id("live", order.command_number)
+        try:
+            manifest = take_snapshot(attempt, snapshot_id, "live", order.command_id, queries_to_capture(attempt))
+        except FencedError:
+            raise
+        except (UnavailableError, OutcomeUnknownError) as error:
+            attempt.reporter.outage(f"snapshot {snapshot_id}", error)
+            if self._is_hopeless(order):
+                self._reject(order, key, error)
+        except StreamStateError as error:
+            self._reject(order, key, error)
+        else:
+            self._report(order, manifest)
+            seal_in_background(attempt, manifest.snapshot_id)
+
+    def _report(self, order: Order, manifest: SnapshotManifest) -> None:
+        self._attempt.reporter.write(
+            SnapshotReady,
+            snapshot_id=manifest.snapshot_id,
+            snapshot_kind=manifest.snapshot_kind,
+            queries=positions_in(manifest),
+            command_id=order.command_id,
+            command_number=order.command_number,
+        )
+        self._attempt.reporter.say(
+            f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
+        )
+        clean_up(self._attempt)
+
+    def _is_hopeless(self, order: Order) -> bool:
+        clock = self._attempt.clock
+        first = self._first_tried.setdefault(order.command_id, clock.monotonic_seconds())
+        deadline_at = order.command.deadline_at if order.command is not None else None
+        late = deadline_at is not None and clock.now() > deadline_at
+        return late or clock.monotonic_seconds() - first > PATIENCE_SECONDS
+
+    def _reject(self, order: Order, key: str, error: StreamStateError) -> None:
+        self._attempt.reporter.write(
+            Rejected,
+            command_id=order.command_id,
+            command_number=order.command_number,
+            key=key,
+            reason=str(error),
+        )
+        self._attempt.reporter.say(f"the snapshot was not taken: {error}")
+        clean_up(self._attempt)

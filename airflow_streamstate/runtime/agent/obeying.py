@@ -1,0 +1,153 @@
+"""Commands: each is read and judged once, then obeyed or answered. No object stops the agent (Law 7)."""
+
+from __future__ import annotations
+
+from airflow_streamstate.control.answers import answered_ids, is_accepted, is_late
+from airflow_streamstate.control.journal import CommandSlot
+from airflow_streamstate.errors import DataError
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Rejected
+from airflow_streamstate.runtime.agent.live_snapshots import LiveSnapshots
+from airflow_streamstate.runtime.attempt.answering import clean_up
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.latch import Order, order_of
+from airflow_streamstate.runtime.ending.draining import cannot_drain_reason, drain_deployment
+from airflow_streamstate.runtime.ending.stopping import stop_deployment
+
+_SAID_OF_ENDS = {
+    None: "ended",
+    "stopped": "stopped",
+    "drained": "drained",
+    "failed": "failed",
+    "finished": "finished",
+    "superfluous": "ended",
+}
+
+
+class CommandDesk:
+    """Takes the commands of a deployment for one attempt of it."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._live_snapshots = LiveSnapshots(attempt)
+
+    def poll(self) -> None:
+        """Look at every command that lies there, in the order of their numbers.
+
+        Raises:
+            FencedError: this attempt was replaced.
+            UnavailableError, OutcomeUnknownError: the store does not answer; the next look goes on.
+        """
+        latch = self._attempt.latch
+        if not latch.is_released and latch.state == "drain":
+            drain_deployment(self._attempt, latch.order)  # ordered before this attempt began, or cut short
+        elif not latch.is_released and latch.state == "stop" and latch.order.command is not None:
+            stop_deployment(self._attempt, latch.order)
+        for slot in self._attempt.journal.commands():
+            self._take(slot)
+
+    def _take(self, slot: CommandSlot) -> None:
+        attempt = self._attempt
+        command = slot.command
+        if command is None:
+            self._reject_object(slot, slot.problem)
+        elif command.command_id in answered_ids(attempt.reporter.events):
+            clean_up(attempt)
+        elif (elsewhere := self._meant_elsewhere(command)) is not None:
+            self._ignore(command, slot, elsewhere)
+        elif self._is_for_a_later_attempt(command):
+            return
+        elif self._is_expired(command):
+            attempt.reporter.write(
+                Expired, command_id=command.command_id, command_number=slot.number or 0, command=to_json(command)
+            )
+            attempt.reporter.say(f"{command.kind} {command.command_id} was read after its deadline")
+            clean_up(attempt)
+        elif attempt.latch.is_open:
+            self._obey(command, slot)
+        elif attempt.latch.is_released:
+            self._answer_after_the_end(command, slot)
+
+    def _obey(self, command: Command, slot: CommandSlot) -> None:
+        order = order_of(command, slot.number or 0)
+        if isinstance(command, StopRequest):
+            stop_deployment(self._attempt, order)
+        elif isinstance(command, SnapshotRequest):
+            self._live_snapshots.take(order, slot.key)
+        elif isinstance(command, DrainNotification):
+            reason = cannot_drain_reason(self._attempt)
+            if reason is None:
+                drain_deployment(self._attempt, order)
+            else:
+                reject(self._attempt, order, slot.key, reason)
+
+    def _answer_after_the_end(self, command: Command, slot: CommandSlot) -> None:
+        attempt = self._attempt
+        if not isinstance(command, DrainNotification):
+            ended = _SAID_OF_ENDS[attempt.latch.outcome]
+            self._ignore(command, slot, f"the deployment had {ended} before it could be obeyed")
+        elif attempt.latch.outcome == "drained":
+            done = [event for event in attempt.reporter.events if isinstance(event, Drained)]
+            if done:
+                attempt.reporter.write(
+                    Drained,
+                    command_id=command.command_id,
+                    command_number=slot.number or 0,
+                    snapshot_id=done[-1].snapshot_id,
+                    queries=done[-1].queries,
+                )
+                clean_up(attempt)
+        # Else it lies there for the next attempt: a notification holds for the deployment.
+
+    def _meant_elsewhere(self, command: Command) -> str | None:
+        attempt = self._attempt
+        if (command.stream_id, command.deployment_id) != (attempt.stream_id, attempt.deployment_id):
+            return f"it is meant for deployment {command.deployment_id} of stream {command.stream_id}"
+        if isinstance(command, StopRequest | SnapshotRequest) and command.attempt < attempt.number:
+            return f"it is meant for attempt {command.attempt}, and this is attempt {attempt.number}"
+        return None
+
+    def _is_for_a_later_attempt(self, command: Command) -> bool:
+        return isinstance(command, StopRequest | SnapshotRequest) and command.attempt > self._attempt.number
+
+    def _is_expired(self, command: Command) -> bool:
+        # What was begun is ended, however late.
+        begun = is_accepted(self._attempt.reporter.events, command.command_id)
+        return is_late(command, self._attempt.clock.now()) and not begun
+
+    def _ignore(self, command: Command, slot: CommandSlot, reason: str) -> None:
+        self._attempt.reporter.write(
+            Ignored,
+            command_id=command.command_id,
+            command_number=slot.number or 0,
+            command=to_json(command),
+            reason=reason,
+        )
+        self._attempt.reporter.say(f"{command.kind} {command.command_id} is ignored: {reason}")
+        clean_up(self._attempt)
+
+    def _reject_object(self, slot: CommandSlot, problem: DataError | None) -> None:
+        """Once per object; it stays where it is, for a person to look at."""
+        events = self._attempt.reporter.events
+        known = {(event.key, event.object_version) for event in events if isinstance(event, Rejected)}
+        if (slot.key, slot.version) in known:
+            return
+        self._attempt.reporter.write(
+            Rejected,
+            command_id="",
+            command_number=slot.number or 0,
+            key=slot.key,
+            reason="unreadable" if problem is None else str(problem.context.get("reason") or problem.message),
+            object_version=slot.version,
+        )
+        self._attempt.reporter.say(f"{slot.key} is no command that can be read, and is left alone")
+
+
+def reject(attempt: Attempt, order: Order, key: str, reason: str) -> None:
+    """Say why a command cannot be obeyed; the job runs on."""
+    attempt.reporter.write(
+        Rejected, command_id=order.command_id, command_number=order.command_number, key=key, reason=reason
+    )
+    attempt.reporter.say(f"command {order.command_id} is rejected: {reason}")
+    clean_up(attempt)

@@ -1,0 +1,182 @@
+"""One attempt, as every part of the deciding half sees it: its stores, its clock, its latch and its queries."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.cells import Stored
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import DataError, FencedError, UnavailableError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import Fenced
+from airflow_streamstate.protocol.ids import SnapshotKind, snapshot_id_for
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.redaction import secrets_of
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.runtime.attempt.background import InBackground, in_daemon_thread
+from airflow_streamstate.runtime.attempt.latch import Latch
+from airflow_streamstate.runtime.attempt.reporting import Reporter, Say, say_to_driver_log
+from airflow_streamstate.runtime.attempt.source_book import SourceBook
+from airflow_streamstate.store.interface import Store
+
+if TYPE_CHECKING:
+    from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+
+
+class Attempt:
+    """What the parts share.
+
+    Args:
+        control: the stream's control objects.
+        checkpoints: the store that holds Spark's checkpoints and the data of snapshots.
+        spec: the deployment.
+        number: which attempt of it this is.
+        clock: for everything that takes time.
+        checkpoint_uri_of: what Spark calls a key of ``checkpoints``.
+        say: writes one line for people.
+        in_background: does something in a thread of its own.
+        looked_up: secrets that the record only refers to, to be taken out of what is said.
+    """
+
+    def __init__(
+        self,
+        control: StreamControl,
+        checkpoints: Store,
+        spec: DeploymentSpec,
+        number: int,
+        clock: Clock,
+        checkpoint_uri_of: Callable[[str], str],
+        say: Say = say_to_driver_log,
+        in_background: InBackground = in_daemon_thread,
+        looked_up: Sequence[str] = (),
+    ) -> None:
+        self.control = control
+        self.checkpoints = checkpoints
+        self.spec = spec
+        self.number = number
+        self.clock = clock
+        self.in_background = in_background
+        self._uri_of = checkpoint_uri_of
+        secrets = secrets_of(spec.conf, spec.arguments, spec.environment, looked_up)
+        self.journal = control.journal(spec.deployment_id)
+        self.reporter = Reporter(self.journal, number, clock, say, secrets)
+        self.sources = SourceBook(self.reporter)
+        self.latch = Latch(clock)
+        self.queries: dict[str, LogicalQuery] = {}
+        self.spark_version = ""
+        self.only_drains = False
+        self.script_has_ended = False
+        self.script_has_failed = False
+        self.flush_has_begun = False
+        self.last_start_at_seconds: float | None = None
+        self.is_fenced = False
+        self._fence_guard = threading.Lock()
+        self._start_manifest: SnapshotManifest | None = None
+        self._start_is_gone = False
+
+    @property
+    def stream_id(self) -> str:
+        """The stream."""
+        return self.spec.stream_id
+
+    @property
+    def deployment_id(self) -> str:
+        """The deployment."""
+        return self.spec.deployment_id
+
+    def checkpoint_of(self, query_name: str) -> Checkpoint:
+        """A query's own checkpoint in this deployment, there or not."""
+        return Checkpoint(self.checkpoints, layout.checkpoint_folder(self.stream_id, self.deployment_id, query_name))
+
+    def uri_of(self, checkpoint: Checkpoint) -> str:
+        """What Spark is given as ``checkpointLocation``."""
+        return self._uri_of(checkpoint.prefix)
+
+    def mark(self, kind: BarrierKind, command_id: str) -> BarrierMark:
+        """The mark of a barrier that this attempt puts now."""
+        return BarrierMark(
+            kind, self.stream_id, self.deployment_id, self.number, command_id, write_id=self.clock.new_uuid()
+        )
+
+    def snapshot_id(self, kind: SnapshotKind, number: int | None = None) -> str:
+        """The id of a snapshot at the end of this attempt, or for ``live`` of the command with this number."""
+        return snapshot_id_for(self.deployment_id, kind, self.number if number is None else number)
+
+    def start_manifest(self) -> SnapshotManifest | None:
+        """The snapshot that this deployment started from; None for a fresh one, and where it is gone.
+
+        What stands on a checkpoint of its own does not need it; for all else there is ``need_start_manifest``.
+        """
+        snapshot_id = self.spec.start.snapshot_id
+        if snapshot_id is None or self._start_manifest is not None or self._start_is_gone:
+            return self._start_manifest
+        self._start_manifest = self.control.manifest(snapshot_id)
+        if self._start_manifest is None:
+            self._start_is_gone = True
+        return self._start_manifest
+
+    def need_start_manifest(self) -> SnapshotManifest | None:
+        """The same for what cannot be without it.
+
+        Raises:
+            SnapshotNotFoundError: it is gone. Nothing is built from nothing in its place (Law 5).
+        """
+        manifest, snapshot_id = self.start_manifest(), self.spec.start.snapshot_id
+        return self.control.need_manifest(snapshot_id) if manifest is None and snapshot_id is not None else manifest
+
+    # being replaced
+
+    def is_current(self, register: StreamRegister) -> bool:
+        """Whether the register still names this attempt."""
+        return (register.deployment_id, register.attempt) == (self.deployment_id, self.number)
+
+    def check_current(self) -> None:
+        """See that nobody replaced this attempt; before every snapshot and every terminal event.
+
+        Raises:
+            FencedError: somebody did; from now on nothing more is written (Law 4).
+            UnavailableError: nobody can tell now.
+        """
+        if self.is_fenced:
+            raise self.fenced_error()
+        stored = self._register()
+        if stored is None or not self.is_current(stored.value):
+            self.fence(None if stored is None else stored.value)
+            raise self.fenced_error()
+
+    def _register(self) -> Stored[StreamRegister] | None:
+        try:
+            return self.control.register()
+        except DataError as error:
+            # It does not say who is current: as good as a store that does not answer, until somebody mends it (Law 7).
+            raise UnavailableError(
+                "the register of the stream cannot be read",
+                reason=str(error.context.get("reason") or error.message),
+                next_step="Mend stream.json; the job runs on, and goes on with what it was told when it is readable.",
+            ) from error
+
+    def fence(self, register: StreamRegister | None) -> None:
+        """Note that this attempt was replaced: one last event under its own keys, then silence."""
+        with self._fence_guard:
+            if self.is_fenced:
+                return
+            self.is_fenced = True
+        self.reporter.silenced = True
+        current = ("", 0) if register is None else (register.deployment_id or "", register.attempt)
+        self.reporter.say(f"this attempt has been replaced by {current[0]} attempt {current[1]}; it stops now")
+        self.reporter.try_write(Fenced, current_deployment_id=current[0], current_attempt=current[1])
+
+    def fenced_error(self) -> FencedError:
+        """The error that ends whatever this attempt was doing."""
+        return FencedError(
+            "this attempt has been replaced and will stop without writing",
+            deployment_id=self.deployment_id,
+            attempt=self.number,
+            next_step="`streamstate status` shows which deployment is current.",
+        )

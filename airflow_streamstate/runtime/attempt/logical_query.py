@@ -1,0 +1,241 @@
+"""A query as the script sees it: over its runs, its flush and its snapshot (1a.11).
+
+Spark's own query ends at a barrier with an error; what the script waits for ends when the stop or the drain is
+complete, and without one. What the end of a run means is decided by the log, never by the text of its error (Law 13).
+"""
+
+from __future__ import annotations
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.ports import Progress, QueryRun, Skipped, StartableQuery
+
+WAIT_SLICE_SECONDS = 0.5
+POLL_SECONDS = 0.05
+SHOWN_BATCHES = 10
+
+
+class RunView:
+    """A run as a barrier sees it (``checkpoint.barrier.QueryView``)."""
+
+    def __init__(self, run: QueryRun | None) -> None:
+        self._run = run
+
+    def has_ended(self) -> bool:
+        return self._run is None or self._run.has_ended()
+
+    def is_trigger_active(self) -> bool:
+        return self._run is not None and self._run.is_trigger_active()
+
+    def has_initialised(self) -> bool:
+        return self._run is None or self._run.has_initialised()
+
+
+class LogicalQuery:
+    """One query of the script, from a ``start()`` to its end.
+
+    Attributes:
+        name: its name in the deployment (1a.12).
+        startable: the script's writer; it can run the same plan again.
+        checkpoint: its checkpoint, which may not exist where the latch was closed before its first start.
+        run: the run of now or the last one; None where Spark was not asked to start.
+        runs: all of them, flushes too.
+        runs_once: whether the last run is one of ours that runs a single batch, and must not be stopped.
+        failed_run: the run whose exception the waits raise; None where it did not fail, or failed without a run.
+    """
+
+    def __init__(self, attempt: Attempt, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
+        self._attempt = attempt
+        self.name = name
+        self.startable = startable
+        self.checkpoint = checkpoint
+        self.run: QueryRun | None = None
+        self.runs: list[QueryRun] = []
+        self.runs_once = False
+        self.failed_run: QueryRun | None = None
+        self._failure: str | None = None
+        self._over = False
+        self._last_progress: Progress | None = None
+        self._dropped_before: int | None = None
+        self._skipped_before = Skipped()
+        self._planned_ids: dict[QueryRun, int | None] = {}
+
+    # what the script sees
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over for the script."""
+        if not self._over:
+            self._look()
+        return self._over
+
+    def is_active(self) -> bool:
+        """Spark's ``isActive``, for the script."""
+        return not self.ended
+
+    def failure(self) -> str | None:
+        """Why it failed; None while it runs and after a clean end, a stop or a drain."""
+        return self._failure if self.ended else None
+
+    def await_termination(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until it is over; False where the time was up first.
+
+        Raises:
+            FencedError: this attempt was replaced; the process is about to end.
+        """
+        clock = self._attempt.clock
+        end = None if timeout_seconds is None else clock.monotonic_seconds() + timeout_seconds
+        while not self.ended:
+            if self._attempt.is_fenced:
+                raise self._attempt.fenced_error()
+            left = WAIT_SLICE_SECONDS if end is None else end - clock.monotonic_seconds()
+            if left <= 0:
+                return False
+            self._wait(min(left, WAIT_SLICE_SECONDS))
+        return True
+
+    def stop(self) -> None:
+        """The script's own ``stop()``: as without us, unless an ending is under way; then it waits for that."""
+        # Without the latch's lock: a listener of the script may call this from within a start().
+        if self._attempt.latch.is_open and self.run is not None:
+            self.run.stop()
+        if not self._attempt.latch.is_open:
+            self.await_termination()
+
+    # what the rest of the runtime does with it
+
+    def add_run(self, run: QueryRun, *, once: bool = False, planned_id: int | None = None) -> None:
+        """From now on this run is what Spark does for the query.
+
+        Args:
+            run: it.
+            once: it runs one batch that lies in the log already.
+            planned_id: the batch that lay in the log at its start, and that it runs first.
+        """
+        if not once:
+            self._planned_ids[run] = planned_id
+        self.run = run
+        self.runs_once = once
+        self.runs.append(run)
+
+    def end(self, failure: str | None = None, failed_run: QueryRun | None = None) -> None:
+        """It is over for the script."""
+        if not self._over:
+            self._failure, self.failed_run = failure, failed_run
+            self._over = True
+
+    @property
+    def query_id(self) -> str | None:
+        """Spark's id of it, the same over all its runs; None where it never had a checkpoint."""
+        try:
+            return self.run.query_id if self.run is not None else self.checkpoint.query_id()
+        except StreamStateError:
+            return None
+
+    def session_partitions(self) -> str:
+        """How many partitions the script's session asks for; "" where Spark does not say."""
+        return self.startable.session_conf((PARTITIONS,)).get(PARTITIONS, "")
+
+    @property
+    def plans_batch_by_batch(self) -> bool:
+        """Whether each batch takes its offsets when it is planned, and not all of them at the start of a run."""
+        return self.startable.facts.trigger not in ("once", "available_now")
+
+    def newest_batch_id(self) -> int:
+        """The newest batch that was executed in this attempt; -1 where nobody saw one."""
+        progress = self.last_progress()
+        return -1 if progress is None else progress.batch_id
+
+    @property
+    def view(self) -> RunView:
+        """Its last run, as a barrier sees it."""
+        return RunView(self.run)
+
+    def has_stopped_running(self) -> bool:
+        """Whether no run of it is under way in Spark, whatever the script sees."""
+        return self.view.has_ended()
+
+    def last_progress(self) -> Progress | None:
+        """The last progress of any of its runs."""
+        found = self.run.last_progress() if self.run is not None else None
+        if found is not None:
+            self._last_progress = found
+        return self._last_progress
+
+    def rows_dropped(self) -> int | None:
+        """Rows dropped as late in this attempt, over all starts of the query; None where Spark did not say."""
+        counts = [run.dropped_rows() for run in self.runs]
+        known = [count for count in counts if count is not None]
+        return self._dropped_before if not known else sum(known) + (self._dropped_before or 0)
+
+    def skipped(self) -> Skipped:
+        """Batches that moved offsets and read nothing in this attempt, over all starts of the query.
+
+        Not the one that was planned before a start: a sink that holds it skips just what it has.
+        """
+        found = self._skipped_before
+        for run, planned_id in self._planned_ids.items():
+            its = run.skipped()
+            count = its.count - (planned_id is not None and its.first == planned_id)
+            newest = tuple(batch_id for batch_id in its.newest if batch_id != planned_id)
+            found = Skipped(found.count + count, (*found.newest, *newest)[-SHOWN_BATCHES:])
+        return found
+
+    def continue_from(self, before: LogicalQuery) -> None:
+        """The same query, started again in this attempt."""
+        self._dropped_before = before.rows_dropped()
+        self._skipped_before = before.skipped()
+
+    def _wait(self, seconds: float) -> None:
+        run = self.run
+        if run is not None and self._attempt.latch.is_open:
+            run.await_end(seconds)
+        else:
+            self._attempt.clock.sleep(min(seconds, POLL_SECONDS))
+
+    def _look(self) -> None:
+        latch = self._attempt.latch
+        if latch.is_released:
+            self.end()
+            return
+        run = self.run
+        if not latch.is_open or self._attempt.is_fenced or run is None or not run.has_ended():
+            return
+        with latch.held(wait=False) as is_ours:  # else a start() is under way, and the next look tells
+            if is_ours and latch.is_open and run is self.run:
+                self.settle()
+
+    def settle(self) -> None:
+        """An ended run whose end no barrier of ours caused: its end is the query's."""
+        run = self.run
+        if run is None or self._over or not run.has_ended():
+            return
+        failure = run.failure()
+        if failure is not None and self._was_fenced() and self._is_replaced():
+            return
+        self.end(failure, run if failure is not None else None)
+
+    def _was_fenced(self) -> bool:
+        try:
+            barriers = self.checkpoint.position().barriers
+            return any(barrier.entry.mark is not None and barrier.entry.mark.kind == "fence" for barrier in barriers)
+        except StreamStateError:
+            return False
+
+    def _is_replaced(self) -> bool:
+        """Whether the fence is a successor's; not so where the register names this attempt and nobody is deploying."""
+        try:
+            stored = self._attempt.control.register()
+        except StreamStateError:
+            stored = None
+        if stored is not None and self._attempt.is_current(stored.value) and stored.value.intent is None:
+            self._attempt.reporter.note(
+                "a fence lies in the log of this query although nobody replaces this attempt: whoever put it was paused"
+                " while the deployment was resumed; resume it again, which removes the fence",
+                query=self.name,
+            )
+            return False
+        self._attempt.fence(None)
+        return True

@@ -1,0 +1,232 @@
+"""Which checkpoints a snapshot of this attempt holds, and taking it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.kept_identities import identities_taken_over, identities_when_planned
+from airflow_streamstate.control.writers import spark_that_wrote
+from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import SnapshotKind
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.lost_checkpoint import need_checkpoint
+from airflow_streamstate.runtime.attempt.ports import Progress
+from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+
+RETRY_SECONDS = 0.5
+MAX_RETRY_SECONDS = 5.0
+Result = TypeVar("Result")
+
+
+def persist(attempt: Attempt, doing: str, act: Callable[[], Result]) -> Result:
+    """Do what must be done, again and again while the store is out of reach.
+
+    Raises:
+        FencedError: this attempt was replaced meanwhile.
+        whatever else ``act`` raises.
+    """
+    pause = RETRY_SECONDS
+    while True:
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        try:
+            return act()
+        except (UnavailableError, OutcomeUnknownError) as error:
+            attempt.reporter.outage(doing, error)
+        attempt.clock.sleep(pause)
+        pause = min(pause * 2, MAX_RETRY_SECONDS)
+
+
+def need_current(attempt: Attempt) -> None:
+    """See that nobody replaced this attempt, before it does what its successor could not bear; waits for the store.
+
+    Raises:
+        FencedError: somebody did (Law 4).
+    """
+    persist(attempt, "the register", attempt.check_current)
+
+
+def query_names(attempt: Attempt) -> list[str]:
+    """Every query of the deployment: started in this attempt, in an earlier one, or known from its start snapshot.
+
+    Raises:
+        SnapshotNotFoundError: that is gone, and no query has come to a checkpoint of its own.
+    """
+    built = checkpoint_names(attempt)
+    manifest = attempt.start_manifest()
+    if manifest is None and not any(attempt.checkpoint_of(name).exists() for name in built):
+        attempt.need_start_manifest()
+    return sorted({*attempt.queries, *built, *(manifest.queries if manifest else ())})
+
+
+def checkpoint_names(attempt: Attempt) -> list[str]:
+    """The queries that have a folder for their checkpoint in this deployment."""
+    folders = attempt.checkpoints.list_folders(layout.checkpoints_folder(attempt.stream_id, attempt.deployment_id))
+    names = []
+    for folder in folders:
+        with suppress(InvalidRequestError):  # whatever else somebody keeps there (Law 7)
+            names.append(layout.query_name_of(folder))
+    return names
+
+
+def queries_to_capture(attempt: Attempt) -> dict[str, QueryToCapture]:
+    """What a snapshot of the whole deployment is made of, started in this attempt or not (1a.11)."""
+    return {name: query_to_capture(attempt, name) for name in query_names(attempt)}
+
+
+def query_to_capture(attempt: Attempt, name: str) -> QueryToCapture:
+    """What a snapshot needs to know of one query."""
+    need_checkpoint(attempt, name)
+    logical = attempt.queries.get(name)
+    manifest = attempt.start_manifest()
+    carried = manifest.queries.get(name) if manifest is not None else None
+    known = last_known(attempt, name)
+    progress = logical.last_progress() if logical is not None else None
+    facts = logical.startable.facts if logical is not None else None
+    sources = facts.in_line_order(progress.source_descriptions) if progress is not None and facts is not None else ()
+    watermarks = facts.watermarks if facts is not None else ()
+    return QueryToCapture(
+        checkpoint=attempt.checkpoint_of(name),
+        carried=carried,
+        carried_snapshot_id=manifest.snapshot_id if carried is not None and manifest is not None else None,
+        sources=sources or (known.sources if known is not None else ()),
+        watermarks=watermarks or (known.watermarks if known is not None else ()),
+        identities_at=partial(_identities_at, attempt, name, known),
+        state_rows=_state_rows(progress, known),
+        rows_dropped=logical.rows_dropped() if logical is not None else None,
+    )
+
+
+def _identities_at(
+    attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
+) -> tuple[SourceIdentity, ...]:
+    """What the sources were when the offsets of a position were taken: they are asked now, behind that position."""
+    book, logical = attempt.sources, attempt.queries.get(name)
+    if logical is None or batch_id is None or not book.identities(name):
+        return _last_identities(attempt, name, known, batch_id) or book.identities(name)
+    if logical.plans_batch_by_batch:
+        book.sight(name, batch_id, lambda: max(batch_id, logical.newest_batch_id()) + 1)
+    return book.identities_at(name, batch_id, partial(_lines_at, logical.checkpoint))
+
+
+def own_identities(
+    attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
+) -> tuple[SourceIdentity, ...]:
+    """What the offsets of a query's own checkpoint are kept under: as this attempt saw its sources, else as was said.
+
+    Args:
+        attempt: of the deployment.
+        name: of the query.
+        known: it, as ``last_known`` gives it.
+        batch_id: the last committed batch; None for none.
+    """
+    logical = attempt.queries.get(name)
+    if logical is not None and batch_id is not None:
+        seen = attempt.sources.identities_at(name, batch_id, partial(_lines_at, logical.checkpoint))
+        if any(identity.marks for identity in seen):
+            return seen
+    return _last_identities(attempt, name, known, batch_id)
+
+
+def _lines_at(checkpoint: Checkpoint, batch_id: int) -> tuple[str, ...]:
+    """The offsets at the end of a batch, source by source; () where the log has it no more."""
+    entry = checkpoint.read_offset(batch_id) if batch_id >= 0 else None
+    return entry.source_lines if entry is not None else ()
+
+
+def _state_rows(progress: Progress | None, known: QuerySnapshot | None) -> dict[int, int]:
+    """Rows in the state after those batches of which somebody counted them."""
+    found = {}
+    before = known.position if known is not None and not known.drained else None
+    if before is not None and before.batch_id is not None and before.state_rows_left is not None:
+        found[before.batch_id] = before.state_rows_left
+    if progress is not None:
+        found[progress.batch_id] = sum(operator.rows for operator in progress.state)
+    return found
+
+
+def last_known(attempt: Attempt, name: str) -> QuerySnapshot | None:
+    """The query in the newest snapshot of this deployment, else in the one that it started from."""
+    for event in reversed(attempt.reporter.events):
+        snapshot_id = getattr(event, "snapshot_id", None)
+        manifest = _readable_manifest(attempt, snapshot_id) if snapshot_id else None
+        if manifest is not None and name in manifest.queries:
+            return manifest.queries[name]
+    start = attempt.start_manifest()
+    return start.queries.get(name) if start is not None else None
+
+
+def _readable_manifest(attempt: Attempt, snapshot_id: str) -> SnapshotManifest | None:
+    with suppress(DataError):  # whoever starts from it is told; what it knew is known from an older one (Law 7)
+        return attempt.control.manifest(snapshot_id)
+    return None
+
+
+def _last_identities(
+    attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
+) -> tuple[SourceIdentity, ...]:
+    said = identities_when_planned(attempt.reporter.events, name, batch_id)
+    return said or identities_taken_over(known, name, attempt.spec.start)
+
+
+def take_snapshot(
+    attempt: Attempt,
+    snapshot_id: str,
+    kind: SnapshotKind,
+    command_id: str,
+    queries: Mapping[str, QueryToCapture],
+) -> SnapshotManifest:
+    """Capture these queries; one try."""
+    return capture(
+        attempt.control,
+        attempt.checkpoints,
+        snapshot_id=snapshot_id,
+        snapshot_kind=kind,
+        deployment_id=attempt.deployment_id,
+        attempt=attempt.number,
+        fencing_token=attempt.spec.fencing_token,
+        taken_by="agent",
+        queries=queries,
+        command_id=command_id,
+        spark_version=_written_by(attempt, queries) if kind == "stopped" else attempt.spark_version,
+    )
+
+
+def _written_by(attempt: Attempt, queries: Mapping[str, QueryToCapture]) -> str:
+    positions = {
+        name: None if query.checkpoint is None else query.checkpoint.position().batch_id
+        for name, query in queries.items()
+    }
+    return spark_that_wrote(attempt.reporter.events, positions, attempt.start_manifest()) or attempt.spark_version
+
+
+def take_final_snapshot(attempt: Attempt, kind: SnapshotKind, command_id: str) -> SnapshotManifest:
+    """The snapshot at the end of this attempt: every checkpoint of the deployment. Comes back when it is there.
+
+    Raises:
+        FencedError: this attempt was replaced; nothing was written (Law 4).
+        DataError: a checkpoint or the start snapshot is damaged.
+    """
+
+    def take() -> SnapshotManifest:
+        attempt.check_current()
+        return take_snapshot(attempt, attempt.snapshot_id(kind), kind, command_id, queries_to_capture(attempt))
+
+    return persist(attempt, f"snapshot {kind}", take)
+
+
+def has_queries(attempt: Attempt) -> bool:
+    """Whether this deployment has any query at all."""
+    return bool(persist(attempt, "the list of checkpoints", lambda: query_names(attempt)))
+
+
+def positions_in(manifest: SnapshotManifest) -> dict[str, QueryPosition]:
+    """Where each query of a snapshot stands."""
+    return {name: query.position for name, query in manifest.queries.items()}

@@ -1,0 +1,118 @@
+"""What a driver is told at its launch: which attempt it is, where its home lies, and which script it runs.
+
+``spec.json`` in the home says everything else, so that nothing about a deployment is written down twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from airflow_streamstate.errors import MalformedMessageError
+from airflow_streamstate.store.options import S3Options
+
+
+@dataclass(frozen=True)
+class DriverConfig:
+    """The content of ``driver.json``.
+
+    Attributes:
+        home_uri: where the control objects lie.
+        checkpoints_uri: where Spark's checkpoints lie: a folder of this machine, or on S3.
+        launch_key: names this driver.
+        application: local path of the script.
+        arguments: the script's own arguments.
+        s3_profile_name: of this machine's AWS files; None for none by name.
+        secrets: values that references to secrets stood for, to be taken out of what is said.
+        s3_endpoint_url, s3_region: how to reach a home on S3; None for boto3's usual chain. Credentials are never here.
+    """
+
+    home_uri: str
+    checkpoints_uri: str
+    stream_id: str
+    deployment_id: str
+    attempt: int
+    launch_key: str
+    application: str
+    arguments: tuple[str, ...] = ()
+    s3_endpoint_url: str | None = None
+    s3_region: str | None = None
+    secrets: tuple[str, ...] = ()
+    s3_profile_name: str | None = None
+
+    @property
+    def s3_options(self) -> S3Options:
+        """The same as options of a store."""
+        return S3Options(region=self.s3_region, endpoint_url=self.s3_endpoint_url, profile_name=self.s3_profile_name)
+
+    def to_json(self) -> dict[str, object]:
+        """As a plain JSON object."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, object]) -> DriverConfig:
+        """The configuration in this JSON object; unknown fields are ignored (Law 7).
+
+        Raises:
+            MalformedMessageError: a field is missing or of another type.
+        """
+        attempt = raw.get("attempt")
+        if not isinstance(attempt, int) or isinstance(attempt, bool):
+            raise _malformed("attempt is not a number")
+        return cls(
+            home_uri=_text(raw, "home_uri"),
+            checkpoints_uri=_text(raw, "checkpoints_uri"),
+            stream_id=_text(raw, "stream_id"),
+            deployment_id=_text(raw, "deployment_id"),
+            attempt=attempt,
+            launch_key=_text(raw, "launch_key"),
+            application=_text(raw, "application"),
+            arguments=_texts(raw, "arguments"),
+            s3_endpoint_url=_optional_text(raw, "s3_endpoint_url"),
+            s3_region=_optional_text(raw, "s3_region"),
+            secrets=_texts(raw, "secrets"),
+            s3_profile_name=_optional_text(raw, "s3_profile_name"),
+        )
+
+
+def read_driver_config(path: Path) -> DriverConfig:
+    """The configuration in this file.
+
+    Raises:
+        MalformedMessageError: there is none, or it is no such configuration.
+    """
+    try:
+        raw = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise _malformed(f"{path} cannot be read ({type(error).__name__})") from None
+    if not isinstance(raw, dict):
+        raise _malformed(f"{path} is not a JSON object")
+    return DriverConfig.from_json(raw)
+
+
+def _text(raw: Mapping[str, object], name: str) -> str:
+    value = raw.get(name)
+    if not isinstance(value, str) or not value:
+        raise _malformed(f"{name} is not a text")
+    return value
+
+
+def _texts(raw: Mapping[str, object], name: str) -> tuple[str, ...]:
+    values = raw.get(name, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise _malformed(f"{name} is not a list of texts")
+    return tuple(values)
+
+
+def _optional_text(raw: Mapping[str, object], name: str) -> str | None:
+    return None if raw.get(name) is None else _text(raw, name)
+
+
+def _malformed(reason: str) -> MalformedMessageError:
+    return MalformedMessageError(
+        "the driver's configuration is not what it must be",
+        reason=reason,
+        next_step="Start drivers with `streamstate deploy` or `streamstate resume`; they write this file.",
+    )

@@ -1,0 +1,166 @@
+"""The end of the script: what it leaves running is stopped, and what became of it is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Failed, Finished
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.latch import Order
+from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.runtime.attempt.snapshotting import (
+    has_queries,
+    need_current,
+    persist,
+    positions_in,
+    take_final_snapshot,
+)
+from airflow_streamstate.runtime.ending.begun_flushes import refuse_pending_flush
+from airflow_streamstate.runtime.ending.stopping import (
+    close_latch,
+    end_at_barriers,
+    fail_without_snapshot,
+    note_at_end,
+    running_queries,
+)
+
+FENCED_STATUS = 4
+MAX_TRACEBACK_CHARACTERS = 8_000
+MAX_ERROR_CHARACTERS = 1_000
+MAX_NOTED_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class ScriptFailure:
+    """How a script failed.
+
+    Attributes:
+        error: type and message of what ended it.
+        traceback: its own, as Python prints it.
+        exit_status: what the process ends with.
+        query_name: the query whose failure it was; "" where it was none.
+    """
+
+    error: str
+    traceback: str
+    exit_status: int
+    query_name: str = ""
+
+
+def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
+    """See the attempt to its end after the script's; the exit status of the process."""
+    attempt.script_has_failed = failure is not None
+    attempt.script_has_ended = True
+    try:
+        if persist(attempt, "Spark", lambda: close_latch(attempt, "stop", Order())):
+            return _end_by_itself(attempt, failure, running_queries(attempt))
+        while not attempt.latch.is_released:  # the agent is about it
+            if attempt.is_fenced:
+                return FENCED_STATUS
+            attempt.clock.sleep(POLL_SECONDS)
+        return _after_an_ending(attempt, failure)
+    except FencedError:
+        return FENCED_STATUS
+
+
+def _end_by_itself(attempt: Attempt, failure: ScriptFailure | None, running: list[LogicalQuery]) -> int:
+    if running:
+        attempt.reporter.note(
+            "the script ended while queries were running; they are stopped", queries=[query.name for query in running]
+        )
+    # A script that failed does not wait for its batches for ever; what is cut is run again by the next start.
+    patience = None if failure is None else attempt.spec.settings.exit_grace_seconds
+    failures = end_at_barriers(attempt, running, "", give_up_after_seconds=patience)
+    for name, text in failures.items():
+        attempt.queries[name].end(text, attempt.queries[name].run)
+        shown = attempt.reporter.shortened(text, MAX_NOTED_CHARACTERS)
+        attempt.reporter.note("a query's last batch failed when the script ended", query=name, failure=shown)
+    return _conclude(attempt, failure)
+
+
+def _after_an_ending(attempt: Attempt, failure: ScriptFailure | None) -> int:
+    status = 0 if failure is None else failure.exit_status
+    is_over = attempt.latch.outcome in ("stopped", "drained")
+    if not is_over and not _has_terminal_event(attempt):
+        return _conclude(attempt, failure)  # a query failed while it was being ended
+    if failure is not None and is_over:
+        attempt.reporter.note(f"the script failed after the deployment was {attempt.latch.outcome}: {failure.error}")
+    return status
+
+
+def _conclude(attempt: Attempt, failure: ScriptFailure | None) -> int:
+    if failure is None:
+        return write_finished(attempt)
+    write_failed(attempt, failure)
+    return failure.exit_status
+
+
+def write_finished(attempt: Attempt) -> int:
+    """The script ended by itself with status 0: the final snapshot, and the event; the exit status."""
+    try:
+        refuse_pending_flush(attempt)
+        manifest = take_final_snapshot(attempt, "stopped", "") if has_queries(attempt) else None
+    except (FencedError, UnavailableError, OutcomeUnknownError):
+        raise
+    except StreamStateError as error:
+        fail_without_snapshot(attempt, error)
+        return 1
+    if manifest is not None:
+        note_at_end(attempt, manifest)
+    need_current(attempt)
+    attempt.reporter.write(
+        Finished,
+        snapshot_id=manifest.snapshot_id if manifest is not None else None,
+        queries=positions_in(manifest) if manifest is not None else {},
+    )
+    attempt.reporter.say(f"finished; snapshot {manifest.snapshot_id}" if manifest else "finished without a query")
+    attempt.latch.release("finished")
+    return 0
+
+
+def write_failed(attempt: Attempt, failure: ScriptFailure) -> None:
+    """The script or a query failed; the next attempt repairs the log and goes on."""
+    need_current(attempt)
+    attempt.reporter.write(
+        Failed,
+        error=attempt.reporter.shortened(failure.error, MAX_ERROR_CHARACTERS),
+        traceback=attempt.reporter.shortened(failure.traceback, MAX_TRACEBACK_CHARACTERS, from_end=True),
+        query_name=failure.query_name,
+        explanation=_explained(attempt, failure),
+    )
+    attempt.latch.release("failed")
+
+
+def _explained(attempt: Attempt, failure: ScriptFailure) -> str:
+    sentence = attempt.sources.explain(attempt.reporter.redacted(f"{failure.error}\n{failure.traceback}"))
+    if sentence:
+        attempt.reporter.say(f"the query failed: {sentence}")
+    return sentence
+
+
+def _has_terminal_event(attempt: Attempt) -> bool:
+    return any(
+        isinstance(event, TERMINAL_EVENTS) and event.attempt == attempt.number for event in attempt.reporter.events
+    )
+
+
+def end_overdue_script(attempt: Attempt) -> int | None:
+    """The status to end the process with, once a script has run on for too long after its ending; None before."""
+    released_at = attempt.latch.released_at_seconds
+    if released_at is None or attempt.script_has_ended:
+        return None
+    grace = attempt.spec.settings.exit_grace_seconds
+    if attempt.clock.monotonic_seconds() - released_at < grace:
+        return None
+    attempt.script_has_ended = True
+    attempt.reporter.note(
+        f"the script ran on for {grace:g} s after the deployment was {attempt.latch.outcome}; it is ended"
+    )
+    if _has_terminal_event(attempt) or attempt.latch.outcome == "drained":
+        return 0 if attempt.latch.outcome != "failed" else 1
+    failed = [query for query in list(attempt.queries.values()) if query.failure() is not None]
+    if failed:
+        write_failed(attempt, ScriptFailure(failed[0].failure() or "", "", 1, failed[0].name))
+        return 1
+    return write_finished(attempt)

@@ -1,0 +1,168 @@
+"""The driver's main: becomes an attempt, patches pyspark, and runs the user's script in this very process.
+
+``spark-submit … runner.py -- driver.json``. The exit status is the script's own; 0 after a complete stop or drain; 4
+where this attempt was replaced, or never was the current one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import FencedError, InvalidRequestError, StreamStateError
+from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+from airflow_streamstate.runtime.agent.agent import Agent
+from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from airflow_streamstate.runtime.driver_config import DriverConfig, read_driver_config
+from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.runtime.script import origins_of, run_script
+from airflow_streamstate.runtime.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.runtime.uncaught import hide_in_uncaught
+from airflow_streamstate.runtime.watchdog import is_child_of_jvm, watch_parent
+from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.s3a import s3a_uri
+
+FAILED_STATUS = 1
+USAGE_STATUS = 2
+LOST_JVM_SECONDS = 10.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one driver.
+
+    Args:
+        arguments: ``["--", path of driver.json]``; None for those of the process.
+
+    Returns:
+        The exit status.
+    """
+    given = [argument for argument in (sys.argv[1:] if arguments is None else arguments) if argument != "--"]
+    if len(given) != 1:
+        print("streamstate: usage: runner.py -- DRIVER_JSON", file=sys.stderr)
+        return USAGE_STATUS
+    secrets: tuple[str, ...] = ()
+    try:
+        config = read_driver_config(Path(given[0]))
+        config = replace(config, secrets=(*config.secrets, *_own_credentials(os.environ)))
+        secrets = config.secrets
+        known = secrets_of({}, (), looked_up=secrets)
+        hide_in_uncaught(lambda text: redact_text(text, known))
+        return run_driver(config, SYSTEM_CLOCK)
+    except StreamStateError as error:
+        _say(error, secrets)
+        return FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS
+
+
+def _own_credentials(environ: Mapping[str, str]) -> list[str]:
+    """What this driver reaches its home with, handed over by its environment: no script's error may show it either."""
+    return [environ[name] for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if environ.get(name)]
+
+
+def run_driver(config: DriverConfig, clock: Clock) -> int:
+    """Run the driver that this configuration describes; its exit status.
+
+    Raises:
+        FencedError: this attempt is not, or no longer, the current one.
+        StreamStateError: the driver cannot become this attempt. The script has not run.
+    """
+    if is_child_of_jvm(os.environ):
+        watch_parent(clock, end_process)
+    supervisor = _become_attempt(config, clock)
+    hide_in_uncaught(supervisor.attempt.reporter.redacted)
+    agent = Agent(supervisor, end_process)
+    agent.start()
+    try:
+        return supervisor.script_ended(_run_script(config, supervisor, clock))
+    finally:
+        agent.stop()
+
+
+def _run_script(config: DriverConfig, supervisor: Supervisor, clock: Clock) -> ScriptFailure | None:
+    try:
+        refuse_connect_environment(os.environ)
+        # Only now: importing pyspark takes a second, and an order given before the start is then already known.
+        from airflow_streamstate.runtime.spark.interception import Interception
+        from airflow_streamstate.runtime.spark.jvm import jvm_is_gone
+    except (InvalidRequestError, ImportError) as error:
+        _say(error, config.secrets)
+        return ScriptFailure(error=f"{type(error).__name__}: {error}", traceback="", exit_status=FAILED_STATUS)
+    Interception(supervisor, clock).install()
+    refuse_connect_writers()
+
+    def before_report(error: BaseException) -> None:
+        # With the JVM went everything that the script could say about its queries; the watchdog ends this process.
+        if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
+            clock.sleep(LOST_JVM_SECONDS)
+
+    return run_script(config.application, config.arguments, before_report, supervisor.attempt.reporter.redacted)
+
+
+def _say(error: Exception, secrets: Iterable[str]) -> None:
+    """What ends a driver while there is no reporter that could say it."""
+    print(f"streamstate: {redact_text(str(error), secrets_of({}, (), looked_up=secrets))}", file=sys.stderr)
+
+
+def _become_attempt(config: DriverConfig, clock: Clock) -> Supervisor:
+    home = open_store(config.home_uri, options=config.s3_options, clock=clock)
+    checkpoints = home
+    if config.checkpoints_uri != config.home_uri:
+        checkpoints = open_store(config.checkpoints_uri, options=config.s3_options, clock=clock)
+    folder = _folder_of(checkpoints.uri)
+    control = StreamControl(home, config.stream_id, clock)
+    spec = control.spec(config.deployment_id)
+    supervisor = Supervisor(
+        control,
+        checkpoints,
+        spec,
+        config.attempt,
+        clock,
+        lambda key: f"{folder}/{key}",
+        looked_up=config.secrets,
+    )
+    supervisor.claim(config.launch_key, socket.gethostname(), os.getpid())
+    return supervisor
+
+
+def _folder_of(checkpoints_uri: str) -> str:
+    """Where checkpoints lie, as Spark is to be told it.
+
+    Raises:
+        InvalidRequestError: neither in a folder of this machine nor on S3.
+    """
+    if checkpoints_uri.startswith("s3://"):
+        return s3a_uri(checkpoints_uri)
+    if "://" in checkpoints_uri and not checkpoints_uri.startswith("file://"):
+        raise InvalidRequestError(
+            "checkpoints must lie in a folder of this machine, or on S3",
+            checkpoints_uri=checkpoints_uri,
+            next_step="Set checkpoints_uri to a folder or s3://bucket/prefix; the home itself may lie elsewhere.",
+        )
+    return "file://" + str(Path(checkpoints_uri.removeprefix("file://")).resolve())
+
+
+def end_process(status: int) -> None:
+    """End this process now, whatever its threads do; what was printed is kept."""
+    for stream in (sys.stdout, sys.stderr):
+        # A reader that is gone, or a thread that holds the buffer, must not keep the process alive.
+        flusher = threading.Thread(target=_flush, args=(stream,), daemon=True)
+        flusher.start()
+        flusher.join(1.0)
+    os._exit(status)
+
+
+def _flush(stream: object) -> None:
+    try:
+        stream.flush()  # type: ignore[attr-defined]
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""The sink of a script's writer: what it is, and how it is asked, through the adapter that knows it.
+
+Places are reached by Spark's own Hadoop file systems, with the options of the writer: the output is the user's, and may
+lie wherever Spark reaches.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from airflow_streamstate.adapters.file_sink import FORMATS
+from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks
+from airflow_streamstate.errors import StreamStateError, UnavailableError
+from airflow_streamstate.runtime.spark.jvm import jvm_is_gone, read_field, scala_text_map
+
+_PATH = "path"
+SESSION_CATALOG = "spark_catalog"
+UNKNOWN_FORMAT = "of a kind that its catalog does not say"
+
+
+def stated_sink(spark: Any, jwriter: Any, path: str | None, table_name: str | None) -> Sink:
+    """What this JVM ``DataStreamWriter`` says that it writes to, without a look at any catalog.
+
+    Args:
+        spark: the script's session.
+        jwriter: its writer.
+        path: what ``start()`` was given.
+        table_name: what ``toTable()`` was given.
+    """
+    options = scala_text_map(spark._jvm, read_field(jwriter, "extraOptions").originalMap())
+    options = {name.lower(): value for name, value in options.items()}
+    output_mode = str(read_field(jwriter, "outputMode").toString()).lower()
+    source = str(read_field(jwriter, "source")).lower()
+    return Sink(source, path if path is not None else options.get(_PATH), table_name, options, output_mode)
+
+
+def read_sink(spark: Any, stated: Sink) -> Sink:
+    """What a writer writes to; of a table, what its catalog says of it.
+
+    Args:
+        spark: the script's session.
+        stated: what the writer says.
+    """
+    if stated.table is None:
+        return stated
+    if not spark.catalog.tableExists(stated.table):
+        return stated
+    provider, location = _table(spark, stated.table)
+    # Spark's own catalog says of each table of files that it is one: whose catalog says nothing is none.
+    unsaid = UNKNOWN_FORMAT if stated.format in FORMATS else stated.format
+    return replace(stated, format=provider or unsaid, path=location or stated.path, is_there=True)
+
+
+class AskedSink:
+    """A writer's sink with its adapter.
+
+    Args:
+        spark: the script's session.
+        jwriter: its writer.
+        path, table_name: what ``start()`` or ``toTable()`` was given.
+    """
+
+    def __init__(self, spark: Any, jwriter: Any, path: str | None, table_name: str | None) -> None:
+        self._spark = spark
+        self._jwriter = jwriter
+        self._target = (path, table_name)
+        self._reach = HadoopReach(spark, jwriter)
+
+    def held_batches(self, query_id: str | None, from_batch_id: int) -> HeldBatches:
+        """See ``ports.StartableQuery``. A sink that cannot be asked is one that cannot tell."""
+        try:
+            sink = self._sink()
+            adapter = self._adapter(sink)
+            if adapter is None:
+                return HeldBatches(unknown_reason=f"no adapter knows a sink of format {sink.format}")
+            return adapter.held_batches(sink, query_id, from_batch_id, self._reach)
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            return HeldBatches(unknown_reason=f"it could not be asked: {_in_a_line(error)}")
+
+    def prepare(self, next_batch_id: int) -> tuple[str, ...]:
+        """See ``ports.StartableQuery``."""
+        try:
+            try:
+                sink = self._sink()
+            except Exception as error:
+                if jvm_is_gone(error) or not self._needs_nothing(next_batch_id):
+                    raise
+                return ()
+            adapter = self._adapter(sink)
+            return () if adapter is None else adapter.prepare(sink, next_batch_id, self._reach)
+        except StreamStateError:
+            raise
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            raise UnavailableError(
+                "the sink could not be made ready for batch ids that go on",
+                next_batch_id=next_batch_id,
+                reason=_in_a_line(error),
+                next_step="See that the script may write there, and resume the deployment.",
+            ) from error
+
+    def place(self) -> str:
+        """Where it is, for people."""
+        try:
+            return self._sink().place
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            return "its sink"
+
+    def _sink(self) -> Sink:
+        # Read anew each time: the first batch may have made the table.
+        return read_sink(self._spark, self._stated())
+
+    def _stated(self) -> Sink:
+        return stated_sink(self._spark, self._jwriter, *self._target)
+
+    def _needs_nothing(self, next_batch_id: int) -> bool:
+        """Whether a table needs nothing made ready, whatever its catalog would say of it: what is made ready lies in
+        output folders, which tables of other catalogs than Spark's own are not."""
+        stated = replace(self._stated(), path=None)
+        adapter = self._adapter(stated)
+        if stated.table is None or adapter is None:
+            return adapter is None
+        try:
+            return (
+                self._catalog_of(stated.table) != SESSION_CATALOG
+                or adapter.prepare(stated, next_batch_id, self._reach) == ()
+            )
+        except StreamStateError:
+            return False
+
+    def _catalog_of(self, table: str) -> str:
+        first = table.partition(".")[0].strip("`")
+        if self._spark.conf.get(f"spark.sql.catalog.{first}", None) is not None:
+            return first
+        return str(self._spark.catalog.currentCatalog())
+
+    def _adapter(self, sink: Sink) -> SinkAdapter | None:
+        return adapter_for(sink, known_sinks().adapters)
+
+
+class HadoopReach:
+    """Files by Hadoop's API, in the configuration that Spark gives this writer. Implements ``SinkReach``."""
+
+    def __init__(self, spark: Any, jwriter: Any) -> None:
+        self.session = spark
+        self._jvm = spark._jvm
+        self._jwriter = jwriter
+
+    def names_in(self, folder: str) -> tuple[str, ...] | None:
+        path, file_system = self._at(folder)
+        try:
+            return tuple(str(status.getPath().getName()) for status in file_system.listStatus(path))
+        except Py4JJavaError as error:
+            if "FileNotFoundException" in str(error.java_exception.getClass().getName()):
+                return None
+            raise
+
+    def read_text(self, uri: str) -> str:
+        path, file_system = self._at(uri)
+        stream = file_system.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def create_text(self, uri: str, text: str) -> None:
+        path, file_system = self._at(uri)
+        if file_system.exists(path):
+            return
+        # A file that is half written is never seen under its name: a driver may die at any point here.
+        beside = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.streamstate.tmp")
+        stream = file_system.create(beside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not file_system.rename(beside, path):
+            raise OSError(f"{beside} cannot be renamed to {path}")
+
+    @cached_property
+    def _conf(self) -> Any:
+        state = self.session._jsparkSession.sessionState()
+        return state.newHadoopConfWithOptions(read_field(self._jwriter, "extraOptions"))
+
+    def _at(self, uri: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        return path, path.getFileSystem(self._conf)
+
+
+def _table(spark: Any, name: str) -> tuple[str | None, str | None]:
+    """Provider and location of a table; None for what its catalog does not say."""
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    found = {str(row["col_name"]).strip(): str(row["data_type"]).strip() for row in rows}
+    return found.get("Provider", "").lower() or None, found.get("Location") or None
+
+
+def _in_a_line(error: BaseException) -> str:
+    line = next(iter(str(error).strip().splitlines()), "")
+    if isinstance(error, Py4JJavaError):
+        line = str(error.java_exception.toString()).splitlines()[0]
+    return f"{type(error).__name__}: {line}" if line else traceback.format_exception_only(error)[-1].strip()

@@ -1,0 +1,82 @@
+"""Becoming an attempt (1a.8, Law 4): the register must name it, and no other driver may be it.
+
+A drain that is pending closes the latch before the script's first line: its queries then read nothing.
+"""
+
+from __future__ import annotations
+
+from airflow_streamstate.errors import FencedError, ObjectExistsError, UnavailableError
+from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.protocol.records import Claim
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.snapshotting import persist
+from airflow_streamstate.runtime.starting.pending import take_up_pending
+
+AGENT_VERSION = "0.1.0"
+RETRY_SECONDS = 1.0
+
+
+def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> None:
+    """Claim it; see ``Supervisor.claim``."""
+    deadline = attempt.clock.monotonic_seconds() + attempt.spec.settings.lost_after_seconds
+    claim = Claim(
+        stream_id=attempt.stream_id,
+        deployment_id=attempt.deployment_id,
+        attempt=attempt.number,
+        launch_key=launch_key,
+        host=host,
+        pid=pid,
+        oldest_protocol=OLDEST_PROTOCOL,
+        newest_protocol=NEWEST_PROTOCOL,
+        agent_version=AGENT_VERSION,
+        write_id=attempt.clock.new_uuid(),
+        claimed_at=attempt.clock.now(),
+    )
+    while True:
+        try:
+            register = _need_current(attempt)
+            _create(attempt, claim)
+            # Replaced between the look and the claim: the claim harms nothing, and says who it was.
+            _need_current(attempt)
+            attempt.reporter.load()
+            break
+        except UnavailableError as error:
+            attempt.reporter.outage("the claim", error)
+            if attempt.clock.monotonic_seconds() >= deadline:
+                raise
+        attempt.clock.sleep(RETRY_SECONDS)
+    attempt.only_drains = register.attempt_mode == "drain"
+    attempt.reporter.write(Claimed, host=host, pid=pid, fencing_token=attempt.spec.fencing_token)
+    attempt.reporter.say(f"{attempt.deployment_id} attempt {attempt.number} of stream {attempt.stream_id} is claimed")
+    persist(attempt, "what is pending", lambda: take_up_pending(attempt))
+
+
+def _need_current(attempt: Attempt) -> StreamRegister:
+    stored = attempt.control.register()
+    if stored is None or not attempt.is_current(stored.value):
+        attempt.reporter.silenced = True
+        attempt.is_fenced = True
+        raise attempt.fenced_error()
+    return stored.value
+
+
+def _create(attempt: Attempt, claim: Claim) -> None:
+    try:
+        attempt.control.create_claim(claim)
+    except ObjectExistsError:
+        there = attempt.control.claim(attempt.deployment_id, attempt.number)
+        if there == claim:
+            return
+        attempt.reporter.silenced = True
+        attempt.is_fenced = True
+        raise FencedError(
+            "another driver is this attempt already",
+            deployment_id=attempt.deployment_id,
+            attempt=attempt.number,
+            launch_key=None if there is None else there.launch_key,
+            host=None if there is None else there.host,
+            pid=None if there is None else there.pid,
+            next_step="Nothing is to be done: one driver is enough.",
+        ) from None

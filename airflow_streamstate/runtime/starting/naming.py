@@ -1,0 +1,77 @@
+"""Which query of a script is which (1a.12): a query's name finds its checkpoint again, so a wrong name loses state.
+
+A query is named by ``queryName``, else by the last part of the script's own ``checkpointLocation``, else it is
+``query-1`` if it is the only one without either. A query that ended and is started again is the same query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.ids import encode_query_name
+
+ONLY_UNNAMED = "query-1"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a name was taken from: two queries of one name are one query only where this is equal too.
+
+    Attributes:
+        kind: ``name``, ``location`` or ``unnamed``.
+        detail: the name, the whole location, or the fingerprint of the plan ("" where it is not known).
+    """
+
+    kind: str
+    detail: str
+
+
+class NameBook:
+    """The names that were given in this attempt."""
+
+    def __init__(self) -> None:
+        self._origins: dict[str, Origin] = {}
+
+    def name_of(self, query_name: str | None, checkpoint_location: str | None, plan_fingerprint: str = "") -> str:
+        """The name of a query that is about to be started.
+
+        Args:
+            query_name: its ``queryName``.
+            checkpoint_location: the ``checkpointLocation`` that the script itself had set.
+            plan_fingerprint: equal for the same plan; tells a restart from a second unnamed query.
+
+        Raises:
+            InvalidRequestError: the name is not certain.
+        """
+        name, origin = _candidate(query_name, checkpoint_location, plan_fingerprint)
+        known = self._origins.get(name)
+        if known is not None and known != origin:
+            raise _not_certain(name, known, origin)
+        encode_query_name(name)  # refuses what cannot be a part of a key
+        self._origins[name] = origin
+        return name
+
+
+def _candidate(query_name: str | None, checkpoint_location: str | None, fingerprint: str) -> tuple[str, Origin]:
+    if query_name:
+        return query_name, Origin("name", query_name)
+    location = (checkpoint_location or "").rstrip("/")
+    last_part = location.rpartition("/")[2]
+    if last_part and not last_part.endswith(":"):
+        return last_part, Origin("location", location)
+    return ONLY_UNNAMED, Origin("unnamed", fingerprint)
+
+
+def _not_certain(name: str, known: Origin, origin: Origin) -> InvalidRequestError:
+    if known.kind == "unnamed" and origin.kind == "unnamed":
+        message = "this script starts more than one query without a name"
+    else:
+        message = "two queries of this script come to the same name"
+    return InvalidRequestError(
+        message,
+        query_name=name,
+        taken_from=f"{known.kind}:{known.detail}" if known.kind != "unnamed" else "unnamed",
+        also_from=f"{origin.kind}:{origin.detail}" if origin.kind != "unnamed" else "unnamed",
+        next_step="Give each query its own .queryName(…): the name is how its state is found again.",
+    )

@@ -1,0 +1,45 @@
+"""``DrainCompleteSensor``: waits for a drain, whoever asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.rendered import optional_text
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.sensors.base import StreamStateSensor
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+class DrainCompleteSensor(StreamStateSensor):
+    """Wait until a deployment is drained, whoever asked for it and whenever that was.
+
+    A drain that was over before the sensor began is seen at once, and a later deployment does not hide it. An end
+    without a drain (stopped, failed, finished, fenced, the notification expired or refused) fails or skips the task at
+    once, as ``on_failure`` says.
+
+    Returns ``{deployment_id, snapshot_id, end_offsets, watermark_at, state_rows_left}``: offsets per query, one text
+    per source; the earliest watermark of before the flush; rows of state over all queries.
+
+    :param command_id: the notification, to know its own ends too, e.g. from the XCom of ``DrainStreamOperator``.
+        (templated)
+
+    .. seealso:: :ref:`howto/sensor:DrainCompleteSensor`
+    """
+
+    template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "command_id")
+
+    def __init__(self, *, command_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.command_id = command_id
+
+    def watch(self, context: Context, hook: StreamStateHook) -> Watch:
+        return Watch(
+            "drained",
+            str(self.stream_id),
+            deployment_id=self.deployment_of(context, hook),
+            command_id=optional_text(self.command_id),
+        )

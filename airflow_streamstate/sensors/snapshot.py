@@ -1,0 +1,42 @@
+"""``SnapshotReadySensor``: waits for a complete snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.rendered import optional_text
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.sensors.base import StreamStateSensor
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+class SnapshotReadySensor(StreamStateSensor):
+    """Wait until a snapshot of a deployment is complete: the one of an order, the one with an id, or any.
+
+    Returns ``{deployment_id, snapshot_id, kind, files, bytes, queries}``.
+
+    :param command_id: the order, e.g. from the XCom of ``SnapshotStreamOperator(wait=False)``. (templated)
+    :param snapshot_id: that one. (templated)
+
+    .. seealso:: :ref:`howto/sensor:SnapshotReadySensor`
+    """
+
+    template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "command_id", "snapshot_id")
+
+    def __init__(self, *, command_id: str | None = None, snapshot_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.command_id = command_id
+        self.snapshot_id = snapshot_id
+
+    def watch(self, context: Context, hook: StreamStateHook) -> Watch:
+        return Watch(
+            "snapshot",
+            str(self.stream_id),
+            deployment_id=self.deployment_of(context, hook),
+            command_id=optional_text(self.command_id),
+            snapshot_id=optional_text(self.snapshot_id),
+        )

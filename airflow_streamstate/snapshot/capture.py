@@ -1,0 +1,365 @@
+"""Taking a snapshot: link every file of a position, then write the manifest (Law 3).
+
+Spark's files never change once they have their name, so a link is as good as a copy, while the query runs on. What
+Spark deletes meanwhile makes us go again at a newer position. Nothing here deletes: a driver that was replaced and
+wakes up in the middle can at most link the same files again (Law 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from airflow_streamstate.checkpoint.entries import OffsetEntry
+from airflow_streamstate.checkpoint.files import files_of
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    ObjectExistsError,
+    ObjectMissingError,
+    SnapshotIncompleteError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.ids import SnapshotKind, check_id
+from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
+from airflow_streamstate.snapshot.checksums import companion_of, is_of_bytes
+from airflow_streamstate.snapshot.data import crc32_of
+from airflow_streamstate.store.interface import Link, Store
+from airflow_streamstate.store.many import link_many
+
+CAPTURE_TRIES = 8
+CAPTURE_PAUSE_SECONDS = 0.05
+BUFFER_BYTES = 1 << 18
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class QueryToCapture:
+    """One query, and what only its driver knows about it.
+
+    Attributes:
+        checkpoint: its checkpoint; None where this deployment never came to build one.
+        carried: what the deployment's own start snapshot holds of it, taken over unchanged where there is no whole
+            checkpoint: a query that was not started yet never falls back to empty (Law 5).
+        carried_snapshot_id: the snapshot that ``carried`` is of.
+        sources, watermarks, identities: as in ``QuerySnapshot``.
+        identities_at: tells the identities of the position that was captured, by its last committed batch; instead of
+            ``identities``.
+        drained: its flush is committed. What the log says counts; a log that says otherwise is refused.
+        watermark_ms: the watermark of before the flush; None: as the log says.
+        state_rows: rows in the state after a batch, by batch: what counts is the one that is captured.
+        state_rows_left, state_left, rows_written_early, rows_dropped, open_windows_from_at, open_windows_until_at: as
+            in ``QueryPosition``.
+    """
+
+    checkpoint: Checkpoint | None = None
+    carried: QuerySnapshot | None = None
+    carried_snapshot_id: str | None = None
+    sources: tuple[str, ...] = ()
+    watermarks: tuple[WatermarkSpec, ...] = ()
+    drained: bool = False
+    watermark_ms: int | None = None
+    state_rows: Mapping[int, int] = field(default_factory=dict)
+    state_rows_left: int | None = None
+    state_left: tuple[StateLeft, ...] = ()
+    rows_written_early: int | None = None
+    open_windows_from_at: datetime | None = None
+    open_windows_until_at: datetime | None = None
+    rows_dropped: int | None = None
+    identities: tuple[SourceIdentity, ...] = ()
+    identities_at: Callable[[int | None], tuple[SourceIdentity, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.carried is not None and not self.carried_snapshot_id:
+            raise ValueError("a carried query needs the id of the snapshot that holds it")
+
+
+def capture(
+    control: StreamControl,
+    checkpoints: Store,
+    *,
+    snapshot_id: str,
+    snapshot_kind: SnapshotKind,
+    deployment_id: str,
+    attempt: int,
+    fencing_token: int,
+    taken_by: str,
+    queries: Mapping[str, QueryToCapture],
+    command_id: str = "",
+    spark_version: str = "",
+) -> SnapshotManifest:
+    """Take the snapshot of this id, or find that it is there (Law 2). Returns its manifest.
+
+    Kinds: ``live`` holds the last committed batch of each query while it runs on; ``stopped`` and ``pre-drain`` also a
+    batch that Spark planned and did not commit (1a.6). Of a query whose flush is committed every kind holds positions
+    only: its log, no state.
+
+    Args:
+        control: the stream; the manifest goes there.
+        checkpoints: the store of the checkpoints; the data goes there.
+        snapshot_id: chosen before the first try (``snapshot_id_for``).
+        snapshot_kind: what it is to be.
+        deployment_id, attempt: whose checkpoints these are.
+        fencing_token: of that deployment.
+        taken_by: ``agent`` or ``controller``.
+        queries: every query of the deployment, by name.
+        command_id: the command that asked; "" for none.
+        spark_version: "" where unknown.
+
+    Raises:
+        InvalidRequestError: ``live``, and no query has committed a batch.
+        ConflictError: a query that should be drained is not.
+        SnapshotIncompleteError: the data of a carried query is not whole.
+        ObjectMissingError, DataError, UnsupportedCheckpointError: a checkpoint is damaged, or not known here.
+        UnavailableError: the disk is full, the store does not answer, or a query outran every try; no snapshot exists,
+            and the same call may be repeated.
+    """
+    check_id(snapshot_id, "snapshot id")
+    existing = control.manifest(snapshot_id)
+    if existing is not None:
+        return existing
+    captured: dict[str, QuerySnapshot] = {}
+    for query_name in sorted(queries):
+        folder = layout.snapshot_data_folder(control.stream_id, snapshot_id, query_name)
+        shot = _Shot(checkpoints, control.clock, folder, query_name, queries[query_name])
+        captured[query_name] = shot.take(control.stream_id, with_planned=snapshot_kind != "live")
+    if snapshot_kind == "live" and all(query.position.batch_id is None for query in captured.values()):
+        raise InvalidRequestError(
+            "nothing is committed yet, so there is nothing to snapshot",
+            deployment_id=deployment_id,
+            next_step="Wait until a batch is committed; `streamstate status` shows it.",
+        )
+    manifest = SnapshotManifest(
+        snapshot_id=snapshot_id,
+        snapshot_kind=snapshot_kind,
+        stream_id=control.stream_id,
+        deployment_id=deployment_id,
+        attempt=attempt,
+        fencing_token=fencing_token,
+        taken_at=control.clock.now(),
+        taken_by=taken_by,
+        queries=captured,
+        write_id=control.clock.new_uuid(),
+        spark_version=spark_version,
+        command_id=command_id,
+    )
+    if checkpoints is not control.home:
+        # Links are made durable by the next whole write of their store: that must not come after the manifest (Law 3).
+        checkpoints.put(layout.data_note_key(control.stream_id, snapshot_id), to_bytes(manifest))
+    try:
+        control.create_manifest(manifest)
+    except ObjectExistsError:
+        return control.need_manifest(snapshot_id)
+    return manifest
+
+
+class _Shot:
+    """One query on its way into a snapshot."""
+
+    def __init__(self, checkpoints: Store, clock: Clock, folder: str, query_name: str, query: QueryToCapture) -> None:
+        self._checkpoints = checkpoints
+        self._clock = clock
+        self._folder = folder
+        self._query_name = query_name
+        self._query = query
+
+    def take(self, stream_id: str, *, with_planned: bool) -> QuerySnapshot:
+        checkpoint, carried = self._query.checkpoint, self._query.carried
+        if checkpoint is not None and checkpoint.exists():
+            return self._take_checkpoint(checkpoint, with_planned=with_planned)
+        if carried is not None:
+            if checkpoint is not None:
+                self._refuse_newer(checkpoint, carried)
+            return self._take_carried(stream_id, carried)
+        if checkpoint is not None and next(checkpoint.store.list_objects(f"{checkpoint.prefix}/"), None) is not None:
+            raise DataError(
+                "this checkpoint is half built, and nobody said from what",
+                query_name=self._query_name,
+                checkpoint=checkpoint.prefix,
+                next_step="Resume the deployment: it builds the checkpoint again from its start snapshot.",
+            )
+        return self._snapshot("", QueryPosition(batch_id=None), (), watermark_ms=0, drained=self._query.drained)
+
+    def _take_checkpoint(self, checkpoint: Checkpoint, *, with_planned: bool) -> QuerySnapshot:
+        seen: list[int | None] = []
+        gone: ObjectMissingError | None = None
+        for attempt in range(CAPTURE_TRIES):
+            if gone is not None:
+                self._clock.sleep(CAPTURE_PAUSE_SECONDS * attempt)
+            position = checkpoint.position()
+            seen.append(position.batch_id)
+            kept = Position(position.batch_id, position.planned if with_planned else None)
+            try:
+                return self._take_position(checkpoint, kept)
+            except ObjectMissingError as error:
+                gone = error
+        facts = {"query_name": self._query_name, "checkpoint": checkpoint.prefix, "last_seen": str(gone)}
+        if seen[0] == seen[-1]:
+            raise ObjectMissingError(
+                "this checkpoint lacks a file that its last committed batch needs",
+                **facts,
+                batch_id=seen[-1],
+                next_step="Deploy from the last snapshot that `streamstate verify` finds whole.",
+            ) from gone
+        raise UnavailableError(
+            "the query moved on each time its files were linked",
+            **facts,
+            batch_ids=[batch_id for batch_id in seen if batch_id is not None],
+            next_step="Try again; a larger spark.sql.streaming.minBatchesToRetain keeps files for longer.",
+        ) from gone
+
+    def _take_position(self, checkpoint: Checkpoint, position: Position) -> QuerySnapshot:
+        entry = self._last_entry(checkpoint, position)
+        drained = self._is_drained(position, entry)
+        listed = files_of(checkpoint, position, with_state=not drained)
+        paths = [key[len(checkpoint.prefix) + 1 :] for key in listed]
+        checksums = self._link(checkpoint.prefix, paths)
+        files = self._entries(paths, checksums)
+        watermark_ms = self._watermark_ms(checkpoint, position, drained=drained)
+        return self._snapshot(
+            checkpoint.query_id() or "",
+            self._position(position, entry, watermark_ms, drained=drained),
+            files,
+            watermark_ms=watermark_ms,
+            drained=drained,
+        )
+
+    def _last_entry(self, checkpoint: Checkpoint, position: Position) -> OffsetEntry | None:
+        if position.batch_id is None:
+            return None
+        entry = checkpoint.read_offset(position.batch_id)
+        if entry is None:
+            raise self._gone(checkpoint.offset_key(position.batch_id))
+        return entry
+
+    def _is_drained(self, position: Position, entry: OffsetEntry | None) -> bool:
+        if entry is None:
+            return self._query.drained
+        drained = entry.mark is not None and entry.mark.kind == "drain"
+        if self._query.drained and not drained:
+            raise ConflictError(
+                "this query is not drained: its last committed batch is no flush",
+                query_name=self._query_name,
+                batch_id=position.batch_id,
+                next_step="Drain the deployment again.",
+            )
+        return drained
+
+    def _position(
+        self, position: Position, entry: OffsetEntry | None, watermark_ms: int, *, drained: bool
+    ) -> QueryPosition:
+        return QueryPosition(
+            batch_id=position.batch_id,
+            end_offsets=() if entry is None else entry.source_lines,
+            planned_batch_id=position.planned_id,
+            watermark_at=_EPOCH + timedelta(milliseconds=watermark_ms) if watermark_ms else None,
+            state_rows_left=self._rows_left(position, drained=drained),
+            state_left=self._query.state_left,
+            rows_written_early=self._query.rows_written_early,
+            open_windows_from_at=self._query.open_windows_from_at,
+            open_windows_until_at=self._query.open_windows_until_at,
+            rows_dropped=self._query.rows_dropped,
+        )
+
+    def _rows_left(self, position: Position, *, drained: bool) -> int | None:
+        if drained or position.batch_id is None or self._query.state_rows_left is not None:
+            return self._query.state_rows_left
+        return self._query.state_rows.get(position.batch_id)
+
+    def _watermark_ms(self, checkpoint: Checkpoint, position: Position, *, drained: bool) -> int:
+        if position.batch_id is None:
+            return 0
+        if self._query.watermark_ms is not None:
+            return self._query.watermark_ms
+        # The flush batch itself leaves the end of time behind: the one before it has the true watermark (1a.10).
+        batch_id = position.batch_id - 1 if drained else position.batch_id
+        entry = checkpoint.read_commit(batch_id)
+        if entry is None:
+            raise self._gone(checkpoint.commit_key(batch_id))
+        return entry.next_batch_watermark_ms
+
+    def _refuse_newer(self, checkpoint: Checkpoint, carried: QuerySnapshot) -> None:
+        """A folder that was only half built has no batches but those it is built of (Law 14)."""
+        built_of = carried.position.batch_id
+        later = [number for number in checkpoint.commit_ids() if built_of is None or number > built_of]
+        if later:
+            raise DataError(
+                "this checkpoint has committed batches of its own, but no metadata",
+                query_name=self._query_name,
+                checkpoint=checkpoint.prefix,
+                batches=later[-5:],
+                next_step="Put its metadata back: one line of JSON, as in the snapshot that it was made of.",
+            )
+
+    def _take_carried(self, stream_id: str, carried: QuerySnapshot) -> QuerySnapshot:
+        source_id = str(self._query.carried_snapshot_id)
+        source = layout.snapshot_data_folder(stream_id, source_id, self._query_name)
+        paths = [entry.path for entry in carried.files]
+        try:
+            checksums = self._link(source, paths)
+        except ObjectMissingError as gone:
+            raise SnapshotIncompleteError(
+                "the snapshot that this query is carried on from lacks a file",
+                snapshot_id=source_id,
+                query_name=self._query_name,
+                path=str(gone.context.get("key", "")).removeprefix(f"{source}/"),
+                next_step=f"`streamstate verify` of {source_id} names everything that is missing.",
+            ) from gone
+        self._entries(paths, checksums)
+        if not any(checksums):
+            return carried
+        # What the manifest knows of the bytes stays; an entity tag says something of the one key only.
+        pairs = zip(carried.files, checksums, strict=True)
+        kept = [entry if is_of_bytes(entry.checksum) else replace(entry, checksum=new) for entry, new in pairs]
+        return replace(carried, files=tuple(kept))
+
+    def _link(self, source_folder: str, paths: list[str]) -> list[str]:
+        """Every file into the snapshot, without a byte through us; what the server says of each, "" on a disk."""
+        links = [Link(f"{source_folder}/{path}", f"{self._folder}/{path}") for path in paths]
+        return link_many(self._checkpoints, links)
+
+    def _entries(self, paths: list[str], checksums: list[str]) -> tuple[FileEntry, ...]:
+        """What now lies in the snapshot, not what lay in the checkpoint."""
+        sizes = {info.key: info.size_bytes for info in self._checkpoints.list_objects(f"{self._folder}/")}
+        named, buffer = set(paths), bytearray(BUFFER_BYTES)
+        entries = []
+        for path, checksum in zip(paths, checksums, strict=True):
+            key = f"{self._folder}/{path}"
+            if key not in sizes:
+                raise self._gone(key)
+            companion = companion_of(path)
+            crc32 = self._companion_crc32(companion, buffer) if companion in named else ""
+            entries.append(FileEntry(path, sizes[key], crc32, checksum))
+        return tuple(entries)
+
+    def _companion_crc32(self, path: str, buffer: bytearray) -> str:
+        crc32 = crc32_of(self._checkpoints, f"{self._folder}/{path}", buffer)
+        if crc32 is None:
+            raise self._gone(f"{self._folder}/{path}")
+        return crc32
+
+    def _gone(self, key: str) -> ObjectMissingError:
+        return ObjectMissingError("a file went while it was being captured", key=key)
+
+    def _snapshot(
+        self, query_id: str, position: QueryPosition, files: tuple[FileEntry, ...], *, watermark_ms: int, drained: bool
+    ) -> QuerySnapshot:
+        known_at = self._query.identities_at
+        return QuerySnapshot(
+            query_id=query_id,
+            position=position,
+            files=files,
+            sources=self._query.sources,
+            identities=self._query.identities if known_at is None else known_at(position.batch_id),
+            watermarks=self._query.watermarks,
+            watermark_ms=watermark_ms,
+            drained=drained,
+        )

@@ -1,0 +1,123 @@
+"""The checksum file ``.NAME.crc`` that Hadoop's local file system keeps beside every file that Spark writes.
+
+Format, as measured on Spark 4.2: ``crc`` and a zero byte, the chunk length as a big-endian 32-bit integer, then one
+big-endian CRC-32 (zlib's) per chunk. With it, altered bytes are told before any digest of our own exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from dataclasses import dataclass
+
+from airflow_streamstate.errors import DataError
+
+_MAGIC = b"crc\x00"
+_HEADER_BYTES = 8
+_MAX_CHUNK_BYTES = 1 << 26
+
+
+def companion_of(path: str) -> str:
+    """The path of the checksum file of a path, both relative to the same folder."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
+
+
+def is_of_bytes(checksum: str) -> bool:
+    """Whether a server's checksum (``store.interface.ManyAtOnce.checksum_of``) speaks of the bytes alone."""
+    return bool(checksum) and not checksum.startswith("etag:")
+
+
+class ServerCheck:
+    """Compares a file with what the server said of it while its bytes stream by.
+
+    Args:
+        checksum: as ``store.interface.ManyAtOnce.checksum_of``.
+    """
+
+    def __init__(self, checksum: str) -> None:
+        kind, _, self._wanted = checksum.partition(":")
+        self._crc32 = 0
+        self._digest = hashlib.new(kind, usedforsecurity=False) if kind in ("md5", "sha1", "sha256") else None
+        self.is_known = kind == "crc32" or self._digest is not None
+        """Whether the standard library can compute it."""
+
+    def update(self, data: bytes) -> None:
+        """The next bytes of the file."""
+        if self._digest is not None:
+            self._digest.update(data)
+        elif self.is_known:
+            self._crc32 = zlib.crc32(data, self._crc32)
+
+    def differs(self) -> bool:
+        """Whether the whole file is another than the server's; False where that cannot be computed."""
+        found = f"{self._crc32:08x}" if self._digest is None else self._digest.hexdigest()
+        return self.is_known and found != self._wanted
+
+
+@dataclass(frozen=True)
+class SparkChecksums:
+    """The content of one checksum file.
+
+    Attributes:
+        chunk_bytes: how many bytes of the file each checksum covers; the last chunk may be shorter.
+        crc32s: one per chunk.
+    """
+
+    chunk_bytes: int
+    crc32s: tuple[int, ...]
+
+
+def parse_checksums(body: bytes, *, key: str) -> SparkChecksums:
+    """The checksums in these bytes; ``key`` is named in the error.
+
+    Raises:
+        DataError: it is no checksum file of Hadoop's.
+    """
+    count, rest = divmod(len(body) - _HEADER_BYTES, 4)
+    chunk_bytes = int.from_bytes(body[4:_HEADER_BYTES], "big")
+    if body[:4] != _MAGIC or count < 0 or rest or not 0 < chunk_bytes <= _MAX_CHUNK_BYTES:
+        raise DataError("this is not a checksum file of Hadoop's", key=key, size_bytes=len(body))
+    return SparkChecksums(chunk_bytes, struct.unpack(f">{count}I", body[_HEADER_BYTES:]))
+
+
+class ChecksumCheck:
+    """Compares a file with its checksums while its bytes stream by.
+
+    Args:
+        checksums: of the file.
+    """
+
+    def __init__(self, checksums: SparkChecksums) -> None:
+        self._checksums = checksums
+        self._next = 0
+        self._rest = b""
+        self.first_altered: int | None = None
+        """Offset in bytes of the first chunk that differs; None as long as none does."""
+
+    def update(self, data: bytes) -> None:
+        """Take the next bytes of the file, any number of them."""
+        size = self._checksums.chunk_bytes
+        if self._rest:
+            data = self._rest + data
+        whole = len(data) // size * size
+        view = memoryview(data)
+        self._compare([zlib.crc32(view[start : start + size]) for start in range(0, whole, size)])
+        self._rest = data[whole:]
+
+    def finish(self) -> int | None:
+        """After the last bytes: the offset of the first chunk that differs, is missing or too much; None if none."""
+        if self._rest:
+            self._compare([zlib.crc32(self._rest)])
+            self._rest = b""
+        if self.first_altered is None and self._next != len(self._checksums.crc32s):
+            self.first_altered = self._next * self._checksums.chunk_bytes
+        return self.first_altered
+
+    def _compare(self, found: list[int]) -> None:
+        expected = self._checksums.crc32s[self._next : self._next + len(found)]
+        if self.first_altered is None and tuple(found) != expected:
+            differing = (number for number, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1])
+            self.first_altered = (self._next + next(differing, len(expected))) * self._checksums.chunk_bytes
+        self._next += len(found)

@@ -1,0 +1,1 @@
+"""Bytes under keys, with conditions. ``interface`` says what every backend promises."""

@@ -1,0 +1,357 @@
+"""A store on S3, or on a server that speaks its protocol.
+
+A lost reply must not look like a conflict: a client that sends a conditional write again reports 412, as if someone
+else had won. So each request is sent once, and a write whose outcome is unknown is read back before anything else
+(Law 8). Every put carries an id of its own in the object's metadata, by which it is known when it is read back.
+Create-if-absent is a Put, never a Copy: servers ignore conditions on a copy's target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.errors import (
+    ConflictError,
+    ObjectExistsError,
+    ObjectMissingError,
+    OutcomeUnknownError,
+    StreamStateError,
+    VersionConflictError,
+)
+from airflow_streamstate.store.interface import Link, ObjectInfo, StoredObject
+from airflow_streamstate.store.keys import check_folder, check_key, check_prefix, is_key
+from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.s3_client import boto_errors, make_clients, resolve
+from airflow_streamstate.store.s3_copy import PART_BYTES, SINGLE_COPY_BYTES, Copier, checksum_in, in_rounds
+from airflow_streamstate.store.s3_errors import Answer, S3Failure, as_error, classify
+from airflow_streamstate.store.s3_tries import until_answered, until_known
+from airflow_streamstate.store.s3a import S3ASettings, s3a_settings
+
+Result = TypeVar("Result")
+
+DELETE_AT_ONCE = 1000
+WRITE_ID = "streamstate-write"
+"""The name of the metadata under which an object keeps the id of the put that wrote it."""
+
+
+class S3Store:
+    """Objects of one bucket below one prefix. Versions are entity tags.
+
+    Args:
+        bucket: its name.
+        prefix: what every key is put under, without slashes at its ends; "" for the whole bucket.
+        options: how to reach the server.
+        clock: for pauses between tries.
+        single_copy_bytes: the largest object that the server copies in one request.
+        part_bytes: the size of the parts that larger ones are copied in.
+
+    Raises:
+        InvalidRequestError: the prefix cannot begin a key, or boto3 takes the options for wrong.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        options: S3Options | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        single_copy_bytes: int = SINGLE_COPY_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self.bucket = bucket
+        self.prefix = check_folder(prefix)
+        self._start = f"{prefix}/" if prefix else ""
+        self._clock = clock
+        self._is_bucket_seen = False
+        self._options = options or S3Options()
+        with self._reported("CreateClient", ""):
+            self._client, copying_client = make_clients(self._options)
+        self._copier = Copier(copying_client, bucket, clock, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
+
+    def for_spark(self) -> S3ASettings:
+        with self._reported("CreateClient", ""):
+            return s3a_settings(resolve(self._options), self.bucket)
+
+    def get(self, key: str) -> StoredObject | None:
+        found = self._get(key)
+        return None if found is None else found[0]
+
+    def head(self, key: str) -> ObjectInfo | None:
+        answer = self._head(key)
+        return None if answer is None else ObjectInfo(key, answer["ContentLength"], answer["ETag"])
+
+    def checksum_of(self, key: str) -> str | None:
+        answer = self._head(key, ChecksumMode="ENABLED")
+        return None if answer is None else checksum_in(answer)
+
+    def checksums_of(self, keys: Sequence[str]) -> list[str | None]:
+        return in_rounds([partial(self.checksum_of, key) for key in keys])
+
+    def create(self, key: str, body: bytes) -> str:
+        taken = ObjectExistsError("an object is there already", key=key)
+
+        def look(stored: StoredObject | None, _doubtful: bool) -> None:
+            if stored is not None:
+                raise taken
+
+        return self._put(key, body, look, taken, IfNoneMatch="*")
+
+    def replace(self, key: str, body: bytes, version: str) -> str:
+        changed = VersionConflictError("the object has another version, or is gone", key=key)
+        overtaken = OutcomeUnknownError("others wrote or removed it around a try whose reply was lost", key=key)
+
+        def look(stored: StoredObject | None, doubtful: bool) -> None:
+            if stored is None or stored.version != version:
+                # A try may have landed and been written over since: no word of "not written" (Law 8).
+                raise overtaken if doubtful else changed
+
+        return self._put(key, body, look, changed, IfMatch=version)
+
+    def put(self, key: str, body: bytes) -> str:
+        others = ConflictError("others keep writing this object", key=key, next_step="Try again in a moment.")
+        return self._put(key, body, lambda _stored, _doubtful: None, others)
+
+    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        return self._listed(prefix)
+
+    def list_folders(self, folder: str) -> list[str]:
+        start = self._start + (f"{check_folder(folder)}/" if folder else "")
+        names = (
+            common["Prefix"][len(start) : -1]
+            for page in self._pages(folder, Prefix=start, Delimiter="/")
+            for common in page.get("CommonPrefixes", ())
+        )
+        return sorted(name for name in names if is_key(name))
+
+    def copy(self, source_key: str, target_key: str) -> None:
+        with self._reported("CopyObject", target_key, writes=True):
+            self._copy(source_key, target_key)
+
+    def link(self, source_key: str, target_key: str) -> bool:
+        self.copy(source_key, target_key)  # by the server: no byte comes through us
+        return True
+
+    def link_many(self, links: Sequence[Link]) -> list[str]:
+        def copy(link: Link) -> str:
+            with self._reported("CopyObject", link.target_key, writes=True):
+                return self._copy(link.source_key, link.target_key, link.size_bytes)
+
+        for link in links:  # before the first of them is begun
+            check_key(link.source_key), check_key(link.target_key)
+        return in_rounds([partial(copy, link) for link in links])
+
+    def delete(self, key: str, version: str | None = None) -> None:
+        name = self._name(key)
+        changed = VersionConflictError("the object has another version", key=key)
+        condition = {} if version is None else {"IfMatch": version}
+
+        def send() -> str:
+            try:
+                with boto_errors():
+                    self._client.delete_object(Bucket=self.bucket, Key=name, **condition)
+            except S3Failure as failure:
+                if failure.answer is not Answer.ABSENT:
+                    raise
+            return ""
+
+        def read_back(doubtful: bool) -> str | None:
+            if version is None and not doubtful:
+                return None
+            stored = self.get(key)
+            if stored is None:
+                return ""
+            if version is None or stored.version == version:
+                return None
+            raise changed
+
+        self._write("DeleteObject", key, send, read_back, changed)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        names = [self._name(key) for key in keys]
+        for start in range(0, len(names), DELETE_AT_ONCE):
+            self._delete_some(names[start : start + DELETE_AT_ONCE])
+
+    def _delete_some(self, names: list[str]) -> None:
+        key = names[0][len(self._start) :]
+        left = names
+
+        def send() -> None:
+            nonlocal left
+            some = {"Objects": [{"Key": name} for name in left], "Quiet": True}
+            errors = self._client.delete_objects(Bucket=self.bucket, Delete=some).get("Errors", ())
+            left = [error["Key"] for error in errors]
+            if errors:
+                code = str(errors[0].get("Code", ""))
+                status = 503 if code in ("InternalError", "ServiceUnavailable") else 403 if "Denied" in code else 400
+                raise S3Failure(classify(status, code), status, code, str(errors[0].get("Message", "")))
+
+        with self._reported("DeleteObject", key, writes=True):
+            self._answered(send)
+
+    # writing
+
+    def _put(
+        self,
+        key: str,
+        body: bytes,
+        look: Callable[[StoredObject | None, bool], None],
+        conflict: ConflictError,
+        **condition: str,
+    ) -> str:
+        """One put, with an id of its own, so that it is told from another's put of equal bytes.
+
+        Args:
+            look: raises where what is there, and is not of this put, forbids another try; told whether one may have
+                landed.
+        """
+        name, write_id = self._name(key), self._clock.new_uuid()
+
+        def send() -> str:
+            with boto_errors():
+                answer = self._client.put_object(
+                    Bucket=self.bucket, Key=name, Body=body, Metadata={WRITE_ID: write_id}, **condition
+                )
+                return str(answer["ETag"])
+
+        def read_back(doubtful: bool) -> str | None:
+            found = self._get(key)
+            if found is not None and doubtful and found[1] == write_id and found[0].body == body:
+                return found[0].version
+            look(None if found is None else found[0], doubtful)
+            return None
+
+        return self._write("PutObject", key, send, read_back, conflict)
+
+    def _write(
+        self,
+        action: str,
+        key: str,
+        send: Callable[[], str],
+        read_back: Callable[[bool], str | None],
+        conflict: ConflictError,
+    ) -> str:
+        """One write, as ``until_known``; ``action`` is S3's name of it."""
+
+        def report(failure: S3Failure, doubtful: bool) -> StreamStateError:
+            return as_error(failure, action=action, bucket=self.bucket, key=key, doubtful=doubtful)
+
+        return until_known(self._clock, send, read_back, conflict, report)
+
+    def _copy(self, source_key: str, target_key: str, size_bytes: int | None = None) -> str:
+        """The checksum of the copy; raises S3Failure, and ObjectMissingError."""
+        source, target = self._name(source_key), self._name(target_key)
+        if source == target:
+            # S3 refuses to copy an object onto itself.
+            checksum = self.checksum_of(source_key)
+            if checksum is None:
+                raise _missing(source_key)
+            return checksum
+        try:
+            return self._copier.copy(source, target, size_bytes)
+        except S3Failure as failure:
+            if failure.answer is Answer.ABSENT:
+                raise _missing(source_key) from None
+            raise
+
+    # reading
+
+    def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
+        for page in self._pages(prefix, Prefix=self._start + prefix):
+            for item in page.get("Contents", ()):
+                key = item["Key"][len(self._start) :]
+                # A key that ends in a slash is a directory marker of another program's.
+                if is_key(key):
+                    yield ObjectInfo(key, item["Size"], item["ETag"])
+
+    def _pages(self, key: str, **request: str) -> Iterator[Mapping[str, Any]]:
+        while True:
+            with self._reported("ListBucket", key):
+                page: Mapping[str, Any] = self._answered(
+                    lambda: self._client.list_objects_v2(Bucket=self.bucket, **request)
+                )
+                if page.get("IsTruncated") and not page.get("NextContinuationToken"):
+                    # Half a list must not be taken for the whole.
+                    raise S3Failure(Answer.REFUSED, 200, "NoContinuationToken", "the server does not go on listing")
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+    def _get(self, key: str) -> tuple[StoredObject, str] | None:
+        """The object, and the id of the put that wrote it ("" where another program did)."""
+        name = self._name(key)
+
+        def send() -> tuple[StoredObject, str]:
+            answer = self._client.get_object(Bucket=self.bucket, Key=name)
+            stored = StoredObject(key, answer["Body"].read(), answer["ETag"])
+            return stored, str(answer.get("Metadata", {}).get(WRITE_ID, ""))
+
+        with self._reported("GetObject", key):
+            return self._unless_absent(send)
+
+    def _head(self, key: str, **request: str) -> Mapping[str, Any] | None:
+        name = self._name(key)
+        with self._reported("HeadObject", key):
+            try:
+                answer: Mapping[str, Any] = self._answered(
+                    lambda: self._client.head_object(Bucket=self.bucket, Key=name, **request)
+                )
+                return answer
+            except S3Failure as failure:
+                if failure.answer is Answer.ABSENT and self._is_bucket_seen:
+                    return None
+                if not failure.is_mute or failure.answer not in (Answer.ABSENT, Answer.REFUSED):
+                    raise
+        # Answers to HEAD have no body: no bucket, an unknown access key, an expired token and no such object look the
+        # same. A GET says which it is.
+        with self._reported("GetObject", key):
+            return self._unless_absent(lambda: self._opened(name))
+
+    def _opened(self, name: str) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = self._client.get_object(Bucket=self.bucket, Key=name)
+        answer["Body"].close()
+        return answer
+
+    def _unless_absent(self, send: Callable[[], Result]) -> Result | None:
+        """The answer to a GET; None where there is no object, which means a bucket that is there."""
+        try:
+            return self._answered(send)
+        except S3Failure as failure:
+            if failure.answer is not Answer.ABSENT:
+                raise
+            self._is_bucket_seen = True
+            return None
+
+    def _answered(self, send: Callable[[], Result]) -> Result:
+        def translated() -> Result:
+            with boto_errors():
+                return send()
+
+        result = until_answered(self._clock, translated)
+        self._is_bucket_seen = True
+        return result
+
+    def _name(self, key: str) -> str:
+        return self._start + check_key(key)
+
+    @contextmanager
+    def _reported(self, action: str, key: str, *, writes: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except S3Failure as failure:
+            doubtful = writes and failure.answer is Answer.UNKNOWN
+            raise as_error(failure, action=action, bucket=self.bucket, key=key, doubtful=doubtful) from failure
+
+
+def _missing(source_key: str) -> ObjectMissingError:
+    return ObjectMissingError("there is no object to copy or link", key=source_key)

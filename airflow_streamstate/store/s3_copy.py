@@ -1,0 +1,204 @@
+"""Copies on S3, all by the server: one, a large one part by part, and many side by side. No byte comes through us.
+
+A copy may be done twice, so one whose answer was lost is simply sent again. The checksum of what was copied comes with
+the answer, so that a list of copies costs one request per object and no other.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.errors import OutcomeUnknownError, UnavailableError
+from airflow_streamstate.store.s3_client import boto_errors
+from airflow_streamstate.store.s3_errors import Answer, S3Failure
+from airflow_streamstate.store.s3_tries import until_answered
+
+Result = TypeVar("Result")
+
+SINGLE_COPY_BYTES = 5 * 1024**3
+"""S3 copies no larger object in one request."""
+PART_BYTES = 256 * 1024**2
+MOST_PARTS = 10_000
+THREADS = 16
+_CHECKSUMS = ("SHA256", "CRC64NVME", "CRC32C", "CRC32", "SHA1")
+
+
+class Copier:
+    """The copies of one bucket.
+
+    Args:
+        client: boto3's, which tries once and has patience.
+        bucket: its name.
+        clock: for pauses between tries.
+        single_copy_bytes: the largest object that the server copies in one request.
+        part_bytes: the size of the parts of larger ones.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        bucket: str,
+        clock: Clock,
+        *,
+        single_copy_bytes: int = SINGLE_COPY_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._clock = clock
+        self._single_copy_bytes = single_copy_bytes
+        self._part_bytes = part_bytes
+
+    def copy(self, source: str, target: str, size_bytes: int | None = None) -> str:
+        """Copy one object; gives its checksum as ``ManyAtOnce.checksum_of``.
+
+        Args:
+            source, target: whole keys of the bucket.
+            size_bytes: of the source; None where unknown: then a refusal tells whether it was too large.
+
+        Raises:
+            S3Failure: it was not copied; ABSENT where there is no source.
+        """
+        if size_bytes is not None and size_bytes > self._single_copy_bytes:
+            return self._copy_parts(source, target)
+        try:
+            # CRC-32 is what the standard library can compare with; without a word AWS would choose another.
+            answer = self._send("copy_object", CopySource=self._place(source), Key=target, ChecksumAlgorithm="CRC32")
+        except S3Failure as failure:
+            if failure.answer is not Answer.REFUSED or not self._is_large(source):
+                raise
+            return self._copy_parts(source, target)
+        return checksum_in({**answer, **answer["CopyObjectResult"]})
+
+    def _is_large(self, source: str) -> bool:
+        with suppress(S3Failure):  # then the refusal that is told is the copy's
+            return int(self._send("head_object", Key=source)["ContentLength"]) > self._single_copy_bytes
+        return False
+
+    def _copy_parts(self, source: str, target: str) -> str:
+        """Part by part, all of one version of the source; nothing is at the target before all of them are copied."""
+        found = self._send("head_object", Key=source)
+        size_bytes, version = int(found["ContentLength"]), found["ETag"]
+        part_bytes = max(self._part_bytes, -(-size_bytes // MOST_PARTS))
+        upload = {"Key": target, "UploadId": self._send("create_multipart_upload", Key=target)["UploadId"]}
+
+        def copy_part(number: int) -> dict[str, Any]:
+            start = (number - 1) * part_bytes
+            answer = self._send(
+                "upload_part_copy",
+                **upload,
+                PartNumber=number,
+                CopySource=self._place(source),
+                CopySourceRange=f"bytes={start}-{min(start + part_bytes, size_bytes) - 1}",
+                CopySourceIfMatch=version,
+            )
+            return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+
+        numbers = range(1, -(-size_bytes // part_bytes) + 1)
+        parts: list[dict[str, Any]] = []
+        try:
+            parts = side_by_side([partial(copy_part, number) for number in numbers])
+            self._send("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
+        except S3Failure as failure:
+            if failure.code != "NoSuchUpload" or not self._has_landed(target, parts):
+                with suppress(S3Failure):  # what stays costs space only; a lifecycle rule of the bucket removes it
+                    self._send("abort_multipart_upload", **upload)
+                raise
+        return checksum_in(self._send("head_object", Key=target, ChecksumMode="ENABLED"))
+
+    def _has_landed(self, target: str, parts: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a completion whose answer was lost has put these parts at the target (Law 8).
+
+        The entity tag of an object made of parts is a digest of the parts' own.
+        """
+        try:
+            digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
+            found = self._send("head_object", Key=target)["ETag"]
+        except (ValueError, S3Failure):
+            return False
+        return bool(found == f'"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"')
+
+    def _place(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": name}
+
+    def _send(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        def send() -> Mapping[str, Any]:
+            with boto_errors():
+                answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **request)
+                return answer
+
+        return until_answered(self._clock, send)
+
+
+def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -> list[Result]:
+    """Do them all, some at a time; their results in order. After a failure none is begun, and all that were are over.
+
+    Raises:
+        Exception: the first failure.
+    """
+    if len(acts) < 2:
+        return [act() for act in acts]
+    failures: list[BaseException] = []
+
+    def unless_failed(act: Callable[[], Result]) -> Result:
+        if failures:  # the pool goes on until somebody tells it
+            raise CancelledError
+        try:
+            return act()
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+
+    with ThreadPoolExecutor(min(threads, len(acts)), thread_name_prefix="streamstate-s3") as pool:
+        futures: list[Future[Result]] = [pool.submit(unless_failed, act) for act in acts]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+    if failures:
+        raise failures[0]
+    return [future.result() for future in futures]
+
+
+def in_rounds(acts: Sequence[Callable[[], Result]]) -> list[Result]:
+    """As ``side_by_side`` for acts that may be done twice. Among thousands some outlast their tries: these come again,
+    until a round gets none of them done.
+
+    Raises:
+        UnavailableError, OutcomeUnknownError: of the last round.
+        Exception: the first failure of another kind.
+    """
+    done: dict[int, Result] = {}
+
+    def act(number: int) -> None:
+        done[number] = acts[number]()
+
+    while True:
+        left = [number for number in range(len(acts)) if number not in done]
+        try:
+            side_by_side([partial(act, number) for number in left])
+        except (UnavailableError, OutcomeUnknownError):
+            if all(number not in done for number in left):
+                raise
+        else:
+            return [done[number] for number in range(len(acts))]
+
+
+def checksum_in(answer: Mapping[str, Any]) -> str:
+    """The checksum of a whole object in an answer of S3, as ``ManyAtOnce.checksum_of`` describes it."""
+    for name in _CHECKSUMS:
+        value = str(answer.get(f"Checksum{name}") or "")
+        # One over the checksums of parts says nothing about the bytes themselves; it ends in their number.
+        if value and answer.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT" and "-" not in value:
+            return f"{name.lower()}:{base64.b64decode(value).hex()}"
+    tag = str(answer.get("ETag", "")).strip('"')
+    is_encrypted = "SSECustomerAlgorithm" in answer or str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
+    is_digest = len(tag) == 32 and not set(tag) - set("0123456789abcdef") and not is_encrypted
+    return f"{'md5' if is_digest else 'etag'}:{tag}"

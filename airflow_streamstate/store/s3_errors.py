@@ -1,0 +1,211 @@
+"""What an answer of S3 means for the caller, decided from plain values: no boto3, so that each row is one unit test."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+
+_ABSENT = ("NoSuchKey", "NoSuchVersion", "404")
+_BUSY = ("ConditionalRequestConflict", "OperationAborted")
+_SLOW_DOWN = (
+    "SlowDown",
+    "SlowDownRead",  # as MinIO says it
+    "SlowDownWrite",
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "TooManyRequests",
+    "TooManyRequestsException",
+    "RequestLimitExceeded",
+    "BandwidthLimitExceeded",
+)
+_TIMED_OUT = ("RequestTimeout", "RequestTimeoutException")
+_NO_TIME = ("ReadTimeoutError", "ConnectTimeoutError")
+_NO_CREDENTIALS_NOW = ("CredentialRetrievalError", "MetadataRetrievalError", "TokenRetrievalError")
+
+
+class Answer(enum.Enum):
+    """The kinds of answers that callers tell apart."""
+
+    ABSENT = "absent"
+    PRECONDITION = "precondition"  # the condition of a conditional write did not hold
+    BUSY = "busy"  # another conditional write was under way: read again, then try again
+    NOT_DONE = "not_done"  # turned away or never reached: nothing was changed
+    UNKNOWN = "unknown"  # a write may have landed
+    REFUSED = "refused"  # the same request will be refused again
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may be answered otherwise a moment later."""
+        return self in (Answer.BUSY, Answer.NOT_DONE, Answer.UNKNOWN)
+
+
+@dataclass(eq=False)
+class S3Failure(Exception):  # noqa: N818 - never leaves this room
+    """One request that did not succeed.
+
+    Attributes:
+        answer: what it means.
+        status: HTTP status; 0 where there was no response.
+        code: S3's code, or the name of the client's error.
+        reason: in the words of the server or client; holds no credential.
+        region: where the bucket lies, if the server said so; else "".
+    """
+
+    answer: Answer
+    status: int
+    code: str
+    reason: str
+    region: str = ""
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether it says no more than its status: answers to HEAD have no body."""
+        return self.status != 0 and self.code in ("", str(self.status))
+
+
+def classify(status: int, code: str) -> Answer:
+    """What a response that is no success means."""
+    if status == 412:
+        return Answer.PRECONDITION
+    if status == 404 and code in _ABSENT:
+        return Answer.ABSENT
+    if code in _BUSY:
+        return Answer.BUSY
+    if status in (429, 507) or code in _SLOW_DOWN:  # 507: out of space, as MinIO and WebDAV say it
+        return Answer.NOT_DONE
+    if status in (501, 505):  # not implemented: it never will be
+        return Answer.REFUSED
+    if status >= 500 or status == 408 or code in _TIMED_OUT:
+        return Answer.UNKNOWN
+    return Answer.REFUSED
+
+
+def as_error(failure: S3Failure, *, action: str, bucket: str, key: str, doubtful: bool = False) -> StreamStateError:
+    """The package's error for a failure.
+
+    Args:
+        failure: what happened.
+        action: S3's name of the operation, as a policy names it.
+        bucket: whose bucket.
+        key: the key in the store; "" where there is none.
+        doubtful: whether a write of this call may have landed.
+    """
+    facts: dict[str, Any] = {
+        "action": action,
+        "bucket": bucket,
+        "key": key,
+        "code": failure.code,
+        "reason": failure.reason,
+    }
+    if failure.region:
+        facts["region"] = failure.region
+    if doubtful:
+        return OutcomeUnknownError("S3 did not say whether the write landed", **facts)
+    if failure.answer is not Answer.REFUSED:
+        message, next_step = _obstacle(failure)
+        return UnavailableError(message, next_step=next_step, **facts)
+    message, next_step = _refusal(failure)
+    return InvalidRequestError(message, next_step=next_step, **facts)
+
+
+def _obstacle(failure: S3Failure) -> tuple[str, str]:
+    if failure.answer is Answer.PRECONDITION:
+        return "the object changed while it was copied", "Try again; take a newer position of a running query."
+    if failure.status == 507:
+        return "the S3 server is full", "Make room there, then try again."
+    if failure.status == 429 or failure.code in _SLOW_DOWN:
+        return (
+            "S3 asks for fewer requests",
+            "Try again in a moment; if it stays so, a longer command_poll_seconds makes fewer.",
+        )
+    if failure.code in _NO_CREDENTIALS_NOW:
+        return "the credentials for S3 could not be fetched", "Try again in a moment; look at where they come from."
+    if failure.code in _NO_TIME or failure.code in _TIMED_OUT:
+        return "S3 did not answer in time", "Try again in a moment; look at the network and the endpoint."
+    if failure.status:
+        return "S3 cannot serve the request now", "Try again in a moment."
+    return "S3 cannot be reached", "Try again in a moment; look at the network and the endpoint."
+
+
+NAMED_ENDPOINT = "EndpointWithUser"
+_REFUSALS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("NoSuchBucket",), "there is no such bucket", "Create the bucket, or correct the URI."),
+    (
+        ("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired", "RequestExpired"),
+        "the credentials for S3 have expired",
+        "Renew the credentials of this process; those of a role renew themselves.",
+    ),
+    (
+        ("NoCredentialsError", "PartialCredentialsError"),
+        "there are no credentials for S3",
+        "Set them in the connection, or give this machine a role.",
+    ),
+    (("ProfileNotFound",), "there is no such AWS profile", "Correct AWS_PROFILE, or write the profile."),
+    (
+        ("InvalidAccessKeyId", "XAdminUserNotFound"),  # the second is versitygw's, with status 404
+        "S3 does not know this access key",
+        "Correct the access key id, or the endpoint that it is for.",
+    ),
+    (
+        ("SignatureDoesNotMatch",),
+        "S3 did not accept the signature",
+        "Correct the secret access key; a proxy that rewrites requests does the same.",
+    ),
+    (
+        ("RequestTimeTooSkewed", "RequestInTheFuture"),
+        "the clock of this machine is not that of S3",
+        "Set this machine's clock by NTP.",
+    ),
+    (
+        (NAMED_ENDPOINT,),
+        "the endpoint of S3 holds a user or a password",
+        "Give the endpoint without it, and the keys where boto3 looks for them, or in the connection.",
+    ),
+    (
+        ("CertificateError",),
+        "the certificate of the S3 server is not trusted",
+        "Name its authority's certificate in AWS_CA_BUNDLE.",
+    ),
+    (
+        ("InvalidObjectState",),
+        "the object was moved to an archive",
+        "Restore it there, and keep lifecycle rules of the bucket away from the home.",
+    ),
+    (
+        ("ObjectParentIsFile", "ExistingObjectIsDirectory", "XMinioParentIsObject"),
+        "an object and a folder cannot have the same name on this server",
+        "Choose another key or folder.",
+    ),
+    (
+        ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"),
+        "the bucket lies in another region",
+        "Set the bucket's own region.",
+    ),
+)
+
+
+def _refusal(failure: S3Failure) -> tuple[str, str]:
+    for codes, message, next_step in _REFUSALS:
+        if failure.code in codes:
+            return message, next_step
+    if failure.code.startswith("KMS."):
+        return "the bucket's encryption key cannot be used", "Allow kms:Decrypt and kms:GenerateDataKey on that key."
+    if failure.status == 403:
+        return (
+            "S3 denied the request",
+            "Allow this action on the bucket; without s3:ListBucket an absent object is denied, too.",
+        )
+    if failure.status == 301:
+        return "the bucket lies in another region", "Set the bucket's own region."
+    if failure.status in (405, 501):
+        return (
+            "this server does not know the request",
+            "Use a server with conditional writes, as AWS S3 has them; `streamstate doctor` tries.",
+        )
+    return "S3 refused the request", ""

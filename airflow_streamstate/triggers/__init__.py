@@ -1,0 +1,1 @@
+"""The one trigger, and what its events say."""

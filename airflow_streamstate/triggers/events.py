@@ -1,0 +1,66 @@
+"""What the trigger's events say, written and read here: ``{"outcome", "watch", "result", "error"}``, plain JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.refusals import error_from_json
+
+EventOutcome = Literal["done", "over", "deadline"]
+_OUTCOMES: tuple[EventOutcome, ...] = ("done", "over", "deadline")
+
+
+@dataclass(frozen=True)
+class EventContent:
+    """A valid event.
+
+    Attributes:
+        outcome: ``done``: it came; ``over``: it cannot come any more; ``deadline``: there was no time left.
+        watch: what was waited for.
+        result: what came; None where nothing did.
+        error: why nothing came; None where something did.
+    """
+
+    outcome: EventOutcome
+    watch: Watch
+    result: dict[str, Any] | None = None
+    error: StreamStateError | None = None
+
+    def need_result(self) -> dict[str, Any]:
+        """The result; raises the error where there is none."""
+        if self.error is not None:
+            raise self.error
+        return dict(self.result or {})
+
+    def to_json(self) -> dict[str, Any]:
+        """The event's payload."""
+        return {
+            "outcome": self.outcome,
+            "watch": self.watch.to_json(),
+            "result": self.result,
+            "error": None if self.error is None else self.error.to_json(),
+        }
+
+
+def read_event(event: Any) -> EventContent:
+    """The content of an event, checked: it came through a database.
+
+    Raises:
+        DataError: it is no event of this trigger.
+    """
+    try:
+        if not isinstance(event, dict) or event.get("outcome") not in _OUTCOMES:
+            raise ValueError("no known outcome")
+        watch = Watch.from_json(event.get("watch"))
+        if event["outcome"] != "done":
+            return EventContent(event["outcome"], watch, error=error_from_json(event.get("error")))
+        return EventContent("done", watch, result=dict(event["result"]))
+    except (ValueError, TypeError, KeyError) as problem:
+        raise DataError(
+            "this is no event of StreamStateTrigger",
+            reason=str(problem),
+            next_step="Clear the task; if it comes again, restart the triggerer: it may run another release.",
+        ) from None

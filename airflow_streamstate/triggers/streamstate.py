@@ -1,0 +1,159 @@
+"""``StreamStateTrigger``: waits in the triggerer for whatever operators and sensors here can wait for.
+
+The store is synchronous, so every look at it happens in one bounded pool of threads that all triggers of a triggerer
+share; the event loop never waits for a disk or a network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
+from airflow_streamstate.hooks.ending import end_as_asked
+from airflow_streamstate.hooks.observing import PENDING, Sighting, Watch, look, out_of_time
+from airflow_streamstate.hooks.refusals import is_retryable
+from airflow_streamstate.hooks.streamstate import controller_on_this_machine
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
+from airflow_streamstate.protocol.codec import parse_time
+from airflow_streamstate.triggers.events import EventContent
+
+T = TypeVar("T")
+
+POOL_THREADS = 32
+_POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")
+_IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
+
+
+class StreamStateTrigger(BaseTrigger):
+    """Looks every so often until what is watched is done, or over, or out of time; then fires once.
+
+    Runs again from the start after a triggerer died: looking changes nothing.
+
+    :param watch: what to wait for, as ``Watch.to_json`` gives it.
+    :param streamstate_conn_id: the connection that names the home.
+    :param deadline_at: RFC 3339; when to give up. Absolute, so that a new triggerer does not begin to wait anew.
+    :param poll_interval_seconds: how often to look.
+    :param on_kill_action: what becomes of the deployment when a user ends the task: leave, stop, drain or kill.
+    """
+
+    def __init__(
+        self,
+        *,
+        watch: dict[str, Any],
+        streamstate_conn_id: str,
+        deadline_at: str | None = None,
+        poll_interval_seconds: float = 5.0,
+        on_kill_action: str = "leave",
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.watch = watch
+        self.streamstate_conn_id = streamstate_conn_id
+        self.deadline_at = deadline_at
+        self.poll_interval_seconds = poll_interval_seconds
+        self.on_kill_action = on_kill_action
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return (
+            "airflow_streamstate.triggers.streamstate.StreamStateTrigger",
+            {
+                "watch": self.watch,
+                "streamstate_conn_id": self.streamstate_conn_id,
+                "deadline_at": self.deadline_at,
+                "poll_interval_seconds": self.poll_interval_seconds,
+                "on_kill_action": self.on_kill_action,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        # Behind a shield, since what is awaited in there may lose the message of a cancellation (asgiref does), and
+        # that message is all by which Airflow tells a user's act from the end of a triggerer.
+        watched = _begun(self._watched(Watch.from_json(self.watch)))
+        try:
+            content = await asyncio.shield(watched)
+        finally:
+            watched.cancel()
+        yield TriggerEvent(content.to_json())  # type: ignore[no-untyped-call]
+
+    async def on_kill(self) -> None:
+        """A user marked or cleared the task; never called when a triggerer ends (Airflow 3.3).
+
+        The order outlives a cancellation of this: a triggerer cancels a trigger anew at every turn of its loop, about
+        once a second, until it has ended (read in 3.3.2), and an order may take longer than that.
+        """
+        if self.on_kill_action != "leave":
+            await asyncio.shield(_begun(self._end_as_asked()))
+
+    async def _end_as_asked(self) -> None:
+        watch = Watch.from_json(self.watch)
+        try:
+            controller = await self._controller()
+            await _in_pool(end_as_asked, controller, self.on_kill_action, watch.stream_id, watch.deployment_id)
+        except StreamStateError as error:
+            self.log.error("%s was asked for when the task was ended, and was not done: %s", self.on_kill_action, error)  # noqa: TRY400
+        else:
+            self.log.info("%s of %s of %s: recorded", self.on_kill_action, watch.deployment_id, watch.stream_id)
+
+    async def _watched(self, watch: Watch) -> EventContent:
+        try:
+            controller = await self._controller()
+            while True:
+                seen = await self._look(controller, watch)
+                if seen.outcome != "pending":
+                    return EventContent(seen.outcome, watch, seen.result, seen.error)
+                if self.deadline_at is not None and SYSTEM_CLOCK.now() >= parse_time(self.deadline_at):
+                    error = await _in_pool(out_of_time, controller, watch, self.deadline_at)
+                    return EventContent("deadline", watch, error=error)
+                await asyncio.sleep(self.poll_interval_seconds * (0.9 + 0.2 * SYSTEM_CLOCK.jitter()))
+        except StreamStateError as error:
+            return EventContent("over", watch, error=error)
+
+    async def _look(self, controller: Controller, watch: Watch) -> Sighting:
+        try:
+            return await _in_pool(look, controller, watch)
+        except StreamStateError as error:
+            if not is_retryable(error):
+                raise
+            self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
+            return PENDING
+
+    async def _controller(self) -> Controller:
+        fetched = await _fetched(self.streamstate_conn_id)
+        aws_conn_id = aws_conn_id_of(fetched)
+        aws = await _fetched(aws_conn_id) if aws_conn_id else None
+        return await _in_pool(_controller_of, home_config(fetched, aws))
+
+
+async def _fetched(conn_id: str) -> Fetched:
+    try:
+        connection = await get_async_connection(conn_id)
+    except AirflowNotFoundException:
+        raise InvalidRequestError("there is no such connection", conn_id=conn_id) from None
+    return Fetched(connection, await get_async_extra_dejson(connection))
+
+
+@functools.lru_cache(maxsize=64)
+def _controller_of(config: HomeConfig) -> Controller:
+    # One per home, not per trigger: a thousand triggers share its connections.
+    return controller_on_this_machine(Home(config, SYSTEM_CLOCK), SYSTEM_CLOCK, "airflow triggerer")
+
+
+def _begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    task = asyncio.get_running_loop().create_task(work)
+    _IN_PROGRESS.add(task)
+    task.add_done_callback(_IN_PROGRESS.discard)
+    return task
+
+
+async def _in_pool(call: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_POOL, functools.partial(call, *arguments))

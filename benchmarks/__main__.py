@@ -1,0 +1,70 @@
+"""``python -m benchmarks [--only NAME] [--quick] [--out DIR]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.errors import StreamStateError
+from benchmarks import agent, drain, s3_snapshot, snapshot
+from benchmarks.machine import machine_facts
+from benchmarks.results import BenchmarkError, Result, write_results
+from benchmarks.session import Session
+from benchmarks.table import show
+
+BENCHMARKS = {benchmark.NAME: benchmark.run for benchmark in (drain, snapshot, s3_snapshot, agent)} | {
+    drain.ON_S3: drain.run_on_s3
+}
+
+
+def main() -> int:
+    """Measure, print, write; 1 where something could not be measured. A missed goal is said, not failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, as ratios in one run.")
+    parser.add_argument("--only", choices=BENCHMARKS, action="append", help="this one alone; may be given again")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and less state: for trying it out")
+    parser.add_argument("--out", type=Path, default=Path("bench-out"), help="for results.json (default: bench-out)")
+    options = parser.parse_args()
+    out = options.out.resolve()
+    work = out / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = Session(work, options.quick, Console())
+    facts: dict[str, object] = {
+        "began_at": SYSTEM_CLOCK.now().isoformat(),
+        "quick": options.quick,
+        "machine": machine_facts(),
+    }
+    results, problems = _measure(session, options.only or list(BENCHMARKS))
+    facts["load_average_after"] = [round(load, 2) for load in os.getloadavg()]
+    write_results(out / "results.json", facts, results, problems)
+    show(session.console, results)
+    session.say(f"every round: {out / 'results.json'}")
+    if not problems:
+        shutil.rmtree(work)
+    return 1 if problems else 0
+
+
+def _measure(session: Session, names: list[str]) -> tuple[list[Result], dict[str, str]]:
+    results: list[Result] = []
+    problems: dict[str, str] = {}
+    for name in names:
+        session.console.rule(name)
+        began = SYSTEM_CLOCK.monotonic_seconds()
+        try:
+            results += BENCHMARKS[name](session)
+        except (BenchmarkError, StreamStateError) as error:
+            problems[name] = str(error)
+            session.console.print(str(error), style="red", markup=False)
+        session.say(f"  {SYSTEM_CLOCK.monotonic_seconds() - began:.0f} s")
+    return results, problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

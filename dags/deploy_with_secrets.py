@@ -1,0 +1,52 @@
+"""### Deploy a stream that needs secrets
+
+References stand where secrets would: they are looked up when the driver is launched, and again at each later start.
+Here the password of a connection is an argument, a variable is a setting of Spark, and an extra of the connection is in
+the environment.
+"""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow.sdk import dag
+
+from airflow_streamstate.operators.deploy import DeployStreamOperator
+
+JOBS = Path(__file__).resolve().parent / "jobs"
+FLIGHTS = os.environ.get("FLIGHTS_FOLDER", "/srv/flights")
+
+
+# [START deploy_with_secrets]
+@dag(
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["streamstate"],
+)
+def deploy_with_secrets():
+    DeployStreamOperator(
+        task_id="deploy",
+        stream_id="flights",
+        application=JOBS / "count_for_customer.py",
+        arguments=[
+            "--input",
+            f"{FLIGHTS}/incoming",
+            "--output",
+            f"{FLIGHTS}/delays",
+            "--password=secret://airflow-connection/customer#password",
+        ],
+        conf={"spark.hadoop.customer.token": "secret://airflow-variable/customer_token"},
+        environment={"CUSTOMER_API_KEY": "secret://airflow-connection/customer#extra.api_key"},
+        master="local[2]",
+        wait_seconds=900,
+        deferrable=True,
+    )
+
+
+# [END deploy_with_secrets]
+
+
+deploy_with_secrets()

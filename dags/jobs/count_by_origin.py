@@ -1,0 +1,59 @@
+"""Flights and the sum of their delays in minutes per origin and day: the first version of the job.
+
+An ordinary PySpark script. It runs by itself, too:
+
+    spark-submit count_by_origin.py --input flights/incoming --output flights/delays
+"""
+
+import argparse
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--input", required=True, help="folder into which files of flights arrive, one JSON per line")
+parser.add_argument("--output", required=True, help="folder of Parquet files; one for all versions (see below)")
+parser.add_argument("--max-files-per-trigger", type=int, default=1)
+parser.add_argument("--available-now", action="store_true", help="end when all files that are there have been read")
+options = parser.parse_args()
+
+spark = (
+    SparkSession.builder.appName("flights")
+    .config("spark.sql.session.timeZone", "UTC")
+    .config("spark.sql.shuffle.partitions", "2")
+    .getOrCreate()
+)
+
+flights = (
+    spark.readStream.schema("date STRING, delay INT, distance INT, origin STRING, destination STRING")
+    .option("maxFilesPerTrigger", options.max_files_per_trigger)
+    .json(options.input)
+    .withColumn("at", sf.to_timestamp("date", "yyyy/MM/dd HH:mm"))
+)
+
+delays = (
+    flights.withWatermark("at", "1 day")
+    .groupBy(sf.window("at", "1 day").alias("day"), "origin")
+    .agg(sf.count("*").alias("flights"), sf.sum("delay").alias("delay_sum"))
+    .select(
+        sf.lit("count_by_origin").alias("version"),
+        sf.col("day.start").alias("day"),
+        "origin",
+        "flights",
+        "delay_sum",
+    )
+)
+
+# The file sink remembers batch ids in its folder, and batch ids go on from version to version. So all versions write to
+# one folder, and a column says which one wrote a row.
+writer = (
+    delays.writeStream.queryName("delays")
+    .outputMode("append")
+    .format("parquet")
+    .option("path", options.output)
+    .option("checkpointLocation", f"{options.output.rstrip('/')}.checkpoint")
+)
+if options.available_now:
+    writer = writer.trigger(availableNow=True)
+
+writer.start().awaitTermination()

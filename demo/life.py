@@ -1,0 +1,174 @@
+"""The story: one stream from its first deployment to its last drain, and the judgement of every row."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from demo import acts, compare
+from demo.feed import Feed
+from demo.page import page
+from demo.place import ROOT, Place, place
+from demo.timeline import Gap, gaps_of, lanes_of
+
+JOBS = ROOT / "dags" / "jobs"
+STREAM = "flights"
+ROWS_PER_FILE = 200
+SECONDS_BETWEEN_FILES = 0.4
+DAG_SECONDS = 420.0
+WAIT_SECONDS = "240"
+
+
+def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
+    """Run the whole life below ``out``; True if every row in is a row out."""
+    began = SYSTEM_CLOCK.monotonic_seconds()
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    with ExitStack() as running:
+        where = running.enter_context(place(out, checkpoints_on_s3=checkpoints_on_s3))
+        console.print(f"the home: {where.words}", highlight=False)
+        controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
+        running.callback(_end_drivers, controller)
+        console.rule("a real Airflow on loopback")
+        airflow = running.enter_context(_airflow(out, where))
+        feed = Feed(
+            ROOT / "data" / "flights-20k.ndjson.gz",
+            out / "incoming",
+            SYSTEM_CLOCK,
+            rows_per_file=ROWS_PER_FILE,
+            seconds_between_files=SECONDS_BETWEEN_FILES,
+        )
+        running.callback(feed.stop)
+        feed.start()
+        _acts(console, controller, airflow, feed, out, where.conf)
+        return _judge(console, controller, out, where, began)
+
+
+def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, out: Path, conf: dict[str, str]) -> None:
+    arguments = ["--input", str(out / "incoming"), "--output", str(out / "delays"), "--max-files-per-trigger", "2"]
+    console.rule("first version, deployed while files arrive")
+    feed.let_arrive(0.3)
+    acts.shell(
+        console, "deploy", STREAM, "--app", str(JOBS / "count_by_origin.py"), "--master", "local[2]",
+        "--label", "by origin", *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
+        "--wait", WAIT_SECONDS, "--", *arguments,
+    )  # fmt: skip
+    acts.shell(console, "snapshot", STREAM, "--wait", WAIT_SECONDS)
+
+    console.rule("upgraded with its state, by the DAG")
+    feed.let_arrive(0.6)
+    upgrade = {"stream_id": STREAM, "arguments": arguments, "master": "local[2]", "conf": conf}
+    version = {"application": str(JOBS / "count_by_origin_v2.py"), "state": "keep", "reason": "one more column"}
+    acts.run_dag(console, airflow, "upgrade_stream", {**upgrade, **version}, DAG_SECONDS)
+    acts.shell(console, "status", STREAM)
+
+    console.rule("drained, and upgraded to another grouping key, by the DAG")
+    feed.let_arrive(0.8)
+    version = {"application": str(JOBS / "count_by_route.py"), "state": "drain", "reason": "another grouping key"}
+    acts.run_dag(console, airflow, "upgrade_stream", {**upgrade, **version}, DAG_SECONDS)
+
+    console.rule("the rest arrives; a last drain writes the last windows")
+    feed.let_arrive(1.0)
+    feed.wait_arrived()
+    deployment_id = controller.status(STREAM).deployment_id
+    acts.wait_until_read(controller, STREAM, deployment_id, feed.written)
+    acts.shell(console, "drain", STREAM, "--reason", "the end of the demo", "--wait", WAIT_SECONDS)
+    acts.shell(console, "streams")
+    acts.shell(console, "snapshots", STREAM)
+
+
+def _judge(console: Console, controller: Controller, out: Path, where: Place, began: float) -> bool:
+    drained = [m for m in controller.snapshots(STREAM) if m.snapshot_kind == "drained"]
+    first, last = drained[0], drained[-1]
+    verdicts = _verdicts(controller, out, first, last)
+    lanes = lanes_of(controller, STREAM, where)
+    gaps = gaps_of(lanes)
+    console.rule("every row compared")
+    _print(console, verdicts, gaps)
+    seconds = SYSTEM_CLOCK.monotonic_seconds() - began
+    dropped = sum(lane.dropped_rows for lane in lanes)
+    facts = {
+        "flights": "20,000 of early 2001, in files of 200",
+        "Spark": next((lane.spark_version for lane in lanes if lane.spark_version), ""),
+        "home": where.words,
+        "snapshots": ", ".join(m.snapshot_id for m in controller.snapshots(STREAM)),
+        "rows dropped as late, by Spark's count": str(dropped),
+        "whole life": f"{seconds:.0f} s",
+    }
+    target = out / "index.html"
+    target.write_text(page(STREAM, lanes, gaps, verdicts, facts, where.gap_note), encoding="utf-8")
+    console.print(f"\nthe picture: [bold]{target}[/]   ({seconds:.0f} s)", highlight=False)
+    return all(verdict.exact for verdict in verdicts) and not dropped
+
+
+def _verdicts(
+    controller: Controller, out: Path, first: SnapshotManifest, last: SnapshotManifest
+) -> list[compare.Verdict]:
+    before = acts.files_read(controller, first)
+    everything = acts.files_read(controller, last)
+    after = [path for path in everything if path not in set(before)]
+    verdicts = []
+    by_origin, rows_before = compare.batch(before, ["origin"])
+    found_origin = compare.output(out / "delays", ["origin"], without=["destination"])
+    verdicts.append(compare.verdict("by origin: versions 1 and 2", by_origin, rows_before, found_origin))
+    by_route, rows_after = compare.batch(after, ["origin", "destination"])
+    found_route = compare.output(out / "delays", ["origin", "destination"])
+    verdicts.append(compare.verdict("by route: version 3", by_route, rows_after, found_route))
+    per_day, rows_all = compare.batch(sorted((out / "incoming").glob("*.json")), [])
+    found = compare.by_day(compare.output(out / "delays", []))
+    verdicts.append(compare.verdict("per day, all versions added up", per_day, rows_all, found))
+    return verdicts
+
+
+def _print(console: Console, verdicts: list[compare.Verdict], gaps: list[Gap]) -> None:
+    table = Table(title="rows in, rows out")
+    for column in ("compared", "flights in", "rows out", "keys", "verdict"):
+        table.add_column(column, justify="right" if column in ("flights in", "rows out", "keys") else "left")
+    for one in verdicts:
+        word = "[green]exact[/]" if one.exact else f"[red]{len(one.wrong)} keys differ[/]"
+        table.add_row(one.title, f"{one.input_rows:,}", f"{one.output_rows:,}", f"{one.keys:,}", word)
+    console.print(table)
+    for one in verdicts:
+        for line in one.wrong[:10]:
+            console.print(f"  {one.title}: {line}", markup=False)
+    standing = Table(title="how long the stream stood still")
+    for column in ("upgrade", "start", "seconds"):
+        standing.add_column(column)
+    for gap in gaps:
+        standing.add_row(f"{gap.before} to {gap.after}", gap.how, f"{gap.seconds:.1f}")
+    console.print(standing)
+
+
+@contextmanager
+def _airflow(out: Path, where: Place) -> Iterator[Any]:
+    from support.airflow_site import AirflowSite
+
+    config = where.config
+    named = {
+        "home_uri": config.home_uri,
+        "checkpoints_uri": config.checkpoints_uri,
+        "launches_folder": config.launches_folder,
+    }
+    connection = json.dumps({"conn_type": "streamstate", "extra": {k: v for k, v in named.items() if v}})
+    environment = {"AIRFLOW_CONN_STREAMSTATE_DEFAULT": connection, "FLIGHTS_FOLDER": str(out)}
+    with AirflowSite(out / "airflow", ROOT / "dags", environment) as site:
+        site.wait_for_dags("upgrade_stream")
+        yield site
+
+
+def _end_drivers(controller: Controller) -> None:
+    # Whatever happened: nothing that was started stays behind.
+    for status in controller.statuses():
+        if status.state in ("launching", "running", "draining", "stopping"):
+            controller.kill(status.stream_id, grace_seconds=5)

@@ -1,0 +1,109 @@
+"""Where a life takes place: control objects on S3, and checkpoints beside them or on local disk."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow_streamstate.lifecycle.home import HomeConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+Written = Iterator[tuple[str, datetime]]
+# What S3A must not do with moto's server; a real one needs nothing of the kind.
+MOTO_CONF = {
+    "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
+    "spark.hadoop.fs.s3a.connection.expect.continue": "false",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where things lie.
+
+    Attributes:
+        config: of the home.
+        words: the same, for people.
+        conf: what Spark must be told to reach it.
+        written: keys below a folder of the checkpoints, and when each was written.
+        gap_note: what is to be known of the times of commits; "" for nothing.
+    """
+
+    config: HomeConfig
+    words: str
+    conf: dict[str, str]
+    written: Callable[[str], Written]
+    gap_note: str = ""
+
+
+@contextmanager
+def place(out: Path, *, checkpoints_on_s3: bool) -> Iterator[Place]:
+    """A running S3 server on loopback with the home in it; the environment then names the home for every command."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support import s3_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request is no news
+    serving = s3_server.real_s3_server if checkpoints_on_s3 else s3_server.s3_server
+    with serving() as endpoint_url:
+        os.environ.update(
+            AWS_ENDPOINT_URL_S3=endpoint_url,
+            AWS_REGION=s3_server.REGION,
+            AWS_ACCESS_KEY_ID=s3_server.ACCESS_KEY,
+            AWS_SECRET_ACCESS_KEY=s3_server.SECRET_KEY,
+            AWS_EC2_METADATA_DISABLED="true",
+        )
+        home_uri = f"s3://{s3_server.BUCKET}/home"
+        os.environ["STREAMSTATE_HOME"] = home_uri
+        if checkpoints_on_s3:
+            server = "versitygw" if "versitygw" in s3_server.used else "moto"
+            yield _on_s3(home_uri, s3_server.BUCKET, server, out)
+        else:
+            yield _on_disk(home_uri, out)
+
+
+def _on_disk(home_uri: str, out: Path) -> Place:
+    checkpoints = out / "checkpoints"
+    os.environ["STREAMSTATE_CHECKPOINTS"] = str(checkpoints)
+
+    def written(folder: str) -> Written:
+        for path in (checkpoints / folder).rglob("*"):
+            if path.is_file():
+                yield str(path.relative_to(checkpoints)), datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+    return Place(
+        HomeConfig(home_uri, str(checkpoints)),
+        "an S3 server on loopback (drain notifications are objects there); checkpoints on local disk",
+        {},
+        written,
+    )
+
+
+def _on_s3(home_uri: str, bucket: str, server: str, out: Path) -> Place:
+    import boto3
+
+    launches = out / "launches"
+    os.environ["STREAMSTATE_LAUNCHES"] = str(launches)
+    os.environ.pop("STREAMSTATE_CHECKPOINTS", None)
+    client = boto3.client("s3")
+
+    def written(folder: str) -> Written:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"home/{folder}/"):
+            for found in page.get("Contents", ()):
+                yield found["Key"].removeprefix("home/"), found["LastModified"]
+
+    named = {
+        "versitygw": "versitygw, a real S3 server, on loopback",
+        "moto": "moto's S3 server on loopback (no Go here to build versitygw, the real one)",
+    }[server]
+    return Place(
+        HomeConfig(home_uri, launches_folder=str(launches)),
+        f"{named}: drain notifications, checkpoints through S3A, and snapshots are objects there",
+        MOTO_CONF if server == "moto" else {},
+        written,
+        "S3 tells the time of a commit to the second.",
+    )

@@ -1,0 +1,159 @@
+"""Write ``docs/compatibility.md`` from what was lived: ``python docs/compatibility.py``. A test fails when it is stale.
+
+The results are ``docs/compatibility.json``, which ``tox -e compat`` and ``tox -e compat-full`` add to where
+``STREAMSTATE_COMPAT_RESULTS`` names it. A cell that was not run says so.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+SPARKS = ("4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
+CELLS = (
+    "rocksdb",
+    "hdfs",
+    "rocksdb, changelog",
+    "rocksdb, format 2",
+    "rocksdb, format 2, changelog",
+    "rocksdb, offset log 2",
+    "rocksdb, maps and clocks",
+)
+SINCE = {"rocksdb, offset log 2": "4.2"}
+"""The first line of Spark that writes what is in a cell, where that is not the first of all."""
+NOT_THERE = "not there"
+NOT_RUN = "not run"
+Lives = dict[tuple[str, str, str, str, str], dict[str, Any]]
+
+HEAD = """\
+# Which Spark, and from which to which
+
+<!-- written by docs/compatibility.py from docs/compatibility.json; edit those -->
+
+Every cell is a stream with four queries: windows, rows seen before (`dropDuplicatesWithinWatermark`), an outer
+stream-stream join, and values, lists and event-time timers of `transformWithState` (RocksDB only). *maps and clocks*
+are two others: maps with event-time timers; and timers of the wall clock, with values and maps that live for a month or
+a second. *exact* means: over fresh start, stop, restore, drain and seed each row came out once, what was removed from
+state, or had lived its time, stayed removed, and each timer that was set rang once, with the right total. A day says
+when; *not run* says that nobody has.
+
+Our environment and Spark's are two: `SPARK_HOME` (or an Airflow Spark connection) names the Spark that runs the driver,
+and nothing of this package need be installed there. `pyspark-client` is not needed in either.
+"""
+MOVES = """\
+## From one to another
+
+A stream is stopped (or drained) on the Spark of the row, and goes on on the Spark of the column.
+"""
+TAIL = """\
+## What is refused, and when
+
+- A deploy on an older line of Spark than the one that wrote the state, unless every restore of that way in the tables
+  *rocksdb* and *hdfs* above was run and *exact*: refused by `deploy` while the old version still runs, and by the
+  driver at `start()` before anything is touched. Changelogs and state checkpoint format 2 go by their store, also back
+  to a Spark where nobody tried them. A drained stream is seeded on any Spark: positions alone are read.
+- A query that keeps no state goes back, too, between the lines 4.0 to 4.3, in offset log 1: its logs alone are read.
+  Gone with the state of one of the stores above, or by hand, from files to files, on 2026-11-21 (4.3 to 4.2 and to 4.1,
+  4.2 to 4.1); from a newer Spark than these it is refused as state is.
+- A checkpoint in offset log 2 on a Spark that does not know it (4.0, 4.1): refused in the same two places. Drained, it
+  is seeded there in offset log 1.
+- A seed on top of a drain by Spark 4.0 with changelog checkpointing and timers of `transformWithState`: when 4.0 has
+  replayed changelogs it counts timers as rows of the state, so that a drain after a restart counts rows which are not
+  there. Refused by name; `--discard-state` drops nothing then.
+- State checkpoint format 2 with the HDFS-backed store (no Spark 4 has it), other state stores: refused at `start()`,
+  see [what does not work yet](limits.md).
+
+## Offset log 2 and named sources
+
+Spark 4.2 and newer write offset log 2 where `spark.sql.streaming.offsetLog.formatVersion` is 2. A checkpoint stays in
+the log that it began with, whatever is set later; a seed begins the one that is set. Spark 4.2 (4.3 does not) leaves
+`spark.sql.shuffle.partitions` out of it in a query's first run: it could then not start over a batch that was planned
+and not committed, and would look for state in as many partitions as the session asks for. Before each start the two
+newest entries get it, with the number that the state has; an event says so. Batch 0 that was cut is run again in the
+partitions that its state was laid out in.
+
+Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceEvolution`) want offset log 2. Spark
+finds offsets by them.
+
+- **A seed**: a source more starts where its options say, the position of one less is left behind, both are told. Each
+  other one keeps its position, in whatever order they stand; under another name too, where an [adapter](adapters.md)
+  knows what it is. Another source under a name that is known is refused. Of two sources that read the same, each keeps
+  the position of its name; where the names are new, the order of the plan says which is which.
+- **A restore**: the names stay, or it is refused, since Spark would read anew what has another name. Without state the
+  sources may stand in another order.
+
+## Settings that are not Spark's to keep
+
+Spark pins the formats of state in each entry of the offset log, and a stream keeps those that it began with, on every
+newer Spark. It does not pin the state checkpoint format: a session that asks for another one than the checkpoint has is
+refused at `start()`; a drained stream is seeded in any. Nor does it pin changelog checkpointing.
+
+## How it is run
+
+```bash
+.venv/bin/tox -e compat        # one cell for each Spark, every cell on 4.2.0, a way from each to the next
+.venv/bin/tox -e compat-full   # everything above; hours
+```
+
+Each Spark is installed once from PyPI into `~/.cache/airflow-streamstate/sparks`, with a Python environment of its own.
+With `STREAMSTATE_COMPAT_RESULTS=docs/compatibility.json` a run writes what it saw; `python docs/compatibility.py` makes
+this page of it.
+"""
+
+
+def page(results: dict[str, Any]) -> str:
+    """The page that these results make."""
+    lives: Lives = {
+        tuple(life[name] for name in ("spark", "do", "cell", "of", "how")): life  # type: ignore[misc]
+        for life in results["lives"]
+    }
+    return "\n".join([HEAD, *_own(lives), "", MOVES, *_moves(lives, "restore"), *_moves(lives, "seed"), TAIL])
+
+
+def _own(lives: Lives) -> list[str]:
+    lines = ["## On each Spark", "", _row(["state", *SPARKS]), _row(["---"] * (len(SPARKS) + 1))]
+    lines += [_row([cell, *(_said(lives, (spark, "live", cell, "", "")) for spark in SPARKS)]) for cell in CELLS]
+    return lines
+
+
+def _moves(lives: Lives, how: str) -> list[str]:
+    lines = []
+    for cell in CELLS:
+        keys = [[(after, "take", cell, before, how) for after in SPARKS if after != before] for before in SPARKS]
+        what = "with its state (restore)" if how == "restore" else "drained, at its positions (seed)"
+        lines.append(f"**{what}: {cell}**")
+        lines.append("")
+        if not any(key in lives for row in keys for key in row):
+            lines += [f"{NOT_RUN}, on none of them", ""]
+            continue
+        lines += [_row(["from \\ to", *SPARKS]), _row(["---"] * (len(SPARKS) + 1))]
+        for before in SPARKS:
+            said = ["" if after == before else _said(lives, (after, "take", cell, before, how)) for after in SPARKS]
+            lines.append(_row([before, *said]))
+        lines.append("")
+    return lines
+
+
+def _said(lives: Lives, key: tuple[str, str, str, str, str]) -> str:
+    life, (spark, _, cell, of, _) = lives.get(key), key
+    if (of or spark) < SINCE.get(cell, ""):
+        return NOT_THERE
+    return NOT_RUN if life is None else f"{life['outcome']} ({life['on']})"
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> int:
+    """Write the page; returns 0."""
+    results = json.loads((DOCS / "compatibility.json").read_text(encoding="utf-8"))
+    (DOCS / "compatibility.md").write_text(page(results), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The example DAGs by ``dag.test()``, on a home on S3, with drivers that need no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.protocol.commands import DrainNotification
+from support import scripted_driver
+from support.airflow_streams import NamedHome
+from support.dag_results import returned, states
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore:Using .httpx. with"),  # Airflow's in-process API server, not ours
+]
+
+
+def running(home: NamedHome, script: Path, *arguments: str) -> str:
+    """Deploy this script and wait until it runs; gives the deployment."""
+    hook = home.hook()
+    view = hook.deploy(DeployRequest("flights", script, arguments=arguments, master="local[2]"))
+    hook.wait_for(Watch("healthy", "flights", view.deployment_id), deadline_seconds=60, poll_interval_seconds=0.1)
+    return view.deployment_id
+
+
+def upgrade(script: Path, **more: Any) -> dict[str, Any]:
+    return {"application": str(script), "arguments": ["--version", "2"], "healthy_within_seconds": 60, **more}
+
+
+def test_an_incompatible_upgrade_drains_and_goes_on_from_the_drained_snapshot(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path
+) -> None:
+    """Notification, sensor, redeploy from what the drain returned, healthy."""
+    script = scripted_driver.script(tmp_path, "runs")
+    running(scripted, script)
+    run = run_dag("upgrade_stream", upgrade(script, reason="new key"))
+    assert states(run) == {
+        "keep_or_drain": "success", "drain": "success", "drained": "success", "stop": "skipped", "deploy": "success"
+    }  # fmt: skip
+    drained, deployed = returned(run, "drained"), returned(run, "deploy")
+    assert set(drained) == {"deployment_id", "snapshot_id", "end_offsets", "watermark_at", "state_rows_left"}
+    assert deployed["deployment_id"] == "d-0002"
+    assert deployed["start"] == {
+        "mode": "seed", "snapshot_id": drained["snapshot_id"], "predecessor_id": "d-0001"
+    }  # fmt: skip
+    notification = scripted.hook().read_notification("flights", returned(run, "drain")["command_id"], "d-0001")
+    assert isinstance(notification, DrainNotification)
+    assert notification.reason == "new key"
+    assert notification.requested_by.startswith("airflow upgrade_stream.drain ")
+    commands = scripted.home.home.list_objects("flights/deployments/d-0001/commands/")
+    assert list(commands) == []
+
+
+def test_a_compatible_upgrade_keeps_the_state(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
+    """Stop and restore, nothing written early."""
+    script = scripted_driver.script(tmp_path, "runs")
+    running(scripted, script)
+    run = run_dag("upgrade_stream", upgrade(script, state="keep"))
+    assert states(run)["drained"] == "skipped"
+    assert returned(run, "stop")["snapshot_id"] == "d-0001-stopped-000001"
+    assert returned(run, "deploy")["start"]["mode"] == "restore"
+
+
+def test_a_version_that_has_failed_can_be_upgraded(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
+    """There is nothing to stop; the deploy takes over where it ended."""
+    bad = scripted_driver.script(tmp_path, "runs", "fails", name="bad.py")
+    hook = scripted.hook()
+    hook.deploy(DeployRequest("flights", bad, master="local[2]"))
+    for _ in range(200):
+        if hook.status("flights").state == "failed":
+            break
+        hook.clock.sleep(0.05)
+    run = run_dag("upgrade_stream", upgrade(scripted_driver.script(tmp_path, "runs"), state="keep"))
+    assert returned(run, "stop")["snapshot_id"] is None
+    assert returned(run, "deploy")["deployment_id"] == "d-0002"
+
+
+def test_a_drain_that_cannot_be_obeyed_stops_the_upgrade_and_not_the_stream(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path
+) -> None:
+    """The old version runs on; the new one is not deployed."""
+    running(scripted, scripted_driver.script(tmp_path, "runs", "cannot-drain"))
+    run = run_dag("upgrade_stream", upgrade(scripted_driver.script(tmp_path, "runs", name="new.py")))
+    assert str(run.state) == "failed"
+    assert states(run)["drained"] == "failed"
+    assert states(run)["deploy"] in ("upstream_failed", "None")
+    assert scripted.hook().status("flights").state == "running"
+
+
+def test_a_spark_connection_that_is_not_there_is_an_error(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
+    """The provider alone would start the job on YARN; here nothing is started, and the retry says the same."""
+    script = scripted_driver.script(tmp_path, "runs")
+    running(scripted, script)
+    run = run_dag("upgrade_stream", upgrade(script, state="keep", spark_conn_id="nowhere"))
+    assert states(run)["deploy"] == "failed"
+    status = scripted.hook().status("flights")
+    assert (status.deployment_id, status.state) == ("d-0001", "stopped")
+    assert scripted.home.control("flights").deployment_ids() == ["d-0001"]
+
+
+def test_a_stream_that_nobody_knows_fails_at_the_first_task(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
+    """A misspelt name deploys nothing."""
+    run = run_dag("upgrade_stream", upgrade(scripted_driver.script(tmp_path, "runs"), stream_id="nobody"))
+    assert states(run)["drain"] == "failed"
+    assert scripted.hook().streams() == []
+
+
+def test_the_scheduled_upgrade_does_nothing_where_nothing_changed(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And upgrades with the state where something did, once."""
+    monkeypatch.setenv("FLIGHTS_FOLDER", str(tmp_path))
+    running(scripted, scripted_driver.script(tmp_path, "runs"))
+    first = run_dag("scheduled_upgrade")
+    assert returned(first, "deploy")["start"]["mode"] == "restore"
+    second = run_dag("scheduled_upgrade")
+    assert states(second) == {"something_changed": "success", "stop": "skipped", "deploy": "skipped"}
+    assert scripted.hook().status("flights").deployment_id == "d-0002"
+
+
+def test_the_gate_opens_for_a_drain_that_somebody_else_ordered(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path
+) -> None:
+    """By the deployment that is named, whatever came after it."""
+    script = scripted_driver.script(tmp_path, "runs")
+    running(scripted, script)
+    hook = scripted.hook()
+    hook.drain("flights")
+    hook.wait_for(Watch("drained", "flights", "d-0001"), deadline_seconds=60, poll_interval_seconds=0.1)
+    running(scripted, script, "--version", "2")
+    run = run_dag("drain_gate", {"deployment_id": "d-0001"})
+    assert returned(run, "drained")["snapshot_id"] == "d-0001-drained-000001"
+    assert "d-0001" in returned(run, "backfill")
+
+
+def test_the_gate_skips_the_back_fill_where_no_drain_can_come(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path
+) -> None:
+    """The deployment was stopped with its state: what it holds is not written."""
+    running(scripted, scripted_driver.script(tmp_path, "runs"))
+    hook = scripted.hook()
+    hook.stop("flights")
+    hook.wait_for(Watch("stopped", "flights", "d-0001"), deadline_seconds=60, poll_interval_seconds=0.1)
+    run = run_dag("drain_gate")
+    assert states(run) == {"drained": "skipped", "backfill": "skipped"}

@@ -1,0 +1,93 @@
+"""The example DAGs as such: they parse, serialize, validate what is asked of them, and are safe to load."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import ParamValidationError
+
+from support.airflow_home import DAGS_FOLDER
+from support.airflow_names import DagBag, DagSerialization
+
+DAG_IDS = ["deploy_with_secrets", "drain_gate", "scheduled_upgrade", "upgrade_stream"]
+
+
+@pytest.fixture(scope="module")
+def bag() -> DagBag:
+    return DagBag(dag_folder=str(DAGS_FOLDER))
+
+
+def test_every_dag_parses_and_no_script_is_taken_for_one(bag: DagBag) -> None:
+    """dags/ also holds the jobs."""
+    assert bag.import_errors == {}
+    assert sorted(bag.dags) == DAG_IDS
+
+
+@pytest.mark.parametrize("dag_id", DAG_IDS)
+def test_a_dag_survives_serialization(bag: DagBag, dag_id: str) -> None:
+    """The scheduler sees nothing else of it."""
+    there = DagSerialization.serialize_dag(bag.dags[dag_id])
+    assert DagSerialization.deserialize_dag(there).task_dict.keys() == bag.dags[dag_id].task_dict.keys()
+    json.dumps(there)
+
+
+@pytest.mark.parametrize("dag_id", DAG_IDS)
+def test_two_runs_never_move_a_stream_at_once_and_no_past_is_caught_up(bag: DagBag, dag_id: str) -> None:
+    """Last week's upgrade is not made up for."""
+    dag = bag.dags[dag_id]
+    assert dag.max_active_runs == 1
+    assert dag.catchup is False
+
+
+@pytest.mark.parametrize("dag_id", ["upgrade_stream", "drain_gate"])
+def test_every_parameter_has_a_title_and_a_sound_default(bag: DagBag, dag_id: str) -> None:
+    """They are the form that somebody fills in, and a scheduled run takes the defaults."""
+    params = bag.dags[dag_id].params
+    for name in params:
+        param = params.get_param(name)
+        assert param.schema.get("title") or param.description, name
+    params.validate()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stream_id", "../x"),
+        ("stream_id", ""),
+        ("stream_id", "a" * 64),
+        ("stream_id", "Flights"),
+        ("state", "perhaps"),
+        ("start", "empty"),
+        ("arguments", "--input /in"),
+        ("arguments", [1]),
+        ("conf", {"spark.x": 1}),
+        ("begin_within_seconds", 0),
+        ("discard_state", "yes"),
+        ("application", ""),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_the_form(bag: DagBag, name: str, value: Any) -> None:
+    """Before any task runs."""
+    param = bag.dags["upgrade_stream"].params.get_param(name)
+    with pytest.raises(ParamValidationError):
+        param.resolve(value)
+
+
+def test_the_parts_that_the_pages_quote_are_marked(bag: DagBag) -> None:
+    """A how-to page quotes what runs here."""
+    for dag_id in DAG_IDS:
+        text = (DAGS_FOLDER / f"{dag_id}.py").read_text()
+        assert re.findall(r"# \[START (\w+)\]", text) == re.findall(r"# \[END (\w+)\]", text)
+        assert f"# [START {dag_id}]" in text
+
+
+@pytest.mark.parametrize("job", sorted((DAGS_FOLDER / "jobs").glob("*.py")), ids=lambda path: path.name)
+def test_a_job_knows_nothing_of_us(job: Path) -> None:
+    """The scripts are ordinary PySpark."""
+    text = job.read_text()
+    assert "streamstate" not in text.lower()
+    assert "airflow" not in text.lower()

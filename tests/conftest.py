@@ -1,0 +1,70 @@
+"""What holds for every test, and the S3 servers that several tiers use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import airflow_streamstate
+from support.tested_package import misplaced
+
+if TYPE_CHECKING:
+    from support.s3_proxy import StrikingProxy
+
+# No test times anything: a busy machine is not a failure.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
+
+
+def pytest_sessionstart() -> None:
+    """In every environment of tox: no test runs against the checkout, unseen."""
+    if (said := misplaced(os.environ, airflow_streamstate.__file__)) is not None:
+        raise pytest.UsageError(said)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which S3 servers a run had: on a machine without Go the real one is moto's."""
+    server = sys.modules.get("support.s3_server")
+    if server is not None and server.used:
+        terminalreporter.write_line(f"S3 servers of this run: {', '.join(sorted(server.used))}")
+
+
+# The imports below cost seconds that most tests need not pay.
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    """Endpoint of moto's server."""
+    from support.s3_server import s3_server
+
+    with s3_server() as endpoint_url:
+        yield endpoint_url
+
+
+@pytest.fixture(scope="session")
+def real_url() -> Iterator[str]:
+    """Endpoint of a real S3 server; moto's on a machine without Go."""
+    from support.s3_server import real_s3_server
+
+    with real_s3_server() as endpoint_url:
+        yield endpoint_url
+
+
+@pytest.fixture(params=["moto", pytest.param("real", marks=pytest.mark.s3)])
+def s3_endpoint_url(request: pytest.FixtureRequest) -> str:
+    """Each S3 server in turn."""
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def s3_proxy(s3_endpoint_url: str) -> Iterator[StrikingProxy]:
+    """A proxy before the server."""
+    from support.s3_server import striking_proxy
+
+    with striking_proxy(s3_endpoint_url) as proxy:
+        yield proxy

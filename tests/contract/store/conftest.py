@@ -1,0 +1,73 @@
+"""The stores that the contract is held against."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.errors import OutcomeUnknownError, StreamStateError, VersionConflictError
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.s3 import S3Store
+from support.fake_clock import FakeClock
+from support.faulty_store import FaultyStore
+from support.s3_server import BUCKET, Weather, options_for, striking_proxy
+
+FAULTY_SHARE = 0.1
+_prefixes = itertools.count()
+
+STORES = ["memory", "local", "local-synced", "faultless"]
+S3_STORES = [
+    "moto",
+    "moto-faults",
+    pytest.param("real", marks=pytest.mark.s3),
+    pytest.param("real-faults", marks=pytest.mark.s3),
+]
+"""With faults: a tenth of all requests goes wrong, in every way that there is, and what is tried again arrives."""
+
+
+@pytest.fixture
+def s3_prefix() -> str:
+    return f"home/{next(_prefixes)}"
+
+
+@pytest.fixture
+def open_s3(request: pytest.FixtureRequest, s3_prefix: str) -> Callable[[str], S3Store]:
+    """Opens an empty store on the server of this name, with faults where it ends in ``-faults``."""
+
+    def open_store(kind: str) -> S3Store:
+        server, _, faults = kind.partition("-")
+        endpoint_url = str(request.getfixturevalue(f"{server}_url"))
+        if not faults:
+            return S3Store(BUCKET, s3_prefix, options_for(endpoint_url))
+        running = striking_proxy(endpoint_url)
+        proxy = running.__enter__()
+        request.addfinalizer(lambda: running.__exit__(None, None, None))
+        proxy.weather = Weather(FAULTY_SHARE, seed=int(s3_prefix.rpartition("/")[2]), mercy=True)
+        return S3Store(BUCKET, s3_prefix, options_for(proxy.endpoint_url), clock=FakeClock())
+
+    return open_store
+
+
+@pytest.fixture(params=[*STORES, *S3_STORES])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store of each kind; "faultless" is the faulty one without a fault."""
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "faultless":
+        return FaultyStore(MemoryStore())
+    if request.param.startswith("local"):
+        return LocalStore(tmp_path / "home", fsync=request.param == "local-synced")
+    open_s3: Callable[[str], S3Store] = request.getfixturevalue("open_s3")
+    return open_s3(request.param)
+
+
+@pytest.fixture
+def not_replaced(request: pytest.FixtureRequest) -> tuple[type[StreamStateError], ...]:
+    """What ``store`` raises where it did not replace: with faults, also that it cannot know (Law 8)."""
+    is_faulty = str(request.node.callspec.params["store"]).endswith("-faults")
+    return (VersionConflictError, OutcomeUnknownError) if is_faulty else (VersionConflictError,)

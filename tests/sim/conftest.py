@@ -1,0 +1,53 @@
+"""What all simulations share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from support.sim_workers import in_processes
+
+IS_FULL = os.environ.get("STREAMSTATE_SIM") == "full"
+
+
+class Sweep(Protocol):
+    """Lives once for each case, and tells all that broke a law."""
+
+    def __call__(self, cases: Iterable[object], live: Callable[[int, object], object], *, every: int = 1) -> None:
+        """
+        Args:
+            cases: one for each life.
+            live: lives it; is given the number of the life, too.
+            every: only each n-th case, unless ``STREAMSTATE_SIM=full``.
+        """
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the scripts and the working files of launches lie, for all lives: their bytes are always the same."""
+    return tmp_path_factory.mktemp("lives")
+
+
+@pytest.fixture(scope="session")
+def sweep() -> Sweep:
+    """As ``Sweep``."""
+
+    def run(cases: Iterable[object], live: Callable[[int, object], object], *, every: int = 1) -> None:
+        chosen = list(cases)[:: 1 if IS_FULL else every]
+        assert chosen, "nothing was struck"
+
+        def act(at: int) -> str | None:
+            try:
+                live(at, chosen[at])
+            except Exception as error:
+                return f"{chosen[at]}: {type(error).__name__}: {error}"
+            return None
+
+        broken = in_processes(len(chosen), act)
+        assert not broken, f"{len(broken)} of {len(chosen)} lives broke a law:\n" + "\n".join(broken[:10])
+
+    return run

@@ -1,0 +1,60 @@
+"""The trap of the file sink with real drivers: a fresh start into a folder that the query wrote to before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.protocol.events import Failed, QueryStarted, Stopped
+from airflow_streamstate.protocol.records import StartPlan
+from support.drivers import Deployments
+
+pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+
+base, out = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.schema("v int").option("maxFilesPerTrigger", 1).json(base + "/in")
+rows.writeStream.queryName("rows").format("json").start(base + "/" + out).awaitTermination()
+"""
+
+
+def _files(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_fresh_start_over_held_ids_is_refused_and_a_restore_into_a_new_folder_is_made_ready(tmp_path: Path) -> None:
+    """Nothing is touched, one sentence says which ids and what to do; the restored query's new folder can be read."""
+    with Deployments(tmp_path) as stream:
+        first = stream.deploy(SCRIPT, str(tmp_path), "out")
+        stream.feed({"v": 1})
+        stream.wait_committed("rows", 0, first)
+        stream.feed({"v": 2})
+        stream.wait_committed("rows", 1, first)
+        stream.stop()
+        assert first.exit_status() == 0, first.log
+        snapshot_id = stream.events(Stopped)[0].snapshot_id
+        before = _files(tmp_path / "out")
+
+        second = stream.deploy(SCRIPT, str(tmp_path), "out")
+        assert second.exit_status() == 1, second.log
+        failed = stream.events(Failed)[0]
+        assert "the sink holds batch ids that this start would use again" in failed.error
+        assert "0 to 1" in failed.error + second.log
+        assert "Write to a new output" in second.log
+        assert stream.events(QueryStarted) == []
+        assert _files(tmp_path / "out") == before
+
+        third = stream.deploy(SCRIPT, str(tmp_path), "new", start=StartPlan("restore", snapshot_id, "d-0001"))
+        stream.feed({"v": 3})
+        stream.wait_committed("rows", 2, third)
+        stream.stop()
+        assert third.exit_status() == 0, third.log
+        assert any("empty entries" in word for word in stream.events(QueryStarted)[0].repairs)
+        assert stream.output("new") == [{"v": 3}]
+        log = tmp_path / "new" / "_spark_metadata"
+        assert [(log / name).read_text() for name in ("0", "1")] == ["v1", "v1"]

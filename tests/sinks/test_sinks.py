@@ -1,0 +1,30 @@
+"""Every sink, on the Sparks where it exists: what becomes of rows when a stream ends and begins again (Law 14)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from support.sink_results import EXPECTED, Cell, recorded, remember
+from support.sink_runs import QUICK, RUNS, Run, results_of
+
+pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+CHOSEN = RUNS if os.environ.get("STREAMSTATE_SINKS") == "full" else QUICK
+
+
+@pytest.mark.parametrize("run", CHOSEN, ids=lambda run: run.name)
+def test_each_sink_does_what_the_page_says(run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Restored, seeded, begun anew, replayed, cut off before a commit: as expected, and as docs/sinks.md has it."""
+    lines = results_of(run, tmp_path_factory.mktemp(run.name))
+    cells = [Cell.of(run, line) for line in lines]
+    for cell, line in zip(cells, lines, strict=True):
+        found = (cell.outcome, cell.by_itself)
+        assert found == EXPECTED[cell.sink][cell.case], f"{run.name}, {cell.sink}, {cell.case}: {line}"
+    remember(cells)
+    told = recorded()
+    assert [cell for cell in cells if told.get(cell.place) != cell] == [], (
+        "record them: see tests/support/sink_results.py"
+    )

@@ -1,0 +1,139 @@
+"""A whole life with home and checkpoints on a real S3 server, real Spark on S3A, and barriers struck in the window."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.store.s3 import S3Store
+from support.launches import end_processes, living_processes, wait_until
+from support.s3_proxy import StrikingProxy
+from support.s3_requests import S3Request
+from support.s3_server import BUCKET, SECRET_KEY, options_for, striking_proxy
+from support.s3_stream import S3Stream, desk_on_s3, driver_folder
+from support.shell import Desk, shell
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.s3,
+    pytest.mark.timeout(1500),
+    pytest.mark.usefixtures("quick_jvm"),
+]
+
+HOME = "life"
+HOLD_SECONDS = 60.0
+
+
+class Striker:
+    """Holds the copy that claims a batch until a barrier lies in its place, so that the copy goes over it.
+
+    Args:
+        server_url: the server itself, asked beside the proxy.
+        prefix: of the home in the bucket.
+    """
+
+    def __init__(self, server_url: str, prefix: str) -> None:
+        self.store = S3Store(BUCKET, prefix, options_for(server_url))
+        self.struck: list[str] = []
+        self._start = f"{prefix}/"
+        self._armed = threading.Event()
+        self._holds = threading.Event()
+
+    def hold_next(self) -> None:
+        """Wait until the next claim is held: its look is over, and its copy has not come to the server."""
+        self._holds.clear()
+        self._armed.set()
+        assert self._holds.wait(HOLD_SECONDS)
+
+    def hook(self, request: S3Request) -> None:
+        """Called with each request before it is forwarded."""
+        folder, _, name = request.key.rpartition("/")
+        is_claim = request.operation == "CopyObject" and folder.endswith("/offsets") and name.isdigit()
+        if not is_claim or not self._armed.is_set():
+            return
+        self._armed.clear()
+        self._holds.set()
+        for _ in range(int(HOLD_SECONDS / 0.05)):
+            if self.store.head(request.key.removeprefix(self._start)) is not None:
+                self.struck.append(request.key)
+                return
+            SYSTEM_CLOCK.sleep(0.05)
+
+
+@pytest.fixture
+def proxy(real_url: str) -> Iterator[StrikingProxy]:
+    """A proxy before the real server."""
+    with striking_proxy(real_url) as made:
+        yield made
+
+
+@pytest.fixture
+def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A home on S3 and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
+    with desk_on_s3(tmp_path, monkeypatch, proxy.endpoint_url, HOME) as made:
+        yield made
+
+
+def command_lines(folder: str) -> str:
+    """The command lines of a driver and all that it started."""
+    found = [Path(f"/proc/{process.pid}/cmdline") for process in living_processes(folder)]
+    return "\n".join(path.read_text("utf-8", "replace") for path in found if path.exists())
+
+
+def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real_url: str) -> None:
+    """Deploy, snapshot, stop, restore, drain, seed, kill -9, resume, drain: rows in are rows out (1a.3 on S3A).
+
+    The barriers of stops and drains are struck right before the copy that claims their place.
+    """
+    stream, striker = S3Stream(desk.base), Striker(real_url, HOME)
+    proxy.hooks.append(striker.hook)
+    stream.feed(3)
+    first = stream.deploy().json["deployment_id"]
+    folder = driver_folder(desk, first, 1)
+    assert "hadoop-aws" in command_lines(folder)
+    assert SECRET_KEY not in command_lines(folder)
+    live = stream.done("snapshot").json
+    assert live["kind"] == "live"
+    assert shell("verify", "flights", live["snapshot_id"]).status == 0
+
+    stream.feed(20)
+    striker.hold_next()
+    stopped = stream.done("stop").json
+    assert stopped["state"] == "stopped"
+    assert len(striker.struck) == 1
+    assert shell("verify", "flights", stopped["snapshot_id"]).status == 0
+
+    second = stream.deploy().json
+    assert (second["start"]["mode"], second["start"]["snapshot_id"]) == ("restore", stopped["snapshot_id"])
+    stream.feed(20)
+    striker.hold_next()
+    drained = stream.done("drain").json
+    assert drained["queries"]["counts"]["state_rows_left"] == 0
+    assert len(striker.struck) == 2
+
+    stream.feed(2)
+    third = stream.deploy().json
+    assert third["start"]["mode"] == "seed"
+    end_processes(driver_folder(desk, third["deployment_id"], 1))
+    stream.feed(2)
+    assert stream.done("resume").json["attempt"] == 2
+
+    def is_read() -> bool:
+        # The file source's own log, in batches that are committed.
+        checkpoint = f"flights/deployments/{third['deployment_id']}/checkpoints/counts"
+        names = [info.key.rpartition("/")[2] for info in striker.store.list_objects(f"{checkpoint}/sources/0/")]
+        commits = [info.key.rpartition("/")[2] for info in striker.store.list_objects(f"{checkpoint}/commits/")]
+        newest = max((int(name.partition(".")[0]) for name in names if name[0] != "."), default=-1)
+        offsets = striker.store.get(f"{checkpoint}/offsets/{max(int(name) for name in commits if name.isdigit())}")
+        return newest >= stream.files - 1 and offsets is not None and f'"logOffset":{newest}' in offsets.body.decode()
+
+    wait_until(is_read, "all that was fed to be read", 300)
+    ended = stream.done("drain").json
+    assert ended["queries"]["counts"]["state_rows_left"] == 0
+    assert stream.written() == stream.expected()
+    assert shell("verify", "flights", ended["snapshot_id"]).status == 0
+    assert "twice" not in shell("events", "flights").out

@@ -1,0 +1,127 @@
+"""The documentation says what the code does: checked, not hoped."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate import errors, protocol
+from airflow_streamstate.protocol.codec import Message, from_json, known_kinds, to_json
+
+# Kinds are known once their modules are imported.
+for _module in pkgutil.iter_modules(protocol.__path__):
+    importlib.import_module(f"{protocol.__name__}.{_module.name}")
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+ERRORS = [
+    cls
+    for cls in vars(errors).values()
+    if inspect.isclass(cls) and issubclass(cls, errors.StreamStateError) and cls is not errors.StreamStateError
+]
+EXAMPLES = re.findall(r"```json\n(.*?)```", (DOCS / "protocol.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)
+def test_every_error_has_its_row(error: type[errors.StreamStateError]) -> None:
+    """docs/errors.md names each error with its remedy and its meaning."""
+    row = f"| `{error.__name__}` | {error.remedy.value} | {(inspect.getdoc(error) or '').splitlines()[0]} |"
+    assert row in (DOCS / "errors.md").read_text()
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: str(json.loads(text).get("kind")))
+def test_every_example_of_the_protocol_is_read_and_written_as_shown(text: str) -> None:
+    """docs/protocol.md shows messages that the package reads, and writes in the same form."""
+    raw = json.loads(text)
+    assert to_json(from_json(raw, key="docs/protocol.md", expected=Message)) == raw
+
+
+def test_the_protocol_page_names_every_kind() -> None:
+    """No kind of message is undocumented."""
+    page = (DOCS / "protocol.md").read_text()
+    assert [kind for kind in known_kinds() if f"`{kind}`" not in page] == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+    """A relative link in the documentation names a file that exists."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", prose)
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    """No page or module names a place or a tool of the machine on which it was written."""
+    pattern = re.compile(r"/work/|/tmp/bash|subagent|\.\./shared", re.IGNORECASE)
+    files = [
+        p for top in ("airflow_streamstate", "dags", "docs", "demo") for p in (ROOT / top).rglob("*") if p.is_file()
+    ]
+    texts = [p for p in [*files, ROOT / "README.md"] if p.suffix in {".py", ".md", ".sh", ".html", ".toml"}]
+    assert [str(path) for path in texts if pattern.search(path.read_text())] == []
+
+
+def test_every_quote_is_what_its_file_says() -> None:
+    """The pages quote the DAGs that the tests run, as they are now (python docs/quote.py refreshes them)."""
+    import runpy
+
+    refreshed = runpy.run_path(str(DOCS / "quote.py"))["refreshed"]
+    stale = [page.name for page in DOCS.rglob("*.md") if refreshed(page.read_text()) != page.read_text()]
+    assert stale == []
+
+
+def test_the_table_of_states_is_the_function() -> None:
+    """docs/states.md shows the table that decides."""
+    from airflow_streamstate.lifecycle.state import markdown_table
+
+    assert markdown_table() in (DOCS / "states.md").read_text()
+
+
+def test_the_table_of_settings_has_every_setting() -> None:
+    """docs/installing.md names each setting of the agent with its default."""
+    import dataclasses
+
+    from airflow_streamstate.protocol.settings import AgentSettings
+
+    page = (DOCS / "installing.md").read_text()
+    missing = [
+        field.name for field in dataclasses.fields(AgentSettings) if f"| `{field.name}` | {field.default:g}" not in page
+    ]
+    assert missing == []
+
+
+def test_the_compatibility_page_is_what_was_lived() -> None:
+    """docs/compatibility.md is made of docs/compatibility.json (python docs/compatibility.py); what was not run says
+    so, and the Sparks and formats are those of the tests."""
+    import runpy
+
+    from support.spark_matrix import CELLS
+    from support.sparks import VERSIONS
+
+    made = runpy.run_path(str(DOCS / "compatibility.py"))
+    results = json.loads((DOCS / "compatibility.json").read_text())
+    assert made["page"](results) == (DOCS / "compatibility.md").read_text()
+    assert (made["SPARKS"], made["CELLS"]) == (VERSIONS, tuple(CELLS))
+    assert {life["outcome"] for life in results["lives"]} <= {"exact", "refused", "failed"}
+    assert made["NOT_RUN"] in made["page"]({"lives": []})
+
+
+def test_the_ways_back_that_are_let_through_are_those_that_were_gone() -> None:
+    """A restore on an older line of Spark is let through where it was run and exact; where it failed it is refused."""
+    from airflow_streamstate.checkpoint.spark_versions import GONE_BACK, line_of
+    from support.real_queries import PROVIDERS
+    from support.spark_matrix import CELLS, Life, expected
+
+    gone: dict[str, set[object]] = {provider: set() for provider in GONE_BACK}
+    for life in json.loads((DOCS / "compatibility.json").read_text())["lives"]:
+        lived = Life(life["spark"], life["do"], life["cell"], life["of"], life["how"])
+        assert life["outcome"] in expected(lived), life
+        way = (line_of(life["of"] or life["spark"]), line_of(life["spark"]))
+        if life["how"] == "restore" and life["outcome"] == "exact" and way[0] > way[1]:
+            gone[PROVIDERS[CELLS[life["cell"]].get("provider", "rocksdb")]].add(way)
+    assert [way for provider, ways in GONE_BACK.items() for way in ways - gone[provider]] == []

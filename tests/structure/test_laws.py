@@ -1,0 +1,35 @@
+"""The laws: each has a line in the documentation and tests that name it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INVARIANTS = (ROOT / "docs" / "invariants.md").read_text()
+LAWS = [int(number) for number in re.findall(r"^\| (\d+) \|", INVARIANTS, re.MULTILINE)]
+
+
+def _tests_naming(pattern: str) -> list[str]:
+    return [
+        str(path)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path.parent.name != "structure" and re.search(pattern, path.read_text())
+    ]
+
+
+def test_the_laws_are_all_written_down() -> None:
+    """docs/invariants.md has the sixteen laws in order."""
+    assert list(range(1, 17)) == LAWS
+
+
+def test_every_law_has_a_test_that_names_it() -> None:
+    """A law that no test names is a wish."""
+    nobody = [law for law in LAWS if not _tests_naming(rf"Laws? (\d+, )*(\d+ and )?{law}\b")]
+    assert nobody == []
+
+
+def test_every_exact_rule_has_a_test_that_names_it() -> None:
+    """The thirteen exact rules were each found by losing rows: each is held by a test."""
+    nobody = [rule for rule in range(1, 14) if not _tests_naming(rf"\b1a\.{rule}\b")]
+    assert nobody == []

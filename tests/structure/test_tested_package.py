@@ -1,0 +1,44 @@
+"""What is tested is what is shipped."""
+
+from __future__ import annotations
+
+import configparser
+import os
+from pathlib import Path
+
+import pytest
+
+import airflow_streamstate
+from support.tested_package import misplaced
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_under_tox_the_wheel_is_tested() -> None:
+    """The package comes from the environment's own folder; ``tests/conftest.py`` asks the same in every environment."""
+    assert misplaced(os.environ, airflow_streamstate.__file__) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "place", "is_right"),
+    [
+        ({"TOX_ENV_NAME": "unit"}, ".tox/unit/lib/python3.11/site-packages/airflow_streamstate", True),
+        ({"TOX_ENV_NAME": "unit"}, "airflow_streamstate", False),
+        ({}, "airflow_streamstate", True),
+    ],
+)
+def test_a_checkout_under_tox_is_told(tmp_path: Path, environ: dict[str, str], place: str, is_right: bool) -> None:
+    """Also where the environment lies within the checkout, as tox makes it; without tox the checkout is tested."""
+    said = misplaced(environ, str(tmp_path / place / "__init__.py"), str(tmp_path / ".tox/unit"))
+    assert (said is None) is is_right
+    assert said is None or str(tmp_path / place) in said
+
+
+def test_demo_and_benchmarks_run_beside_the_wheel() -> None:
+    """Their folder is put last on the path, so that the package is the wheel's: ``python -m`` would put it first."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    for name in ("demo", "bench"):
+        assert tox[f"testenv:{name}"]["commands"].startswith("{[beside]python}"), name
+    assert tox["beside"]["python"].startswith("python -P ")
+    assert "sys.path.append" in tox["beside"]["python"]

@@ -1,0 +1,86 @@
+"""A home that an Airflow connection names, for tests of what stands on the hook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
+from airflow_streamstate.store.options import S3Options
+from support.launches import end_processes
+from support.scripted_stream import ScriptedStream
+
+CONN_ID = "streamstate_default"
+
+
+class NamedHome:
+    """A home and the connection that names it.
+
+    Attributes:
+        config: of the home.
+        base: an empty folder of the test; checkpoints and launches lie below it.
+    """
+
+    def __init__(self, config: HomeConfig, base: Path) -> None:
+        self.config = config
+        self.base = base
+        self.home = Home(config)
+
+    @property
+    def connection(self) -> str:
+        """The connection as Airflow reads it from its environment."""
+        s3 = self.config.s3 or S3Options()
+        return json.dumps(
+            {
+                "conn_type": "streamstate",
+                "login": s3.access_key_id,
+                "password": s3.secret_access_key,
+                "extra": {
+                    "home_uri": self.config.home_uri,
+                    "checkpoints_uri": self.config.checkpoints_uri,
+                    "launches_folder": self.config.launches_folder,
+                    "region": s3.region,
+                    "endpoint_url": s3.endpoint_url,
+                },
+            }
+        )
+
+    def hook(self) -> StreamStateHook:
+        """A hook on it."""
+        return StreamStateHook(CONN_ID, requested_by="test")
+
+    def stream(self, stream_id: str = "flights") -> ScriptedStream:
+        """A stream of it, written by hand."""
+        return ScriptedStream(self.home.home, self.home.checkpoints.uri, stream_id)
+
+    def end_drivers(self) -> None:
+        """End every driver that was launched for this home."""
+        for folder in self.base.rglob("launches/d-*"):
+            if folder.is_dir():
+                end_processes(str(folder))
+
+
+@contextmanager
+def named_home(
+    base: Path, monkeypatch: pytest.MonkeyPatch, home_uri: str | None = None, s3: S3Options | None = None
+) -> Iterator[NamedHome]:
+    """A home on disk, or where ``home_uri`` says, named by the default connection; its drivers are ended afterwards."""
+    config = HomeConfig(home_uri or str(base / "home"), None if home_uri is None else str(base / "checkpoints"), s3)
+    with named_by(config, base, monkeypatch) as named:
+        yield named
+
+
+@contextmanager
+def named_by(config: HomeConfig, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamedHome]:
+    """Any home, named by the default connection; drivers launched below ``base`` are ended afterwards."""
+    named = NamedHome(config, base)
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", named.connection)
+    try:
+        yield named
+    finally:
+        named.end_drivers()

@@ -1,0 +1,166 @@
+"""One message of each kind with every field filled; the golden files began as these."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow_streamstate.protocol.codec import Message, to_json
+from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.events import (
+    Accepted,
+    BatchesSkipped,
+    Claimed,
+    Drained,
+    DrainFailed,
+    Draining,
+    Event,
+    Expired,
+    Failed,
+    Fenced,
+    Finished,
+    Ignored,
+    Noted,
+    QueryStarted,
+    Rejected,
+    SnapshotReady,
+    Started,
+    Stopped,
+)
+from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
+from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
+from airflow_streamstate.protocol.records import (
+    Artifact,
+    Claim,
+    DeploymentSpec,
+    LaunchRecord,
+    RequestRecord,
+    StartPlan,
+)
+from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.settings import AgentSettings
+
+AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=UTC)
+LATER = datetime(2026, 3, 1, 10, 30, tzinfo=UTC)
+COMMAND_ID = "0b8e3c52-5f0e-4b7a-9d3a-1c2d3e4f5a6b"
+WRITE_ID = "7d444840-9dc0-41d1-b245-5ffdce74fad2"
+_HEAD = {"stream_id": "orders", "deployment_id": "d-0003", "attempt": 2, "at": AT, "write_id": WRITE_ID}
+_POSITION = QueryPosition(
+    batch_id=41,
+    end_offsets=('{"logOffset":17}', "-"),
+    planned_batch_id=42,
+    watermark_at=datetime(2026, 3, 1, 9, 55, tzinfo=UTC),
+    state_rows_left=3,
+    state_left=(StateLeft("dedupe", 1, 3, "no watermark"),),
+    rows_written_early=12,
+    open_windows_from_at=datetime(2026, 3, 1, 9, 50, tzinfo=UTC),
+    open_windows_until_at=datetime(2026, 3, 1, 10, 5, tzinfo=UTC),
+    rows_dropped=1,
+)
+_POSITIONS = {"counts per minute": _POSITION, "raw": QueryPosition(batch_id=None)}
+DRAIN = DrainNotification(
+    COMMAND_ID, "orders", "d-0003", AT, LATER, "airflow:upgrade_stream", "new grouping key: café", mode="event_time"
+)
+_DRAIN_JSON = to_json(DRAIN)
+
+
+def _event(cls: type[Event], **fields: object) -> Event:
+    return cls(**_HEAD, **fields)  # type: ignore[arg-type]
+
+
+EXAMPLES: tuple[Message, ...] = (
+    DRAIN,
+    StopRequest(COMMAND_ID, "orders", "d-0003", AT, LATER, "shell:ada", "maintenance", attempt=2),
+    SnapshotRequest(COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "", attempt=2),
+    _event(Claimed, host="worker-1", pid=4711, fencing_token=3),
+    _event(Started, spark_version="4.2.0", application_id="local-1772359205250"),
+    _event(
+        QueryStarted, query_name="counts per minute", query_id="859f4a6f-435c-47ba-9a05-e59c7df04d99",
+        query_run_id="5c1f6a52-7a65-4c8e-9b7e-0d6f1f2a3b4c", how="restored", batch_id=40, planned_batch_id=41,
+        repairs=("removed a stop entry at batch 41",), sink="ForeachBatchSink", trigger="ProcessingTime(500)",
+        output_mode="Append", sources=("FileStreamSource[file:/data/in]",),
+        watermarks=(WatermarkSpec("event_time", 300_000),), snapshot_id="d-0002-stopped-000001",
+        identities=(SourceIdentity("file", "file /data/in"),), remarks=("source file /data/old is not read any more",),
+    ),
+    _event(Accepted, command_id=COMMAND_ID, command_number=4, command=_DRAIN_JSON),
+    _event(Ignored, command_id=COMMAND_ID, command_number=4, command=_DRAIN_JSON, reason="for deployment d-0002"),
+    _event(
+        Rejected, command_id="", command_number=5, key="orders/deployments/d-0003/commands/00000005.json",
+        reason="not JSON (JSONDecodeError)", object_version="9f86d081884c7d65",
+    ),
+    _event(Expired, command_id=COMMAND_ID, command_number=4, command=_DRAIN_JSON),
+    _event(
+        Draining, command_id=COMMAND_ID, snapshot_id="d-0003-pre-drain-000002",
+        flush_batch_ids={"counts per minute": 42},
+    ),
+    _event(
+        SnapshotReady, snapshot_id="d-0003-live-000006", snapshot_kind="live", queries=_POSITIONS,
+        command_id=COMMAND_ID, command_number=6,
+    ),
+    _event(
+        Drained, command_id=COMMAND_ID, command_number=4, snapshot_id="d-0003-drained-000002", queries=_POSITIONS,
+        also_answers=("1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed",),
+    ),
+    _event(
+        DrainFailed, command_id=COMMAND_ID, command_number=4, query_name="counts per minute",
+        error="Py4JJavaError: disk full", withdrawn=True, choices=("resume", "drain again"),
+    ),
+    _event(
+        Stopped, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS, command_id=COMMAND_ID, command_number=7
+    ),
+    _event(Finished, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS),
+    _event(
+        Failed, error="ValueError: boom", traceback="Traceback …\nValueError: boom", query_name="raw",
+        explanation="a file that it had listed is gone; bring it back and resume",
+    ),
+    _event(Fenced, current_deployment_id="d-0004", current_attempt=1),
+    _event(BatchesSkipped, query_name="raw", batch_ids=(14, 15), count=2),
+    _event(Noted, text="a query of the snapshot was not started", facts={"query_name": "raw", "since_seconds": 30.5}),
+    Heartbeat("orders", "d-0003", 2, AT, {
+        "counts per minute": QueryBeat(
+            41, AT, is_active=True, idle_triggers=7, state_rows=1200, watermark_at=LATER,
+            input_rows_per_second=1000.5, processed_rows_per_second=2500.0, skipped_batches=2,
+            rows_behind=44_615, rows_behind_at=LATER,
+        ),
+        "raw": QueryBeat(None, None, is_active=False),
+    }),
+    SnapshotManifest(
+        "d-0003-stopped-000002", "stopped", "orders", "d-0003", 2, 3, AT, "agent",
+        {
+            "counts per minute": QuerySnapshot(
+                "859f4a6f-435c-47ba-9a05-e59c7df04d99", _POSITION,
+                (FileEntry("metadata", 45, "0a1b2c3d"), FileEntry("offsets/41", 1031)),
+                sources=("FileStreamSource[file:/data/in]",), watermarks=(WatermarkSpec("event_time", 300_000),),
+                watermark_ms=1_772_358_900_000, drained=True,
+                identities=(SourceIdentity("kafka", "kafka subscribe orders", 1, {"cluster_id": "5L6g3nShT-eMCtK"}),),
+            ),
+        },
+        WRITE_ID, spark_version="4.2.0", command_id=COMMAND_ID,
+    ),
+    SnapshotSeal("d-0003-stopped-000002", AT, {"counts per minute": {"metadata": "ab" * 32}}),
+    DeploymentSpec(
+        "orders", "d-0003", 3, Artifact("job.py", "cd" * 32), ("--input", "/data/in"), "local[2]",
+        {"spark.sql.shuffle.partitions": "2"}, (Artifact("lib.zip", "ef" * 32),), (Artifact("rules.json", "12" * 32),),
+        ("org.example:connector:1.0",),
+        StartPlan("restore", "d-0002-stopped-000001", "d-0002", discard_state=True, fresh_queries=("raw",),
+            accept_lost_input=("counts per minute",)),
+        "/srv/streams", "34" * 32, "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
+        AgentSettings(0.5, 5.0, 30.0, 15.0), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
+        version_label="v3",
+        environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
+    ),
+    Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, 1, 1, "0.1.0", WRITE_ID, AT),
+    RequestRecord("af-0123456789", "orders", "deploy", "56" * 32, "d-0003", WRITE_ID, AT, command_id=COMMAND_ID),
+    LaunchRecord(
+        "orders", "d-0003", 2, "d-0003-a0002", "local", {"pid": 4711, "boot_id": "b", "nested": {"list": [1, None]}},
+        "/srv/streams/driver.log", AT, write_id=WRITE_ID, facts={"master": "local[2]"},
+    ),
+    StreamRegister(
+        "orders", 3, "d-0003", 2, "drain", Intent("af-987", "d-0004", AT, "shell:ada"), WRITE_ID, AT, "controller"
+    ),
+)  # fmt: skip
+
+
+def example(cls: type[Message]) -> Message:
+    """The example of this class."""
+    return next(value for value in EXAMPLES if type(value) is cls)

@@ -1,0 +1,151 @@
+"""A JVM with a Kafka admin client in it, as far as the adapter asks for one: topics live in a dictionary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+
+@dataclass
+class FakeTopic:
+    """A topic: what each partition still has, as (earliest, latest)."""
+
+    id: str
+    parts: list[tuple[int, int]]
+
+
+class _Raised(Exception):  # noqa: N818 - as py4j's
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        cause = SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: name))
+        self.java_exception = SimpleNamespace(getCause=lambda: cause)
+
+
+class _Future:
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def get(self, _seconds: int, _unit: object) -> Any:
+        if isinstance(self._value, Exception):
+            raise self._value
+        return self._value
+
+
+class _Map(dict[Any, Any]):
+    def put(self, key: Any, value: Any) -> None:
+        self[key] = value
+
+    def entrySet(self) -> list[Any]:
+        return [SimpleNamespace(getKey=lambda k=k: k, getValue=lambda v=v: v) for k, v in self.items()]
+
+
+class _List(list[Any]):
+    def add(self, value: Any) -> None:
+        self.append(value)
+
+
+@dataclass(frozen=True)
+class _Partition:
+    name: str
+    number: int
+
+    def topic(self) -> str:
+        return self.name
+
+    def partition(self) -> int:
+        return self.number
+
+
+@dataclass
+class FakeKafka:
+    """A cluster and the JVM that reaches it.
+
+    Attributes:
+        cluster_id: its id.
+        topics: what it has.
+        outage: raised by every answer, where set.
+        settings: what the client was made with.
+        closed: how often a client was closed.
+    """
+
+    cluster_id: str = "cluster-1"
+    topics: dict[str, FakeTopic] = field(default_factory=dict)
+    outage: Exception | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    closed: int = 0
+
+    @property
+    def jvm(self) -> Any:
+        """As py4j shows a JVM."""
+        admin = SimpleNamespace(AdminClient=SimpleNamespace(create=self._create), OffsetSpec=_Specs)
+        return SimpleNamespace(
+            java=SimpleNamespace(
+                util=SimpleNamespace(
+                    ArrayList=_List,
+                    HashMap=_Map,
+                    Properties=_Map,
+                    concurrent=SimpleNamespace(TimeUnit=SimpleNamespace(SECONDS="s")),
+                ),
+                time=SimpleNamespace(Duration=SimpleNamespace(ofSeconds=float)),
+            ),
+            org=SimpleNamespace(
+                apache=SimpleNamespace(
+                    kafka=SimpleNamespace(
+                        clients=SimpleNamespace(admin=admin), common=SimpleNamespace(TopicPartition=_Partition)
+                    )
+                )
+            ),
+        )
+
+    def _create(self, settings: dict[str, str]) -> FakeKafka:
+        self.settings = dict(settings)
+        return self
+
+    def _future(self, value: Any) -> _Future:
+        return _Future(self.outage or value)
+
+    def describeCluster(self) -> Any:
+        return SimpleNamespace(clusterId=lambda: self._future(self.cluster_id))
+
+    def listTopics(self) -> Any:
+        return SimpleNamespace(names=lambda: self._future(list(self.topics)))
+
+    def describeTopics(self, names: list[str]) -> Any:
+        return SimpleNamespace(
+            topicNameValues=lambda: _Map({name: self._future(self._described(name)) for name in names})
+        )
+
+    def _described(self, name: str) -> Any:
+        topic = self.topics.get(name)
+        if topic is None:
+            return _Raised("UnknownTopicOrPartitionException")
+        numbers = [SimpleNamespace(partition=lambda n=n: n) for n in range(len(topic.parts))]
+        return SimpleNamespace(topicId=lambda: _Text(topic.id), partitions=lambda: numbers)
+
+    def listOffsets(self, asked: dict[_Partition, int]) -> Any:
+        found = _Map()
+        for part, which in asked.items():
+            at = self.topics[part.name].parts[part.number][which]
+            found[part] = SimpleNamespace(offset=lambda at=at: at)
+        return SimpleNamespace(all=lambda: self._future(found))
+
+    def close(self, _duration: float) -> None:
+        self.closed += 1
+
+
+class _Specs:
+    @staticmethod
+    def earliest() -> int:
+        return 0
+
+    @staticmethod
+    def latest() -> int:
+        return 1
+
+
+class _Text(str):
+    __slots__ = ()
+
+    def toString(self) -> str:
+        return str(self)

@@ -1,0 +1,95 @@
+"""Cheap stand-ins for ``spark-submit``, requests that use them, and what the process list says about a launch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchRequest, LaunchStatus
+from airflow_streamstate.launch.processes import ProcessStat, all_processes, has_in_environment
+from airflow_streamstate.launch.session import MARKER
+
+KEY = "d-0001-a0001"
+
+# Every driver leaves one line here when it starts: two lines are two drivers.
+COUNT_START = 'echo "$$" >> "$STARTS"\n'
+
+
+def fake_spark_submit(folder: Path, body: str, name: str = "fake-submit") -> str:
+    """An executable shell script; ``$STARTS`` and ``$FOLDER`` are set in it by ``launch_request``."""
+    script = folder / name
+    # By rename: a script that a driver is just starting cannot be written (ETXTBSY).
+    fresh = folder / f"{name}.new"
+    fresh.write_text(f"#!/bin/sh\n{body}\n")
+    fresh.chmod(0o755)
+    fresh.replace(script)
+    return str(script)
+
+
+def launch_request(base: Path, body: str, key: str = KEY, **changes: Any) -> LaunchRequest:
+    """A request whose driver is a shell script of this body, in a folder of its own below ``base``."""
+    application = base / "job.py"
+    application.write_text("print('job')\n")
+    folder = base / "launches" / key
+    values: dict[str, Any] = {
+        "launch_key": key,
+        "application": str(application),
+        "master": "local[2]",
+        "folder": str(folder),
+        "log_path": str(folder / "driver.log"),
+        "spark_submit": (fake_spark_submit(base, body),),
+        "environment": {"STARTS": str(base / "starts"), "BASE": str(base)},
+    }
+    return LaunchRequest(**{**values, **changes})
+
+
+def starts(base: Path) -> int:
+    """How many drivers have ever started."""
+    path = base / "starts"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def wait_until(predicate: Callable[[], bool], what: str, seconds: float = 40.0) -> None:
+    """Wait until it is so.
+
+    Raises:
+        AssertionError: it was not so in time.
+    """
+    deadline = time.monotonic() + seconds  # noqa: TID251 - real processes live in real time
+    while not predicate():
+        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"  # noqa: TID251
+        time.sleep(0.02)  # noqa: TID251
+
+
+def wait_for_end(launcher: Launcher, handle: LaunchHandle, seconds: float = 40.0) -> LaunchStatus:
+    """The status once the driver has ended."""
+    wait_until(lambda: launcher.status(handle).has_ended, f"the end of {handle}", seconds)
+    return launcher.status(handle)
+
+
+def living_processes(folder: str) -> list[ProcessStat]:
+    """Every living process that was started by the launch of this folder, whatever session it is in by now."""
+    return [s for s in all_processes() if s.is_alive and has_in_environment(s.pid, f"{MARKER}={folder}")]
+
+
+def end_processes(folder: str) -> None:
+    """End every process of this launch, those that are being forked meanwhile too."""
+    while processes := living_processes(folder):
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def nothing_left_behind(base: Path) -> Iterator[None]:
+    """End every process of the launches below ``base`` afterwards."""
+    try:
+        yield
+    finally:
+        for folder in (path for path in (base / "launches").rglob("*") if path.is_dir()):
+            end_processes(str(folder))

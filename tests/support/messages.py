@@ -1,0 +1,67 @@
+"""Any message of any kind: strategies made from the types of the fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+import types
+import typing
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from hypothesis import strategies as st
+
+import airflow_streamstate.protocol
+from airflow_streamstate.clock import whole_milliseconds
+from airflow_streamstate.protocol import codec
+from airflow_streamstate.protocol.codec import Message
+from airflow_streamstate.protocol.settings import AgentSettings
+
+for _module in pkgutil.iter_modules(airflow_streamstate.protocol.__path__):
+    importlib.import_module(f"airflow_streamstate.protocol.{_module.name}")
+
+KINDS: dict[str, type[Message]] = {kind: codec.kind_class(kind) for kind in codec.known_kinds()}
+"""Every registered kind, with its class."""
+
+numbers = st.integers(-(2**40), 2**40)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+moments = st.datetimes(timezones=st.just(UTC)).map(whole_milliseconds)
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | floats | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+_PLAIN: dict[object, st.SearchStrategy[typing.Any]] = {
+    str: st.text(max_size=12),
+    int: numbers,
+    float: floats,
+    bool: st.booleans(),
+    object: json_values,
+    datetime: moments,
+}
+
+
+@functools.cache
+def messages_of(cls: type) -> st.SearchStrategy[typing.Any]:
+    """Any instance of a message class, or of a dataclass inside one."""
+    if cls is AgentSettings:
+        return st.builds(AgentSettings, *[st.floats(0.01, 86_400)] * 4)
+    hints = typing.get_type_hints(cls)
+    fields = dataclasses.fields(typing.cast("typing.Any", cls))
+    return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in fields})
+
+
+def values_of(hint: typing.Any) -> st.SearchStrategy[typing.Any]:
+    """Any value of a field with this type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of(*[st.none() if option is type(None) else values_of(option) for option in arguments])
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
+    if origin in (dict, Mapping):
+        return st.dictionaries(st.text(max_size=8), values_of(arguments[1]), max_size=2)
+    return _PLAIN[hint] if hint in _PLAIN else messages_of(hint)

@@ -1,0 +1,21 @@
+"""How far a query has come, by its checkpoint on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def files_read(checkpoint: Path) -> int:
+    """Files, one to a batch, that the query's committed batches have read.
+
+    The source's own log does not tell: a file stands there before the batch that reads it is planned, and a barrier may
+    come in between. The next deployment then reads it, and this one never does. Nor do batch ids: batches without data
+    have theirs, too.
+    """
+    committed = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
+    if not committed:
+        return 0
+    version, *_, source_line = (checkpoint / "offsets" / str(max(committed))).read_text().splitlines()
+    offset = source_line.partition(":")[2] if version == "v2" else source_line
+    return int(json.loads(offset)["logOffset"]) + 1

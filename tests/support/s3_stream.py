@@ -1,0 +1,115 @@
+"""A stream with everything on S3, by the shell's own words: its script, its input, what it must have written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.protocol import layout
+from support.drivers import CONF, seconds_of
+from support.file_sink import rows_in
+from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY
+from support.shell import Answer, Desk, desk_with, shell
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
+WAIT = ("--wait", 300)
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+
+base = sys.argv[1]
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.schema("t timestamp, v int").option("maxFilesPerTrigger", 1).json(base + "/in")
+key = (F.col("v") % 2).alias("k")
+counts = rows.withWatermark("t", "10 seconds").groupBy(F.window("t", "10 seconds"), key)
+counts = counts.agg(F.count("*").alias("n"), F.sum("v").alias("s")).select("k", "n", "s")
+query = counts.writeStream.queryName("counts").format("json").option("path", base + "/out")
+query.trigger(processingTime="100 milliseconds").start().awaitTermination()
+"""
+
+
+class S3Stream:
+    """The script's input and output, and the words of the shell.
+
+    Args:
+        base: a folder of the test.
+        conf: what Spark is told beside the usual.
+    """
+
+    def __init__(self, base: Path, conf: Mapping[str, str] | None = None) -> None:
+        self.base = base
+        self.app = base / "job.py"
+        self.app.write_text(SCRIPT)
+        (base / "in").mkdir()
+        self.rows = 0
+        self.files = 0
+        more = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB, **(conf or {})}
+        self._conf = (*QUICK, *(word for key, value in more.items() for word in ("--conf", f"{key}={value}")))
+
+    def feed(self, files: int, rows: int = 10) -> None:
+        """So many more files, each row a second later than the one before."""
+        for _ in range(files):
+            numbers = range(self.rows, self.rows + rows)
+            hidden = self.base / "in" / f".{self.files:05d}"
+            lines = (json.dumps({"t": seconds_of(row // 60, row % 60), "v": row}) for row in numbers)
+            hidden.write_text("".join(f"{line}\n" for line in lines))
+            os.utime(hidden, (1_700_000_000 + self.files,) * 2)
+            hidden.rename(self.base / "in" / f"{self.files:05d}.json")
+            self.files, self.rows = self.files + 1, self.rows + rows
+
+    def expected(self) -> Counter[str]:
+        """Rows and sums per key, of all that was fed."""
+        total: Counter[str] = Counter()
+        for value in range(self.rows):
+            total += Counter({f"{value % 2} n": 1, f"{value % 2} s": value})
+        return total
+
+    def written(self) -> Counter[str]:
+        """The same, of what the file sink has committed."""
+        total: Counter[str] = Counter()
+        for row in rows_in(self.base / "out"):
+            total += Counter({f"{row['k']} n": int(str(row["n"])), f"{row['k']} s": int(str(row["s"]))})
+        return total
+
+    def deploy(self) -> Answer:
+        """Deploy the script, and see it healthy."""
+        answer = shell(
+            *("deploy", "flights", "--app", self.app, "--master", "local[2]", *self._conf, *WAIT, "--json"),
+            *("--", self.base),
+        )
+        assert answer.status == 0, (answer, shell("logs", "flights").out[-6000:])
+        return answer
+
+    def done(self, verb: str, *words: object) -> Answer:
+        """A verb that must come to its end."""
+        answer = shell(verb, "flights", *words, *WAIT, "--json")
+        assert answer.status == 0, (answer, shell("logs", "flights").out[-6000:])
+        return answer
+
+
+@contextmanager
+def desk_on_s3(base: Path, monkeypatch: pytest.MonkeyPatch, endpoint_url: str, prefix: str) -> Iterator[Desk]:
+    """A home on S3, below this prefix of the bucket, and nothing else; launches in a folder."""
+    variables = {
+        "STREAMSTATE_HOME": f"s3://{BUCKET}/{prefix}",
+        "STREAMSTATE_LAUNCHES": str(Desk(base).home),
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL_S3": endpoint_url,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    with desk_with(base, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_", "AWS_"), variables) as desk:
+        yield desk
+
+
+def driver_folder(desk: Desk, deployment_id: str, attempt: int) -> str:
+    """The folder of a launch on this machine."""
+    return str(desk.home / layout.launch_folder("flights", deployment_id, f"{deployment_id}-a{attempt:04d}"))

@@ -1,0 +1,76 @@
+"""A driver without Spark: what a ``spark-submit`` of ours starts, and that then only says what an agent would say.
+
+``install`` puts such a ``spark-submit`` under a SPARK_HOME; the real launcher starts it, detached, like any other. The
+script that is "run" holds one word per line, and these are what it knows:
+
+- ``runs``: commits a batch, then obeys stop, drain and snapshot until one of them ends it;
+- ``finishes``: commits a batch, and ends by itself;
+- ``fails``: ends before it has committed anything;
+- ``hangs``: starts, and never commits anything;
+- ``cannot-drain``: rejects a drain;
+- ``drain-fails``: the flush fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+STREAM_STATE_ROWS = 7
+WATERMARK_TEXT = "2001-03-31T21:27:00.000Z"
+END_OFFSET = '{"logOffset":4}'
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def install(folder: Path) -> dict[str, str]:
+    """Put the ``spark-submit`` (and a ``java``, which is only looked for) there; the environment that finds them."""
+    for path in (folder / "spark" / "bin" / "spark-submit", folder / "java" / "bin" / "java"):
+        path.parent.mkdir(parents=True)
+        path.write_text(
+            f"#!{sys.executable}\n"
+            "import sys\n"
+            f"sys.path[:0] = [{str(REPOSITORY)!r}, {str(REPOSITORY / 'tests')!r}]\n"
+            "from support.scripted_driver import main\n"
+            "sys.exit(main(sys.argv))\n"
+        )
+        path.chmod(0o755)
+    return {"SPARK_HOME": str(folder / "spark"), "JAVA_HOME": str(folder / "java")}
+
+
+def script(folder: Path, *words: str, name: str = "job.py") -> Path:
+    """A script that makes the driver behave like this."""
+    path = folder / name
+    path.write_text("\n".join(words) + "\n")
+    return path
+
+
+def main(argv: list[str]) -> int:
+    """The driver's life; returns its exit status."""
+    from support.scripted_stream import ScriptedAttempt
+
+    config = json.loads(Path(argv[-1]).read_text())
+    words = Path(config["application"]).read_text().split()
+    print(f"scripted driver: {' '.join(words)}", flush=True)
+    attempt = ScriptedAttempt.of_driver(config, os.getpid())
+    attempt.claim(config["launch_key"])
+    if attempt.is_only_to_drain():
+        attempt.obey("")
+        return 0
+    attempt.started()
+    if "fails" in words:
+        attempt.failed("ValueError: boom")
+        return 1
+    if "hangs" not in words:
+        attempt.commits(0)
+    if "finishes" in words:
+        attempt.finished()
+        return 0
+    until = time.monotonic() + 120  # noqa: TID251 - a real process
+    while time.monotonic() < until and not attempt.is_replaced():  # noqa: TID251
+        if attempt.obey(" ".join(words)):
+            return 0
+        time.sleep(0.05)  # noqa: TID251
+    return 1

@@ -1,0 +1,145 @@
+"""The shell in this process: words in, exit status, stdout and stderr out; and a home to use it on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.cli.main import run
+from airflow_streamstate.store.local import LocalStore
+from support.launches import end_processes
+from support.scripted_stream import ScriptedAttempt, ScriptedStream
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one run of the command left."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one JSON object on stdout; nothing may be beside it."""
+        value, end = json.JSONDecoder().raw_decode(self.out)
+        assert self.out[end:] == "\n", f"not one JSON object: {self.out!r}"
+        assert isinstance(value, dict)
+        return value
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The ``error`` of the one JSON object, with just the fields that every error has."""
+        assert set(self.json) == {"error"}, self.json
+        error: dict[str, Any] = self.json["error"]
+        assert set(error) == {"type", "message", "context", "next_step"}
+        assert all(isinstance(error[name], str) for name in ("type", "message", "next_step"))
+        assert isinstance(error["context"], Mapping)
+        return error
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shell(*words: object, terminal: bool = False) -> Answer:
+    """Run ``streamstate WORDS``.
+
+    Args:
+        words: of the command line.
+        terminal: stdout and stderr say that they are one.
+    """
+    out, err = (Terminal(), Terminal()) if terminal else (io.StringIO(), io.StringIO())
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run([str(word) for word in words])
+    answer = Answer(status, out.getvalue(), err.getvalue())
+    assert not any(line.startswith("Traceback") for line in answer.err.splitlines()), answer.err
+    return answer
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A home on disk that ``streamstate`` is used on; STREAMSTATE_HOME names it.
+
+    Attributes:
+        base: an empty folder of the test; the home is ``home`` below it.
+    """
+
+    base: Path
+
+    @property
+    def home(self) -> Path:
+        return self.base / "home"
+
+    def stream(self, stream_id: str = "flights") -> ScriptedStream:
+        """A stream of it, written by hand."""
+        store = LocalStore(self.home)
+        return ScriptedStream(store, store.uri, stream_id)
+
+    def files(self) -> set[str]:
+        """Every file of the test's folder."""
+        return {str(path.relative_to(self.base)) for path in self.base.rglob("*") if path.is_file()}
+
+    def texts(self) -> dict[str, str]:
+        """What every file of the home says."""
+        files = [path for path in self.home.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.home)): path.read_text("utf-8", "replace") for path in files}
+
+    def end_drivers(self) -> None:
+        """End every driver that was launched for this home."""
+        for folder in self.home.rglob("launches/d-*"):
+            if folder.is_dir():
+                end_processes(str(folder))
+
+
+@contextlib.contextmanager
+def desk_with(
+    base: Path, monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...], variables: Mapping[str, str] | None = None
+) -> Iterator[Desk]:
+    """A desk in an environment of its own; no driver is left of it afterwards.
+
+    Args:
+        base: an empty folder.
+        monkeypatch: of the test.
+        hidden: what variables begin with that the test must not see.
+        variables: that it sees beside STREAMSTATE_HOME, which they may set, too.
+    """
+    for name in [name for name in os.environ if name.startswith(hidden)]:
+        monkeypatch.delenv(name)
+    desk = Desk(base)
+    for name, value in {"STREAMSTATE_HOME": str(desk.home), **(variables or {})}.items():
+        monkeypatch.setenv(name, value)
+    try:
+        yield desk
+    finally:
+        desk.end_drivers()
+
+
+@contextlib.contextmanager
+def obeying(attempt: ScriptedAttempt, words: str = "") -> Iterator[None]:
+    """Meanwhile the attempt obeys what it is told, as its driver would."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.02) and not attempt.obey(words):
+            pass
+
+    thread = threading.Thread(target=work, name="obeying")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=20)

@@ -1,0 +1,180 @@
+"""Two controllers over one stream, in any interleaving of their calls; then it is drained, and the laws hold."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_streamstate.errors import ConflictError, StreamStateError
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.views import DeploymentView
+from support.faulty_store import Call
+from support.sim_laws import assert_laws
+from support.sim_life import WHOLE_LIFE, Life, Step, make_world
+from support.sim_processes import Process
+from support.sim_turns import NAMES, Turns
+from support.sim_world import World
+from support.simulated_driver import STREAM
+
+Act = Callable[["Race", Controller], object]
+RUNNING = WHOLE_LIFE[:2]
+STOPPED = WHOLE_LIFE[:4]
+RESUMED = (*STOPPED, Step("resume"), Step("grow"))
+CLOSE_SECONDS = 120.0
+PATIENCE = 30
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is the case when two meet.
+
+    Attributes:
+        steps: what was done before.
+        is_killed: and then the driver was.
+    """
+
+    steps: tuple[Step, ...]
+    is_killed: bool = False
+
+
+SCENES = {
+    "running": Scene(RUNNING),
+    "dead": Scene(RUNNING, is_killed=True),
+    "stopped": Scene(STOPPED),
+    "resumed and dead": Scene(RESUMED, is_killed=True),
+}
+
+
+@dataclass
+class Race:
+    """What came of it.
+
+    Attributes:
+        answers: of the first and of the second; an error where it was refused.
+        calls: what each called.
+    """
+
+    world: World
+    life: Life
+    answers: dict[str, object] = field(default_factory=dict)
+    calls: dict[str, list[Call]] = field(default_factory=lambda: {name: [] for name in NAMES})
+
+    @property
+    def deployed(self) -> list[DeploymentView]:
+        """The deployments and attempts that were begun."""
+        return [answer for answer in self.answers.values() if isinstance(answer, DeploymentView)]
+
+    @property
+    def refused(self) -> list[StreamStateError]:
+        """The refusals."""
+        return [answer for answer in self.answers.values() if isinstance(answer, StreamStateError)]
+
+    def act(self, process: Process, act: Act, turns: Turns) -> None:
+        """Be one of the two."""
+        name = process.name
+        try:
+            controller = self.world.controller(process, "", name, lambda: turns.before_call(process), self.calls[name])
+            self.answers[name] = act(self, controller)
+        except StreamStateError as error:
+            self.answers[name] = error
+        finally:
+            turns.ended.add(name)
+
+
+def race(
+    folder: Path,
+    scene: Scene,
+    first: Act,
+    second: Act,
+    turns: Sequence[tuple[int, float]],
+    *,
+    fences_may_stray: bool = False,
+) -> Race:
+    """Play it to its end.
+
+    Args:
+        folder: as ``make_world``.
+        scene: what is the case before.
+        first, second: what the two do; ``first`` begins.
+        turns: as ``Turns``; none at all: only the first acts.
+        fences_may_stray: as ``WatchedStore``.
+    """
+    world = make_world(folder)
+    world.watched.fences_may_stray = fences_may_stray
+    found = Race(world, Life(world, steps=scene.steps))
+    schedule = world.schedule
+    _run(world, "opening", lambda process: found.life.drive(process, world.calm_controller(process)))
+    if scene.is_killed:
+        _run(world, "killer", lambda process: world.calm_controller(process).kill(STREAM))
+    played = Turns(turns)
+    acts = dict(zip(NAMES, (first, second) if turns else (first,), strict=False))
+    actors = [
+        schedule.start(name, lambda process, act=act: found.act(process, act, played))  # type: ignore[misc]
+        for name, act in acts.items()
+    ]
+    schedule.run_until(lambda: all(actor.has_ended for actor in actors))
+    for actor in actors:
+        if actor.error is not None:
+            raise actor.error
+    _run(world, "closing", lambda process: _close(world.calm_controller(process)))
+    schedule.run_until(world.is_quiet)
+    assert_laws(world, orders_may_lie=True)
+    return found
+
+
+def _run(world: World, name: str, body: Callable[[Process], object]) -> None:
+    process = world.schedule.start(name, body)
+    world.schedule.run_until(lambda: process.has_ended)
+    if process.error is not None:
+        raise process.error
+
+
+def _close(controller: Controller) -> None:
+    """Drain what is current."""
+    for _ in range(PATIENCE):
+        status = controller.status(STREAM)
+        with contextlib.suppress(ConflictError):  # an order of the race may end it first; an intent may lie there
+            if status.state in ("launching", "running"):
+                controller.wait_healthy(STREAM, status.deployment_id, CLOSE_SECONDS)
+            order = controller.drain(STREAM)
+            controller.wait_for_command(STREAM, order.deployment_id, order.command_id, CLOSE_SECONDS)
+            return
+        controller.clock.sleep(5.0)
+    raise AssertionError("the stream cannot be drained")
+
+
+def deploys(script: str, request_id: str) -> Act:
+    """Deploy this version."""
+    return lambda found, controller: controller.deploy(found.life.request(script, request_id))
+
+
+def resumes(request_id: str) -> Act:
+    """Start the next attempt."""
+    return lambda _, controller: controller.resume(STREAM, request_id=request_id)
+
+
+def orders(verb: str, request_id: str) -> Act:
+    """Stop, drain or snapshot."""
+    return lambda _, controller: getattr(controller, verb)(STREAM, request_id=request_id)
+
+
+def kills() -> Act:
+    """Kill the driver."""
+    return lambda _, controller: controller.kill(STREAM)
+
+
+def patiently(act: Act) -> Act:
+    """The same again, with the same request, while somebody is in its way."""
+
+    def again(found: Race, controller: Controller) -> object:
+        for _ in range(PATIENCE):
+            try:
+                return act(found, controller)
+            except ConflictError as error:
+                refused = error
+            controller.clock.sleep(5.0)
+        raise refused
+
+    return again

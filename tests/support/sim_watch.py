@@ -1,0 +1,217 @@
+"""A store that judges each write in the moment in which it is made: what must never happen, even for a moment.
+
+The end of a life shows rows and events; that a rule was broken on the way, to no harm this time, shows only here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from airflow_streamstate.checkpoint.entries import BarrierMark, parse_offset_entry
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import from_bytes
+from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.events import Event, Fenced
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.store.memory import MemoryStore
+from support.simulated_query import SimulatedRun
+
+COMMANDS = (DrainNotification, StopRequest, SnapshotRequest)
+_KEYS = {
+    "snapshot": re.compile(r"(?P<stream>[^/]+)/snapshots/(?P<id>[^/]+)/(?P<path>.+)"),
+    "checkpoint": re.compile(r"(?P<prefix>[^/]+/deployments/(?P<deployment>[^/]+)/checkpoints/[^/]+)/(?P<path>.+)"),
+    "command": re.compile(r"[^/]+/deployments/(?P<deployment>[^/]+)/commands/\d+\.json"),
+    "event": re.compile(r"[^/]+/deployments/(?P<deployment>[^/]+)/events/\d+\.json"),
+    "register": re.compile(r"[^/]+/stream\.json"),
+}
+_OFFSET = re.compile(r"offsets/(?P<batch>\d+)")
+
+
+@dataclass(frozen=True)
+class _Write:
+    """One write; ``body`` None: the object goes. ``at`` is what its key says."""
+
+    method: str
+    key: str
+    body: bytes | None
+    at: re.Match[str]
+
+
+class WatchedStore(MemoryStore):
+    """Objects in memory, each write judged.
+
+    Args:
+        live_run: the run of a live driver that uses a checkpoint folder just now, if there is one.
+
+    Attributes:
+        violations: which rule was broken, and by what.
+        changes: how many writes there were.
+        commands: (deployment id, command id) of every order that was ever written.
+        zombies_live: a driver that was taken for dead may wake up: what it had begun, it may finish.
+        fences_may_stray: whoever puts a fence may stand still before and after it, while others go on.
+    """
+
+    def __init__(self, live_run: Callable[[str], SimulatedRun | None]) -> None:
+        super().__init__("watched")
+        self.violations: list[str] = []
+        self.changes = 0
+        self.commands: list[tuple[str, str]] = []
+        self.zombies_live = False
+        self.fences_may_stray = False
+        self._stray: str | None = None
+        self._live_run = live_run
+        self._register: StreamRegister | None = None
+        self._is_inside = False
+
+    # what every write goes through
+
+    def create(self, key: str, body: bytes) -> str:
+        if self.head(key) is None:
+            self._judge("create", key, body)
+        with self._inside():
+            return super().create(key, body)
+
+    def replace(self, key: str, body: bytes, version: str) -> str:
+        found = self.get(key)
+        if found is not None and found.version == version:
+            self._judge("replace", key, body)
+        with self._inside():
+            return super().replace(key, body, version)
+
+    def put(self, key: str, body: bytes) -> str:
+        self._judge("put", key, body)
+        return super().put(key, body)
+
+    def copy(self, source_key: str, target_key: str) -> None:
+        found = self.get(source_key)
+        if found is not None:
+            self._judge("link", target_key, found.body)
+        with self._inside():
+            super().copy(source_key, target_key)
+
+    def delete(self, key: str, version: str | None = None) -> None:
+        if self.head(key) is not None:
+            self._judge("delete", key, None)
+        super().delete(key, version)
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        # The store below makes one kind of write of another.
+        before, self._is_inside = self._is_inside, True
+        try:
+            yield
+        finally:
+            self._is_inside = before
+
+    def _judge(self, method: str, key: str, body: bytes | None) -> None:
+        if self._is_inside:
+            return
+        self.changes += 1
+        if self._stray is not None and (method, key) != ("delete", self._stray):
+            if not self.fences_may_stray:
+                self.violations.append(
+                    f"1a.8: a fence stays in the log of an attempt that was resumed meanwhile: {self._stray}"
+                )
+            self._stray = None
+        if key == self._stray:
+            self._stray = None
+        for kind, pattern in _KEYS.items():
+            match = pattern.fullmatch(key)
+            if match is not None:
+                getattr(self, f"_judge_{kind}")(_Write(method, key, body, match))
+
+    def _broken(self, rule: str, what: str, write: _Write) -> None:
+        self.violations.append(f"{rule}: {what} ({write.method} {write.key})")
+
+    # control objects
+
+    def _judge_register(self, write: _Write) -> None:
+        """Its token never goes back (Law 4)."""
+        assert write.body is not None
+        before, now = self._register, from_bytes(write.body, key=write.key, expected=StreamRegister)
+        if before is not None and (now.fencing_token, now.attempt) < (before.fencing_token, before.attempt):
+            self._broken("Law 4", "the register goes back", write)
+        self._register = now
+
+    def _judge_command(self, write: _Write) -> None:
+        if write.body is not None:
+            command = from_bytes(write.body, key=write.key, expected=COMMANDS)
+            self.commands.append((write.at["deployment"], command.command_id))
+
+    def _judge_event(self, write: _Write) -> None:
+        """Once replaced, an attempt says nothing more but that it was (Law 4)."""
+        if write.body is None or write.method != "create":
+            self._broken("Law 4", "an event is created once, and stays", write)
+            return
+        event = from_bytes(write.body, key=write.key, expected=Event)
+        if isinstance(event, Fenced) or self._register is None or self.zombies_live:
+            return
+        if (write.at["deployment"], event.attempt) != (self._register.deployment_id, self._register.attempt):
+            self._broken("Law 4", f"{event.kind} of an attempt that is not current", write)
+
+    # snapshots
+
+    def _judge_snapshot(self, write: _Write) -> None:
+        """The manifest comes last, and holds; what it names is never touched again (Law 3)."""
+        stream, snapshot_id, path = write.at["stream"], write.at["id"], write.at["path"]
+        if self.head(layout.manifest_key(stream, snapshot_id)) is not None:
+            found = self.get(write.key)
+            is_same = found is not None and found.body == write.body
+            if path != "seal.json" and not is_same:
+                self._broken("Law 3", "a snapshot that has its manifest is touched", write)
+        elif path == "manifest.json" and write.body is not None:
+            manifest = from_bytes(write.body, key=write.key, expected=SnapshotManifest)
+            for name, query in manifest.queries.items():
+                folder = layout.snapshot_data_folder(stream, snapshot_id, name)
+                there = [(file, self.head(f"{folder}/{file.path}")) for file in query.files]
+                missing = [file.path for file, info in there if info is None or info.size_bytes != file.size_bytes]
+                if missing:
+                    self._broken("Law 3", f"the manifest names {missing} before they are there", write)
+
+    # checkpoints
+
+    def _judge_checkpoint(self, write: _Write) -> None:
+        """A predecessor's takes nothing but a fence (Law 11); an entry of Spark's own is never removed (1a.7)."""
+        offset = _OFFSET.fullmatch(write.at["path"])
+        mark = self._mark_in(write) if offset is not None else None
+        current = self._register.deployment_id if self._register is not None else None
+        is_fence = mark is not None and mark.kind == "fence"
+        if write.at["deployment"] != current and not is_fence and not self.zombies_live:
+            self._broken("Law 11", "the checkpoint of a deployment that is not current is written", write)
+        if offset is None:
+            return
+        checkpoint = Checkpoint(self, write.at["prefix"])
+        if mark is not None:
+            self._judge_barrier(write, mark, checkpoint, int(offset["batch"]))
+        elif write.body is None and checkpoint.exists():
+            entry = checkpoint.read_offset(int(offset["batch"]))
+            if entry is not None and not entry.is_ours:
+                self._broken("1a.7", "an entry of Spark's own is removed", write)
+
+    def _mark_in(self, write: _Write) -> BarrierMark | None:
+        return None if write.body is None else parse_offset_entry(write.body, key=write.key).mark
+
+    def _judge_barrier(self, write: _Write, mark: BarrierMark, checkpoint: Checkpoint, batch_id: int) -> None:
+        """An entry of ours is put where nothing lies (1a.1), never before Spark has read the log (1a.2); a drain only
+        for a stop, a fence only into a log that nobody uses (1a.5, 1a.8), over a committed batch (Law 12)."""
+        if write.method != ("replace" if mark.kind == "drain" else "create"):
+            self._broken("1a.1", f"a {mark.kind} entry is to be created, a drain to be exchanged for it", write)
+        run = self._live_run(checkpoint.prefix)
+        if mark.kind == "fence" and self._register is not None and self._register.deployment_id == mark.deployment_id:
+            if self._register.attempt > mark.attempt:
+                self._stray = write.key  # resumed in this very moment: to be taken back before all else
+                return
+            if self._register.intent is None and not self.fences_may_stray:
+                self._broken("1a.8", "a fence without an intent in the register", write)
+        if run is not None and mark.kind in ("drain", "fence"):
+            self._broken("1a.5, 1a.8", f"a {mark.kind} entry in a log that a query uses", write)
+        if run is not None and not run.has_initialised():
+            self._broken("1a.2", "a barrier before the query has read its log", write)
+        is_over_committed = batch_id == 0 or checkpoint.is_committed(batch_id - 1)
+        if run is None and mark.kind != "fence" and not is_over_committed:
+            self._broken("Law 12", f"a {mark.kind} entry over a batch that is not committed and does not run", write)

@@ -1,0 +1,517 @@
+"""What becomes of rows in each sink when streams end and begin again: whole lives in one process, on any Spark.
+
+``python -m support.sink_lab ORDERS_JSON`` works off a list of cases and writes a line of JSON for each into the file
+that the orders name. Supervisor, agent, interception, Spark and sink are real; only the process lives on from one
+deployment to the next. Each case says what came of it in our hands, and where that is cheap what Spark does by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import threading
+import time
+import traceback
+import warnings
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflow_streamstate.adapters.sink import Sink, SinkAdapter, SinkReach
+from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.events import BatchesSkipped, Drained, Event, QueryStarted, Stopped
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.runtime.agent.agent import Agent
+from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from support.drivers import Deployments, wait_until
+from support.file_sink import rows_in
+from support.progress import files_read
+
+WAIT_SECONDS = 120.0
+QUERY = "rows"
+ROWS_PER_FILE = 5
+COMPACT_INTERVAL = "spark.sql.streaming.fileSink.log.compactInterval"
+
+
+class Target(ABC):
+    """One kind of sink, at a place of its own.
+
+    Args:
+        spark: the session that writes to it.
+        place: a folder of its own.
+        settings: of the run, e.g. where the broker is.
+    """
+
+    def __init__(self, spark: Any, place: Path, settings: Mapping[str, str]) -> None:
+        self.spark = spark
+        self.place = place
+        self.settings = settings
+
+    @abstractmethod
+    def writer(self, rows: Any) -> Any:
+        """The writer of a script, whole but for its start."""
+
+    table: str | None = None
+    """For ``toTable``."""
+    keeps_rows = True
+    """Whether anybody can read what was written."""
+
+    @abstractmethod
+    def values(self) -> Counter[int]:
+        """What a reader sees in it."""
+
+    def elsewhere(self) -> Target:
+        """Another one of its kind that nobody wrote to."""
+        return type(self)(self.spark, self.place.with_name(f"{self.place.name}-new"), self.settings)
+
+
+class Files(Target):
+    def writer(self, rows: Any) -> Any:
+        return rows.writeStream.format("json").option("path", str(self.place))
+
+    def values(self) -> Counter[int]:
+        return Counter(int(row["v"]) for row in rows_in(self.place))
+
+
+class FileTable(Files):
+    def __init__(self, spark: Any, place: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(spark, place, settings)
+        self.table = f"t_{place.name.replace('-', '_')}"
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {self.table} (v long) USING json LOCATION '{place}'")
+
+    def writer(self, rows: Any) -> Any:
+        return rows.writeStream.format("json")
+
+
+class Delta(Target):
+    def writer(self, rows: Any) -> Any:
+        return rows.writeStream.format("delta").option("path", str(self.place))
+
+    def values(self) -> Counter[int]:
+        return Counter(int(row["v"]) for row in self.spark.read.format("delta").load(str(self.place)).collect())
+
+
+class Iceberg(Target):
+    def __init__(self, spark: Any, place: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(spark, place, settings)
+        self.table = f"lake.db.{place.name.replace('-', '_')}"
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {self.table} (v long) USING iceberg")
+
+    def writer(self, rows: Any) -> Any:
+        return rows.writeStream
+
+    def values(self) -> Counter[int]:
+        return Counter(int(row["v"]) for row in self.spark.table(self.table).collect())
+
+
+class Kafka(Target):
+    @property
+    def _options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.settings["servers"]}
+
+    @property
+    def _topic(self) -> str:
+        return self.place.name
+
+    def writer(self, rows: Any) -> Any:
+        values = rows.selectExpr("cast(v as string) as value")
+        return values.writeStream.format("kafka").options(**self._options, topic=self._topic)
+
+    def values(self) -> Counter[int]:
+        reader = self.spark.read.format("kafka").options(**self._options, subscribe=self._topic)
+        return Counter(int(row["v"]) for row in reader.load().selectExpr("cast(value as string) as v").collect())
+
+
+class Appended(Target):
+    def writer(self, rows: Any) -> Any:
+        folder = self.place
+
+        def append(batch: Any, _batch_id: int) -> None:
+            batch.write.mode("append").json(str(folder))
+
+        return rows.writeStream.foreachBatch(append)
+
+    def values(self) -> Counter[int]:
+        files = self.place.rglob("part-*.json")
+        return Counter(int(json.loads(line)["v"]) for file in files for line in file.read_text().splitlines())
+
+
+class Overwritten(Appended):
+    def writer(self, rows: Any) -> Any:
+        folder = self.place
+
+        def overwrite(batch: Any, batch_id: int) -> None:
+            batch.write.mode("overwrite").json(str(folder / f"batch={batch_id}"))
+
+        return rows.writeStream.foreachBatch(overwrite)
+
+
+class Memory(Target):
+    def writer(self, rows: Any) -> Any:
+        return rows.writeStream.format("memory")
+
+    def values(self) -> Counter[int]:
+        return Counter(int(row["v"]) for row in self.spark.table(QUERY).collect())
+
+
+class Console(Target):
+    keeps_rows = False
+
+    def writer(self, rows: Any) -> Any:
+        return rows.writeStream.format("console").option("numRows", "0")
+
+    def values(self) -> Counter[int]:
+        return Counter()
+
+
+class Noop(Console):
+    def writer(self, rows: Any) -> Any:
+        return rows.writeStream.format("noop")
+
+
+TARGETS: dict[str, type[Target]] = {
+    "file": Files,
+    "table of files": FileTable,
+    "delta": Delta,
+    "iceberg": Iceberg,
+    "kafka": Kafka,
+    "foreachBatch, append": Appended,
+    "foreachBatch, overwrite per batch id": Overwritten,
+    "memory": Memory,
+    "console": Console,
+    "noop": Noop,
+}
+
+
+class StartRefusedError(Exception):
+    """The start was refused by us; the error is its cause."""
+
+
+@dataclass
+class Life:
+    """One stream that writes to one sink.
+
+    Attributes:
+        target: where it writes.
+        base: where everything else of it lies.
+    """
+
+    target: Target
+    base: Path
+    stream: Deployments = field(init=False)
+    fed: int = 0
+
+    def __post_init__(self) -> None:
+        self.stream = Deployments(self.base)
+
+    def feed(self, files: int) -> None:
+        """So many more files, each value once."""
+        for _ in range(files):
+            self.stream.feed(*({"v": self.fed + number} for number in range(ROWS_PER_FILE)))
+            self.fed += ROWS_PER_FILE
+
+    def rows(self, files_per_batch: int = 1, folder: str = "in") -> Any:
+        """The query over the files."""
+        reader = self.target.spark.readStream.schema("v long").option("maxFilesPerTrigger", files_per_batch)
+        return reader.json(str(self.base / folder))
+
+    def run(
+        self,
+        start: StartPlan | None,
+        files: int,
+        order: str = "stop",
+        *,
+        target: Target | None = None,
+        once_it_runs: Callable[[], None] | None = None,
+        files_per_batch: int = 1,
+        batches: int = 0,
+    ) -> Event:
+        """One attempt that reads so many new files and is then stopped or drained; its last event.
+
+        Args:
+            start: of a new deployment; None: the next attempt of the current one.
+            files: how many are fed.
+            order: ``stop`` or ``drain``.
+            target: instead of the usual one.
+            once_it_runs: done when it has read what was there, before it is fed.
+            files_per_batch: how many it reads at once.
+            batches: with more than one file to a batch: how many of its batches have data once all is read.
+
+        Raises:
+            StartRefusedError: ``start()`` was refused.
+        """
+        from pyspark.errors import AnalysisException
+
+        from airflow_streamstate.runtime.spark.interception import Interception
+
+        stream, target = self.stream, target or self.target
+        attempt = 1
+        if start is not None:
+            stream.record("", start=start, settings=AgentSettings(0.1, 0.5, 60.0, 60.0))
+        else:
+            register = stream.control.need_register().value
+            attempt = register.attempt + 1
+            stream._make_current(stream.deployment_id, register.fencing_token, attempt, "run")
+        spec = stream.control.spec(stream.deployment_id)
+        said: list[str] = []
+        root = stream.home.root
+        supervisor = Supervisor(
+            stream.control, stream.home, spec, attempt, SYSTEM_CLOCK, lambda key: f"file://{root}/{key}", said.append
+        )
+        supervisor.claim(f"{stream.deployment_id}-a{attempt}", "lab", 1)
+        agent = Agent(supervisor, lambda status: said.append(f"ended with {status}"))
+        agent.start()
+        try:
+            writer = target.writer(self.rows(files_per_batch)).queryName(QUERY)
+            try:
+                handle = Interception(supervisor, SYSTEM_CLOCK)._start(writer, None, target.table)
+            except (InvalidRequestError, AnalysisException) as error:
+                supervisor.script_ended(None)
+                raise StartRefusedError from error
+            if once_it_runs is not None:
+                wait_until(lambda: self._has_read(handle), lambda: "what was there:\n" + "\n".join(said), WAIT_SECONDS)
+                once_it_runs()
+            self.feed(files)
+            wait_until(lambda: self._has_read(handle, batches), lambda: "all:\n" + "\n".join(said), WAIT_SECONDS)
+            stream.order_by_name(order)
+            assert handle.awaitTermination(WAIT_SECONDS), "\n".join(said)
+            assert supervisor.script_ended(None) == 0, "\n".join(said)
+        finally:
+            agent.stop()
+            for query in target.spark.streams.active:
+                query.stop()
+        return stream.events(Drained if order == "drain" else Stopped)[-1]
+
+    def _has_read(self, handle: Any, batches: int = 0) -> bool:
+        assert handle.isActive, f"the query has ended: {handle.exception()}"
+        return files_read(self.checkpoint) >= (batches or self.fed // ROWS_PER_FILE)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Of the current deployment."""
+        return self.stream.checkpoint_folder(QUERY)
+
+    def raw(self, checkpoint: Path, *, files_per_batch: int = 1, target: Target | None = None) -> str:
+        """Spark by itself, on this checkpoint: reads all there is and ends. "" or the name of what it died of."""
+        target = target or self.target
+        writer = target.writer(self.rows(files_per_batch)).option("checkpointLocation", str(checkpoint))
+        writer = writer.trigger(availableNow=True)
+        query = writer.start() if target.table is None else writer.toTable(target.table)
+        try:
+            query.awaitTermination(WAIT_SECONDS)
+        except Exception as error:
+            named = re.search(r"\b[A-Z]+(?:_[A-Z]+)*_NOT_FOUND\b", str(error))
+            return named[0] if named else str(error)[:300]
+        return ""
+
+    def verdict(self, expected: Counter[int] | None = None, target: Target | None = None) -> str:
+        """What a reader sees beside what was fed, each value once."""
+        if not self.target.keeps_rows:
+            return "runs on"
+        wanted = Counter(range(self.fed)) if expected is None else expected
+        found = (target or self.target).values()
+        lost, more = sum((wanted - found).values()), sum((found - wanted).values())
+        if not lost and not more:
+            return "exact"
+        total = sum(wanted.values())
+        words = [f"{count} of {total} rows {what}" for count, what in ((lost, "lost"), (more, "doubled")) if count]
+        return ", ".join(words)
+
+
+def after(event: Event) -> StartPlan:
+    """How a deployment starts after this end."""
+    mode = "seed" if isinstance(event, Drained) else "restore"
+    return StartPlan(mode, event.snapshot_id, event.deployment_id)  # type: ignore[attr-defined,arg-type]
+
+
+def _refused(act: Callable[[], object], life: Life) -> str:
+    try:
+        act()
+    except StartRefusedError as refused:
+        error = refused.__cause__
+        if not isinstance(error, InvalidRequestError):
+            return "Spark refuses to start"
+        return f"refused: holds {error.context['held_batches']}"
+    return life.verdict()
+
+
+def _copy_checkpoint(checkpoint: Path, target: Path) -> None:
+    """The checkpoint as it would be without us: our entry above the last committed batch is left out."""
+    shutil.copytree(checkpoint, target)
+    last = max(int(path.name) for path in (target / "commits").glob("[0-9]*"))
+    for name in (f"{last + 1}", f".{last + 1}.crc"):
+        (target / "offsets" / name).unlink(missing_ok=True)
+
+
+def _check_adapter(life: Life) -> None:
+    """Hold the real sink's adapter, as it is found, against the suite for anybody's."""
+    from airflow_streamstate.runtime.spark.sinks import AskedSink
+
+    def asked(target: Target) -> tuple[SinkAdapter, Sink, SinkReach]:
+        sinks = AskedSink(target.spark, target.writer(life.rows())._jwrite, None, target.table)
+        sink = sinks._sink()
+        adapter = sinks._adapter(sink)
+        assert adapter is not None, sink
+        return adapter, sink, sinks._reach
+
+    adapter, sink, reach = asked(life.target)
+    _, empty_sink, empty_reach = asked(life.target.elsewhere())
+    newest = max(int(path.name) for path in (life.checkpoint / "commits").glob("[0-9]*"))
+    query_id = json.loads((life.checkpoint / "metadata").read_text())["id"]
+    keeps_batches = adapter.skips in ("batch_id", "query_id_and_batch_id")
+    written = SinkPlace(sink, reach, query_id, newest) if keeps_batches else None
+    check_sink(adapter, SinkPlace(empty_sink, empty_reach), written)
+
+
+# cases: each gives what came of it in our hands, and what Spark does by itself
+
+
+def restore(life: Life) -> dict[str, str]:
+    """Stopped, and restored; what the adapter says of the sink then is what an adapter must say."""
+    stopped = life.run(StartPlan("fresh"), 2)
+    outcome = _refused(lambda: life.run(after(stopped), 2), life)
+    if outcome == "exact":
+        _check_adapter(life)
+    return {"outcome": outcome}
+
+
+def seed(life: Life) -> dict[str, str]:
+    """Drained, and seeded: fresh state, the same query id, batch ids that go on."""
+    drained = life.run(StartPlan("fresh"), 2, "drain")
+    life.run(after(drained), 2)
+    return {"outcome": life.verdict()}
+
+
+def from_zero(life: Life) -> dict[str, str]:
+    """New ids over the same query id, by Spark itself; and a fresh start into the same place, in our hands."""
+    life.run(StartPlan("fresh"), 2)
+    outcome = _refused(lambda: life.run(StartPlan("fresh"), 0), life)
+    life.target = life.target.elsewhere()
+    shutil.rmtree(life.base / "home")
+    life.__post_init__()
+    life.stream.count_fed(2)
+    raw = life.base / "raw"
+    life.raw(raw / "first")
+    shutil.copytree(raw / "first", raw / "again")
+    for name in ("offsets", "commits", "sources", "state"):
+        shutil.rmtree(raw / "again" / name, ignore_errors=True)
+    assert (raw / "again" / "metadata").is_file()
+    for file in (life.base / "in").glob("[0-9]*.json"):
+        file.rename(file.with_name(f".{file.name}"))  # what was read before is not read again
+    life.feed(2)
+    died = life.raw(raw / "again")
+    return {"outcome": outcome, "by_itself": died or life.verdict()}
+
+
+def replay(life: Life) -> dict[str, str]:
+    """From the snapshot before a bad version, over what that version wrote: other bounds under the same ids."""
+    stopped = life.run(StartPlan("fresh"), 2)
+    before = life.base / "before"
+    _copy_checkpoint(life.checkpoint, before)
+    life.run(after(stopped), 3)
+    life.feed(1)
+    outcome = _refused(lambda: life.run(after(stopped), 0, files_per_batch=2, batches=4), life)
+    if not outcome.startswith("refused"):
+        return {"outcome": outcome, "by_itself": outcome}
+    died = life.raw(before, files_per_batch=2)
+    return {"outcome": outcome, "by_itself": died or life.verdict()}
+
+
+def died(life: Life) -> dict[str, str]:
+    """The driver died between the sink and the commit: the planned batch, which the sink holds, runs again."""
+    life.run(StartPlan("fresh"), 2)
+    commits = life.checkpoint / "commits"
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    for name in (f"{last}", f".{last}.crc"):
+        (commits / name).unlink()
+    life.run(None, 1)
+    started = life.stream.events(QueryStarted)[-1]
+    assert started.planned_batch_id == last, started
+    assert life.stream.events(BatchesSkipped) == []
+    return {"outcome": life.verdict()}
+
+
+def new_output(life: Life) -> dict[str, str]:
+    """A restored query that writes to a place nobody wrote to, past two merges of a file sink's log."""
+    life.target.spark.conf.set(COMPACT_INTERVAL, "3")
+    stopped = life.run(StartPlan("fresh"), 4)
+    before = life.base / "before"
+    _copy_checkpoint(life.checkpoint, before)
+    elsewhere = life.target.elsewhere()
+    old = life.target.values()
+    life.run(after(stopped), 5, target=elsewhere)
+    wanted = Counter(range(life.fed)) - old
+    outcome = life.verdict(wanted, elsewhere)
+    third = elsewhere.elsewhere()
+    died_of = life.raw(before, target=third)
+    return {"outcome": outcome, "by_itself": died_of or life.verdict(wanted, third)}
+
+
+def alarm(life: Life) -> dict[str, str]:
+    """Somebody else writes ids into the sink while the query runs: the next batches are skipped, and that is told."""
+    life.feed(1)
+    log = life.target.place / "_spark_metadata"
+
+    def strike() -> None:
+        for batch_id in (1, 2):
+            (log / str(batch_id)).write_text("v1")
+
+    life.run(StartPlan("fresh"), 3, once_it_runs=strike)
+    told = life.stream.events(BatchesSkipped)
+    assert told, "nobody was told"
+    return {"outcome": f"told: batches {list(told[-1].batch_ids)}; {life.verdict()}"}
+
+
+CASES: dict[str, Callable[[Life], dict[str, str]]] = {
+    function.__name__: function for function in (restore, seed, from_zero, replay, died, new_output, alarm)
+}
+
+
+def session(scratch: Path) -> Any:
+    """The Spark of this process; what its sink needs was said in ``PYSPARK_SUBMIT_ARGS``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.log.level": "OFF",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.streaming.pollingDelay": "50ms",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("streamstate-sinks")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def main(path: Path) -> None:
+    """Work off the orders of a file."""
+    raw = json.loads(path.read_text())
+    spark = session(path.parent)
+    with Path(raw["results"]).open("a") as results:
+        for number, order in enumerate(raw["orders"]):
+            began = time.monotonic()  # noqa: TID251 - only told
+            base = path.parent / f"c{number}"
+            try:
+                target = TARGETS[order["sink"]](spark.newSession(), base / f"out-{number}", raw["settings"])
+                answer = CASES[order["case"]](Life(target, base / "life"))
+            except Exception as error:
+                answer = {"outcome": f"error: {error}"[:3000], "traceback": traceback.format_exc()[-4000:]}
+            seconds = round(time.monotonic() - began, 1)  # noqa: TID251
+            results.write(json.dumps({**order, "spark": spark.version, **answer, "seconds": seconds}) + "\n")
+            results.flush()
+    threading.Thread(target=spark.stop, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,221 @@
+"""Which sinks are tried on which Spark, and running their cases there, a process for each pair."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import airflow_streamstate
+from airflow_streamstate.launch.runtime_zip import runtime_zip_bytes
+from support.maven import fetch_jars, pinned
+from support.sparks import IN_FULL, VERSIONS, spark_of
+
+RUN_SECONDS = 420
+DELTA = "4.4.0"
+KAFKA = {"4.2.0": "4.2.0", "4.2.1": "4.2.0", "4.1.4": "4.1.3", "4.0.5": "4.0.4"}
+"""Spark -> the release of its connector to Kafka: not every one is to be had of its own."""
+PLAIN = ("foreachBatch, append", "foreachBatch, overwrite per batch id")
+MOST = ("restore", "seed", "from_zero", "replay", "died")
+_FOLDER = Path(__file__).parent
+_DELTA_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",  # of 50: a job of 50 tasks for each look at a small table
+}
+_ICEBERG_CONF = {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "hadoop",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: a Spark, and the sinks that are tried on it.
+
+    Attributes:
+        name: for people and for choosing.
+        spark: its version.
+        sinks: sink -> its cases.
+        connector: release of what the sinks need beside Spark; "" for nothing.
+        jars: parts of the names of its jars in ``sink_jars.txt`` and ``kafka_spark_jars.txt``.
+        conf: for the session.
+        needs_broker: a Kafka broker runs beside it.
+    """
+
+    name: str
+    spark: str
+    sinks: Mapping[str, tuple[str, ...]]
+    connector: str = ""
+    jars: tuple[str, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    needs_broker: bool = False
+
+    @property
+    def cases(self) -> list[tuple[str, str]]:
+        """Sink and case, in the order in which they are run."""
+        return [(sink, case) for sink, cases in self.sinks.items() for case in cases]
+
+
+def _delta(spark: str) -> Run:
+    line = spark.rpartition(".")[0]
+    return Run(
+        f"delta-{spark}", spark, {"delta": MOST}, f"Delta {DELTA}", (f"delta-spark_{line}_", "storage"), _DELTA_CONF
+    )
+
+
+def _iceberg(spark: str, version: str) -> Run:
+    line = spark.rpartition(".")[0]
+    jars = (f"iceberg-spark-runtime-{line}_2.13-{version}",)
+    return Run(f"iceberg-{spark}", spark, {"iceberg": MOST}, f"Iceberg {version}", jars, _ICEBERG_CONF)
+
+
+def _kafka(spark: str) -> Run:
+    parts = (f"spark-sql-kafka-0-10_2.13-{KAFKA[spark]}.jar", "token-provider", "kafka-clients", "commons-pool2")
+    return Run(f"kafka-{spark}", spark, {"kafka": MOST}, "Kafka 4.1.0", parts, needs_broker=True)
+
+
+_TABLES = {"table of files": ("restore", "from_zero")}
+_PLAIN = {
+    **dict.fromkeys(PLAIN, MOST),
+    "memory": ("restore",),
+    "console": ("restore", "seed"),
+    "noop": ("restore", "seed"),
+}
+QUICK: tuple[Run, ...] = (
+    Run("file", IN_FULL, {"file": (*MOST, "new_output", "alarm"), **_TABLES}),
+    Run("plain", IN_FULL, _PLAIN),
+    _kafka(IN_FULL),
+    *(_delta(spark) for spark in (IN_FULL, "4.0.5", "4.1.4")),
+    _iceberg("4.1.4", "1.12.0"),
+    _iceberg("4.0.5", "1.11.0"),
+    *(Run(f"file-{spark}", spark, {"file": (*MOST, "new_output")}) for spark in ("4.0.5", "4.1.4", "4.3.0")),
+)
+BY_HAND: tuple[Run, ...] = (
+    _delta("4.2.1"),
+    Run("file-4.2.1", "4.2.1", {"file": (*MOST, "new_output")}),
+    *(Run(f"plain-{spark}", spark, {**_TABLES, **_PLAIN}) for spark in VERSIONS if spark != IN_FULL),
+    *(_kafka(spark) for spark in KAFKA if spark != IN_FULL),
+)
+RUNS = QUICK + BY_HAND
+"""All that is recorded; those by hand are run with ``STREAMSTATE_SINKS=full``."""
+
+
+def results_of(run: Run, folder: Path) -> list[dict[str, str]]:
+    """Run its cases in a process of their own; one line each.
+
+    Raises:
+        RuntimeError: the process did not end well; with the end of what it said.
+    """
+    orders = folder / "orders.json"
+    results = folder / "results.jsonl"
+    with ExitStack() as stack:
+        settings = {}
+        if run.needs_broker:
+            settings["servers"] = stack.enter_context(_broker(len(run.cases)))
+        listed = [{"sink": sink, "case": case} for sink, case in run.cases]
+        orders.write_text(json.dumps({"results": str(results), "settings": settings, "orders": listed}))
+        process = subprocess.Popen(
+            [_python(run), "-m", "support.sink_lab", str(orders)],
+            env=_environment(run, folder),
+            stdin=subprocess.DEVNULL,
+            stdout=stack.enter_context((folder / "log").open("w")),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            status = -1
+        finally:
+            _end(process)
+    lines = results.read_text().splitlines() if results.exists() else []
+    if status != 0 or len(lines) != len(run.cases):
+        raise RuntimeError(f"{run.name} ended with {status} after {len(lines)} cases: {_tail(folder / 'log')}")
+    return [json.loads(line) for line in lines]
+
+
+def _python(run: Run) -> str:
+    return sys.executable if run.spark == IN_FULL else str(spark_of(run.spark).python)
+
+
+def _environment(run: Run, folder: Path) -> dict[str, str]:
+    conf = {
+        "spark.driver.memory": "700m",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **run.conf,
+    }
+    if run.jars:
+        listing = pinned(_FOLDER / "sink_jars.txt") | pinned(_FOLDER / "kafka_spark_jars.txt")
+        jars = {path: digest for path, digest in listing.items() if any(part in path for part in run.jars)}
+    else:
+        jars = {}
+    words = [word for key, value in conf.items() for word in ("--conf", f"'{key}={value}'")]
+    if "iceberg" in run.name:
+        words += ["--conf", f"spark.sql.catalog.lake.warehouse={folder / 'lake'}"]
+    if jars:
+        place = fetch_jars(f"sinks-{run.name}", jars)
+        words += ["--jars", ",".join(sorted(str(path) for path in place.glob("*.jar")))]
+    strays = ("PYTHON", "SPARK_", "PYSPARK_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(strays)}
+    own = {} if run.spark == IN_FULL else spark_of(run.spark).environment
+    return {
+        **kept,
+        "PYSPARK_PYTHON": _python(run),
+        **own,
+        "PYSPARK_SUBMIT_ARGS": " ".join([*words, "pyspark-shell"]),
+        "PYTHONPATH": os.pathsep.join([str(_package_alone(folder)), str(_FOLDER.parent)]),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def _package_alone(folder: Path) -> Path:
+    """A folder with the package under test and its entry points, and with nothing else that is installed beside it."""
+    alone = folder / "package"
+    with zipfile.ZipFile(io.BytesIO(runtime_zip_bytes())) as travels:
+        travels.extractall(alone, [name for name in travels.namelist() if ".dist-info/" in name])
+    (alone / "airflow_streamstate").symlink_to(Path(airflow_streamstate.__file__).parent)
+    return alone
+
+
+@contextmanager
+def _broker(cases: int) -> Iterator[str]:
+    """A broker with the topics of every case."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    from support.kafka_broker import kafka_broker
+
+    with kafka_broker() as broker:
+        names = [f"out-{number}{suffix}" for number in range(cases) for suffix in ("", "-new")]
+        admin = AdminClient({"bootstrap.servers": broker.servers})
+        for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+            made.result(60)
+        yield broker.servers
+
+
+def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    """The process and what it started: its JVM, too, which a python that was cut off leaves behind."""
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(10)
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, subprocess.TimeoutExpired):
+        pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _tail(path: Path) -> str:
+    return path.read_text()[-3000:] if path.exists() else "nothing said"

@@ -1,0 +1,136 @@
+"""Every Spark that the tests run on, each with a python of its own: installed once, kept in the user's cache.
+
+Our environment and Spark's are two, as they are for most users: ``environment(spark)`` is all that a ``LocalLauncher``
+or the shell needs to start drivers there. ``python tests/support/sparks.py [VERSION…]`` fills the cache by hand.
+"""
+
+from __future__ import annotations
+
+import compileall
+import fcntl
+import os
+import py_compile
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.versitygw import cache_folder
+
+NEWEST: dict[str, str] = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
+"""The one release of each Spark that the tests know."""
+IN_FULL = "4.2.0"
+"""The release that the other tiers run on."""
+VERSIONS: tuple[str, ...] = ("4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
+BESIDE: tuple[str, ...] = (
+    "grpcio==1.76.0",  # these two for transformWithState
+    "protobuf==6.33.5",  # not older than what the newest Spark was built with
+    "pandas==2.3.3",  # older Sparks do not know pandas 3
+    "pyarrow==22.0.0",
+    "boto3>=1.40,<2",  # for homes on S3
+)
+INSTALL_SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Spark:
+    """One installed Spark.
+
+    Attributes:
+        version: as PyPI calls it.
+        home: its SPARK_HOME, with ``bin`` and ``jars``.
+        python: the interpreter of its own environment, which has pyspark and what goes with it.
+    """
+
+    version: str
+    home: Path
+    python: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a driver's environment must say for this Spark to be the one that runs it, with this python."""
+        python = str(self.python)
+        return {"SPARK_HOME": str(self.home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+
+
+def spark_of(version: str) -> Spark:
+    """A Spark by version (``4.1.4``) or by line (``4.1``), installed if it is not there yet.
+
+    Safe for several processes at once: one installs, the others wait. What is half installed is never seen.
+
+    Raises:
+        RuntimeError: pip could not install it; with the end of what it said.
+    """
+    version = NEWEST.get(version, version)
+    folder = cache_folder() / "sparks" / version
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / f"{version}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                _install(version, folder)
+    home = next(folder.glob("lib/python3*/site-packages/pyspark"))
+    return Spark(version, home, folder / "bin" / "python")
+
+
+def _install(version: str, folder: Path) -> None:
+    # Its python is the base one: not ours, which may be a venv that is gone tomorrow. Nothing that is used of it
+    # holds its path, so it may be moved: of its scripts only python itself is run.
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{version}-") as made:
+        new = Path(made) / "venv"
+        _run(str(base if base.exists() else sys.executable), "-m", "venv", str(new))
+        python = str(new / "bin" / "python")
+        # Half a gigabyte each: a connection that ends on the way is not yet a failure.
+        _run(python, "-m", "pip", "install", "--quiet", f"pyspark=={version}", *BESIDE, tries=2)
+        _run(python, "-c", "import pyspark, pandas, pyarrow, grpc, google.protobuf, boto3")
+        _compile_zip(next(new.glob("lib/python3*/site-packages/pyspark/python/lib/pyspark.zip")), Path(made) / "zip")
+        new.rename(folder)
+
+
+def _compile_zip(archive: Path, made: Path) -> None:
+    """Put the compiled modules beside the sources in the zip that Spark gives its workers.
+
+    Else each worker compiles pyspark anew, and on a busy machine one of transformWithState does not call back within
+    the ten seconds that Spark waits.
+    """
+    with zipfile.ZipFile(archive) as whole:
+        whole.extractall(made)
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(made, quiet=2, legacy=True, invalidation_mode=unchecked, stripdir=str(made))
+    fresh = archive.with_suffix(".fresh")
+    with zipfile.ZipFile(fresh, "w") as whole:
+        for path in sorted(path for path in made.rglob("*") if path.is_file()):
+            whole.write(path, path.relative_to(made))
+    fresh.replace(archive)
+
+
+def _run(*command: str, tries: int = 1) -> None:
+    strays = ("PYTHON", "SPARK_", "PYSPARK_")
+    done = subprocess.run(
+        command,
+        env={name: value for name, value in os.environ.items() if not name.startswith(strays)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0 and tries > 1:
+        _run(*command, tries=tries - 1)
+    elif done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+
+
+def main(versions: Sequence[str]) -> None:
+    """Fill the cache, and say what is there."""
+    for version in versions or VERSIONS:
+        spark = spark_of(version)
+        print(spark.version, spark.home, spark.python)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

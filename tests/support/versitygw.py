@@ -1,0 +1,141 @@
+"""A real S3 server on loopback: versitygw at a pinned version, built once with Go and kept in the user's cache."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+VERSION = "v1.8.0"
+MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
+BUILD_SECONDS = 540
+START_SECONDS = 30
+_PR_SET_PDEATHSIG = 1
+
+
+def cache_folder() -> Path:
+    """Where built and downloaded servers are kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "airflow-streamstate"
+
+
+def find_or_build() -> Path | None:
+    """The server's program, built if it is not there yet; None on a machine without Go.
+
+    Raises:
+        RuntimeError: Go is there, and the build did not succeed: a run must not quietly test less.
+    """
+    folder = cache_folder() / f"versitygw-{VERSION}"
+    program = folder / "versitygw"
+    if program.is_file():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once build once
+        if not program.is_file():
+            _build(go, folder, program)
+    return program
+
+
+def _build(go: str, folder: Path, program: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        done = subprocess.run(
+            [go, "install", MODULE],
+            env={**os.environ, "GOBIN": made},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"versitygw could not be built: {done.stderr[-2000:]}")
+        (Path(made) / "versitygw").replace(program)
+
+
+@contextmanager
+def versitygw(program: Path, access_key: str, secret_key: str, region: str) -> Iterator[str]:
+    """A running server over an empty folder; gives its endpoint URL. It is gone afterwards, also after a failure."""
+    with tempfile.TemporaryDirectory(prefix="versitygw-") as place:
+        objects, metadata = Path(place) / "objects", Path(place) / "metadata"
+        objects.mkdir()
+        keeps_metadata = ["--sidecar", str(metadata)]
+        if _has_extended_attributes(objects):
+            keeps_metadata = []
+        else:
+            metadata.mkdir()
+        port = _free_port()
+        log = (Path(place) / "log").open("w+")
+        process = subprocess.Popen(
+            [
+                str(program),
+                *("--access", access_key, "--secret", secret_key, "--region", region),
+                *("--port", f"127.0.0.1:{port}", "--quiet", "--keep-alive"),
+                *("posix", *keeps_metadata, str(objects)),
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_the_test,
+        )
+        try:
+            _wait_until_it_answers(process, port, Path(place) / "log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            _stop(process)
+            log.close()
+
+
+def die_with_the_test() -> None:
+    """For ``preexec_fn``: the kernel ends the server when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _has_extended_attributes(folder: Path) -> bool:
+    try:
+        os.setxattr(folder, "user.streamstate", b"1")
+    except OSError:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + START_SECONDS  # noqa: TID251 - a real process
+    while time.monotonic() < until and process.poll() is None:  # noqa: TID251
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/")
+            connection.getresponse().read()
+            return
+        except OSError:
+            time.sleep(0.05)  # noqa: TID251
+        finally:
+            connection.close()
+    raise RuntimeError(f"versitygw does not answer (status {process.poll()}): {log.read_text()[-2000:]}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)

@@ -1,0 +1,37 @@
+"""The rate sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.adapters.rate_source import RateSource
+from airflow_streamstate.adapters.source import PlannedSource
+
+
+def test_another_rate_is_another_source() -> None:
+    """An offset of a rate source stands for other values under another rate; unknown formats are not its own."""
+    adapter = RateSource()
+    ten = adapter.identify(PlannedSource("rate", {"rowspersecond": "10"}))
+    assert ten == "rate rowspersecond=10"
+    assert adapter.identify(PlannedSource("rate", {"rowspersecond": "20"})) != ten
+    assert adapter.identify(PlannedSource("kafka")) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "order"),
+    [
+        ("3", "3", "same"),
+        ("4", "3", "ahead"),
+        ("-", "0", "behind"),
+        ('{"offset":5,"timestamp":1}', '{"offset":9,"timestamp":2}', "behind"),
+    ],
+)
+def test_offsets_are_counts(first: str, second: str, order: str) -> None:
+    """Both forms in which Spark writes them are numbers, and nothing is behind no offset at all."""
+    assert RateSource().compare(first, second) == order
+
+
+def test_no_offset_of_it_is_told() -> None:
+    """Another source's offset is refused, not guessed at."""
+    with pytest.raises(ValueError):
+        RateSource().compare('{"logOffset":1}', "3")

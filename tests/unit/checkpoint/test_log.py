@@ -1,0 +1,190 @@
+"""Reading a checkpoint, and its position."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
+from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over, crc_key_of
+from airflow_streamstate.errors import DataError, UnavailableError
+from airflow_streamstate.store.memory import MemoryStore
+from support.checkpoints import (
+    PREFIX,
+    QUERY_ID,
+    barrier_mark,
+    commit_batch,
+    end_offsets,
+    memory_checkpoint,
+    plan_batch,
+    run_batches,
+)
+
+
+def put_barrier(checkpoint: Checkpoint, batch_id: int) -> None:
+    checkpoint.store.put(checkpoint.offset_key(batch_id), format_offset_entry(stop_entry(None, barrier_mark())))
+
+
+def test_checkpoint_exists_once_its_metadata_is_there() -> None:
+    """A checkpoint without metadata is half built, whatever else lies there (1a.10)."""
+    checkpoint = Checkpoint(MemoryStore(), PREFIX)
+    plan_batch(checkpoint, 0)
+    assert (checkpoint.exists(), checkpoint.query_id()) == (False, None)
+    made = memory_checkpoint()
+    assert (made.exists(), made.query_id()) == (True, QUERY_ID)
+
+
+def test_damaged_metadata_is_an_error() -> None:
+    """Metadata that names no id is never taken for a new query (Law 5)."""
+    checkpoint = Checkpoint(MemoryStore(), PREFIX)
+    checkpoint.store.put(checkpoint.metadata_key, b'{"id":')
+    with pytest.raises(DataError):
+        checkpoint.query_id()
+
+
+def test_ids_skip_everything_that_is_no_entry() -> None:
+    """Checksums, left-over temp files, folders and other names are no batches; ids are in number order."""
+    checkpoint = run_batches(memory_checkpoint(), 11)
+    for name in [".12.5c1f6a52.tmp", "..12.5c1f6a52.tmp.crc", "12.tmp", "007", "-1", "13.compact", "sub/14"]:
+        checkpoint.store.put(checkpoint.key(f"offsets/{name}"), b"x")
+    assert checkpoint.offset_ids() == list(range(12))
+    assert checkpoint.commit_ids() == list(range(12))
+
+
+def test_position_of_an_unused_checkpoint() -> None:
+    """Before the first batch nothing is committed, and a barrier belongs at 0."""
+    position = memory_checkpoint().position()
+    assert (position.batch_id, position.last_batch_id, position.barrier_id) == (None, None, 0)
+
+
+def test_position_is_last_commit_and_sparks_planned_entry() -> None:
+    """The position is (last committed, planned entry of Spark's own) (1a.6)."""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    assert checkpoint.position().batch_id == 3
+    assert checkpoint.position().planned is None
+    plan_batch(checkpoint, 4)
+    position = checkpoint.position()
+    assert (position.batch_id, position.planned_id, position.last_batch_id, position.barrier_id) == (3, 4, 4, 5)
+    assert position.planned == checkpoint.read_offset(4)
+
+
+def test_first_batch_planned_and_not_committed() -> None:
+    """A planned batch 0 is a planned entry over no commit."""
+    checkpoint = memory_checkpoint()
+    plan_batch(checkpoint, 0)
+    position = checkpoint.position()
+    assert (position.batch_id, position.planned_id, position.barrier_id) == (None, 0, 1)
+
+
+def test_our_entries_are_barriers_and_never_planned_batches() -> None:
+    """Our entries are told from Spark's own, over a committed and over an uncommitted batch (1a.6)."""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    put_barrier(checkpoint, 4)
+    position = checkpoint.position()
+    assert (position.planned, [barrier.batch_id for barrier in position.barriers]) == (None, [4])
+    checkpoint.store.delete(checkpoint.offset_key(4))
+    plan_batch(checkpoint, 4)
+    put_barrier(checkpoint, 5)
+    put_barrier(checkpoint, 6)
+    position = checkpoint.position()
+    assert (position.planned_id, [barrier.batch_id for barrier in position.barriers]) == (4, [5, 6])
+    assert position.barrier_id == 5
+
+
+def test_purged_logs_have_a_position_all_the_same() -> None:
+    """Spark purges old entries; the position needs only the last ones."""
+    checkpoint = run_batches(memory_checkpoint(), 120, first=20)
+    assert checkpoint.position().batch_id == 120
+
+
+def test_old_gap_in_the_commits_is_history() -> None:
+    """Batches lost before our time do not hide where the query stands now."""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    checkpoint.store.delete(checkpoint.commit_key(1))
+    assert checkpoint.position().batch_id == 3
+
+
+@pytest.mark.parametrize("case", ["two planned", "commit without offset", "planned above barrier", "gap"])
+def test_contradicting_logs_are_an_error(case: str) -> None:
+    """Logs in which a batch may have been lost are reported, never guessed at (Law 12)."""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    if case == "two planned":
+        plan_batch(checkpoint, 4)
+        plan_batch(checkpoint, 5)
+    elif case == "commit without offset":
+        commit_batch(checkpoint, 4)
+    elif case == "planned above barrier":
+        put_barrier(checkpoint, 4)
+        plan_batch(checkpoint, 5)
+    else:
+        plan_batch(checkpoint, 6)
+    with pytest.raises(DataError) as error:
+        checkpoint.position()
+    assert error.value.context["checkpoint"] == PREFIX
+
+
+def test_damaged_planned_entry_is_an_error_that_names_it() -> None:
+    """A planned entry that Spark wrote half is an error naming its key, not a missing batch."""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    checkpoint.store.put(checkpoint.offset_key(4), b'v1\n{"batchWater')
+    with pytest.raises(DataError) as error:
+        checkpoint.position()
+    assert error.value.context["key"] == checkpoint.offset_key(4)
+
+
+def test_watermark_and_end_offsets_are_those_of_the_last_commit() -> None:
+    """A planned batch changes neither."""
+    checkpoint = memory_checkpoint()
+    assert (checkpoint.watermark_ms(), end_offsets(checkpoint)) == (0, ())
+    run_batches(checkpoint, 3)
+    plan_batch(checkpoint, 4)
+    assert (checkpoint.watermark_ms(), end_offsets(checkpoint)) == (4000, ('{"logOffset":3}',))
+
+
+def test_crc_lies_beside_its_file() -> None:
+    """Hadoop's checksum file of offsets/4 is offsets/.4.crc."""
+    assert crc_key_of("c/offsets/4") == "c/offsets/.4.crc"
+
+
+def test_position_of_a_running_query_is_consistent() -> None:
+    """A batch committed between the reads of the two logs is not taken for a lost one."""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    plan_batch(checkpoint, 4)
+    moves = iter([4, 5, 6])
+
+    def move_on(verb: str, key: str) -> None:
+        if verb == "list" and key.endswith("offsets/"):
+            committed = next(moves, None)
+            if committed is not None:
+                commit_batch(checkpoint, committed)
+                plan_batch(checkpoint, committed + 1)
+
+    checkpoint.store.before = move_on  # type: ignore[attr-defined]
+    position = checkpoint.position()
+    assert (position.batch_id, position.planned_id) == (6, 7)
+
+
+def test_query_that_never_stands_still_is_said_to_be_unreadable_now() -> None:
+    """A position is consistent or an error to retry, never a mixture."""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    plan_batch(checkpoint, 4)
+    batches = itertools.count(4)
+
+    def move_on(verb: str, key: str) -> None:
+        if verb == "list" and key.endswith("offsets/"):
+            batch_id = next(batches)
+            commit_batch(checkpoint, batch_id)
+            plan_batch(checkpoint, batch_id + 1)
+
+    checkpoint.store.before = move_on  # type: ignore[attr-defined]
+    with pytest.raises(UnavailableError):
+        checkpoint.position()
+
+
+@pytest.mark.parametrize(
+    ("commits", "missing"), [([], ()), ([7], ()), ([7, 8, 9], ()), ([3, 7, 8], (4, 5, 6)), ([1, 3, 5], (2, 4))]
+)
+def test_what_a_commit_log_passes_over_is_named(commits: list[int], missing: tuple[int, ...]) -> None:
+    """Whatever is missing between the first and the last commit was never committed (Law 12)."""
+    assert batches_passed_over(commits) == missing

@@ -1,0 +1,277 @@
+"""What lies in a log before a start, and what is done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_streamstate.checkpoint.entries import BarrierKind, drain_entry, format_offset_entry, stop_entry
+from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.repair import (
+    BarrierOverCommitted,
+    BarrierOverUncommitted,
+    Clean,
+    DrainCommitted,
+    DrainPending,
+    Foreign,
+    Planned,
+    RepairReport,
+    classify,
+    repair_before_start,
+)
+from airflow_streamstate.errors import ConflictError, DataError
+from support.checkpoints import (
+    SimulatedQuery,
+    barrier_mark,
+    commit_batch,
+    memory_checkpoint,
+    plan_batch,
+    run_batches,
+    write_with_crc,
+)
+
+OURS = "d-0001"
+
+
+def put_entry(checkpoint: Checkpoint, batch_id: int, kind: BarrierKind = "stop", *, deployment_id: str = OURS) -> None:
+    """An entry of ours over batch ``batch_id - 1``, with a checksum beside it."""
+    mark = barrier_mark(kind, deployment_id=deployment_id)
+    base = checkpoint.read_offset(batch_id - 1) if batch_id else None
+    entry = drain_entry(base, mark) if kind == "drain" and base else stop_entry(base, mark)
+    write_with_crc(checkpoint.store, checkpoint.offset_key(batch_id), format_offset_entry(entry))
+
+
+def committed(last: int = 3) -> Checkpoint:
+    return run_batches(memory_checkpoint(), last)
+
+
+def uncommitted(planned: int = 4) -> Checkpoint:
+    checkpoint = committed(planned - 1)
+    plan_batch(checkpoint, planned)
+    return checkpoint
+
+
+@pytest.mark.parametrize("stop_pending", [False, True])
+def test_clean_log_is_started_as_the_script_says(stop_pending: bool) -> None:
+    """Nothing of ours, nothing planned: nothing is touched."""
+    assert repair_before_start(memory_checkpoint(), OURS).found == Clean(None)
+    checkpoint = committed()
+    report = repair_before_start(checkpoint, OURS, stop_pending=stop_pending)
+    assert report == RepairReport(Clean(3), (), (), "normal", 3)
+
+
+def test_planned_batch_stays_and_runs_first() -> None:
+    """Spark's own planned entry is never touched; with a stop pending it runs alone (1a.6, 1a.7)."""
+    checkpoint = uncommitted()
+    assert repair_before_start(checkpoint, OURS).run == "normal"
+    report = repair_before_start(checkpoint, OURS, stop_pending=True)
+    assert (report.found, report.run, report.batch_id) == (Planned(3, 4), "once", 4)
+    assert checkpoint.position().planned_id == 4
+
+
+@pytest.mark.parametrize("kind", ["stop", "fence"])
+def test_our_entry_over_a_committed_batch_is_removed(kind: BarrierKind) -> None:
+    """A stop or fence over a committed batch goes, checksum first, and the query goes on (1a.7)."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4, kind)
+    report = repair_before_start(checkpoint, OURS)
+    assert report == RepairReport(BarrierOverCommitted(3, (4,)), (4,), (), "normal", 3)
+    assert checkpoint.offset_ids() == [0, 1, 2, 3]
+    assert checkpoint.store.head(crc_key_of(checkpoint.offset_key(4))) is None
+
+
+def test_our_entry_over_no_batch_is_removed() -> None:
+    """A query that was stopped before its first batch starts as if nothing had been."""
+    checkpoint = memory_checkpoint()
+    put_entry(checkpoint, 0)
+    assert repair_before_start(checkpoint, OURS).found == BarrierOverCommitted(None, (0,))
+    assert (checkpoint.offset_ids(), checkpoint.exists()) == ([], True)
+
+
+def test_left_overs_of_the_first_claim_are_swept() -> None:
+    """Over an empty log Spark refuses any file in its folders: temporary ones go, anything else stays (Law 5)."""
+    checkpoint = memory_checkpoint()
+    put_entry(checkpoint, 0)
+    uuid = "0b1a8f0e-2f0a-4f0c-9d0b-5f3c0c7e9a11"
+    for name in (f"offsets/.0.{uuid}.tmp", f"offsets/..0.{uuid}.tmp.crc", "state/0/0/1.delta", "offsets/keep"):
+        checkpoint.store.put(checkpoint.key(name), b"x")
+    report = repair_before_start(checkpoint, OURS)
+    assert set(report.swept_keys) == {
+        checkpoint.key(f"offsets/.0.{uuid}.tmp"),
+        checkpoint.key(f"offsets/..0.{uuid}.tmp.crc"),
+    }
+    left = [info.key for info in checkpoint.store.list_objects(checkpoint.key("offsets/"))]
+    assert left == [checkpoint.key("offsets/keep")]
+    assert checkpoint.store.head(checkpoint.key("state/0/0/1.delta")) is not None
+
+
+def test_left_overs_are_nobodys_business_once_a_batch_was_planned() -> None:
+    """With a batch in the log Spark ignores temporary files, and so do we."""
+    checkpoint = committed()
+    checkpoint.store.put(checkpoint.key("offsets/.4.0b1a8f0e.tmp"), b"x")
+    assert repair_before_start(checkpoint, OURS).swept_keys == ()
+
+
+@pytest.mark.parametrize("stop_pending", [False, True])
+@pytest.mark.parametrize("kind", ["stop", "fence", "drain"])
+def test_our_entry_over_an_uncommitted_batch_is_removed_and_the_batch_runs(
+    kind: BarrierKind, stop_pending: bool
+) -> None:
+    """No checkpoint is started with our entry over an uncommitted batch; alone first if a stop waits (Law 12, 1a.7)."""
+    checkpoint = uncommitted()
+    put_entry(checkpoint, 5, kind)
+    report = repair_before_start(checkpoint, OURS, stop_pending=stop_pending)
+    assert report.found == BarrierOverUncommitted(3, 4, (5,))
+    assert (report.removed_ids, report.run) == ((5,), "once" if stop_pending else "normal")
+    query = SimulatedQuery(checkpoint)
+    query.initialise()
+    query.commit()
+    assert query.ran == [4]
+
+
+def test_start_without_repair_loses_the_batch() -> None:
+    """The loss that Law 12 prevents: batch 4 is never run, and the log shows no error."""
+    checkpoint = uncommitted()
+    put_entry(checkpoint, 5)
+    query = SimulatedQuery(checkpoint)
+    query.initialise()
+    query.commit()
+    assert (query.ran, checkpoint.commit_ids()) == ([5], [0, 1, 2, 3, 5])
+
+
+def test_pending_drain_is_flushed_alone() -> None:
+    """An uncommitted drain entry over a committed batch runs with Trigger.Once, whatever the script set (1a.7)."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4, "drain")
+    report = repair_before_start(checkpoint, OURS)
+    assert (report.found, report.run, report.batch_id) == (DrainPending(3, 4, barrier_mark("drain")), "once", 4)
+    assert checkpoint.offset_ids()[-1] == 4
+
+
+def test_entries_above_a_pending_drain_are_removed() -> None:
+    """What lies above the drain entry would be taken for the latest plan, and the flush be skipped (Law 12)."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4, "drain")
+    put_entry(checkpoint, 5, "fence")
+    report = repair_before_start(checkpoint, OURS)
+    assert (report.removed_ids, report.run, report.batch_id) == ((5,), "once", 4)
+    assert checkpoint.offset_ids()[-1] == 4
+
+
+def test_drained_checkpoint_is_not_started() -> None:
+    """A committed drain entry: no start, nothing touched (Law 11, 1a.7)."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4, "drain")
+    commit_batch(checkpoint, 4)
+    report = repair_before_start(checkpoint, OURS)
+    assert (report.found, report.run) == (DrainCommitted(4, 4, barrier_mark("drain")), "nothing")
+    assert checkpoint.offset_ids()[-1] == 4
+
+
+def test_fence_above_a_finished_drain_changes_nothing() -> None:
+    """Drained stays drained (Law 11)."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4, "drain")
+    commit_batch(checkpoint, 4)
+    put_entry(checkpoint, 5, "fence")
+    assert repair_before_start(checkpoint, OURS).run == "nothing"
+
+
+def test_checkpoint_drained_by_another_deployment_is_refused() -> None:
+    """A copied checkpoint of a drained deployment is refused, not resumed and not taken for our own drain (Law 11)."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4, "drain", deployment_id="d-0009")
+    commit_batch(checkpoint, 4)
+    with pytest.raises(ConflictError) as error:
+        repair_before_start(checkpoint, OURS)
+    assert error.value.context["drained_by"] == "d-0009"
+
+
+def test_checkpoint_that_somebody_resumed_after_its_drain_is_refused() -> None:
+    """Batches behind a drain ran with the watermark at the end of time: named, never carried on (Law 11)."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4, "drain")
+    commit_batch(checkpoint, 4, watermark_ms=253402128000000)
+    plan_batch(checkpoint, 5, watermark_ms=253402128000000)
+    commit_batch(checkpoint, 5, watermark_ms=253402128000000)
+    with pytest.raises(DataError) as error:
+        classify(checkpoint, OURS)
+    assert error.value.context["drained_at_batch"] == 4
+
+
+def test_event_times_in_year_9999_are_not_a_drain() -> None:
+    """A watermark at the end of time that came from the data itself is the script's own affair."""
+    checkpoint = committed()
+    plan_batch(checkpoint, 4, watermark_ms=253402128000001)
+    commit_batch(checkpoint, 4, watermark_ms=253402128000001)
+    assert classify(checkpoint, OURS) == Clean(4)
+
+
+def test_committed_stop_entry_is_an_ordinary_empty_batch() -> None:
+    """Somebody started the checkpoint without us and ran our stop entry: an empty batch, and nothing to repair."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4)
+    commit_batch(checkpoint, 4)
+    assert classify(checkpoint, OURS) == Clean(4)
+
+
+def test_entry_of_another_deployment_is_removed_and_reported() -> None:
+    """An entry that names another deployment is never obeyed: not even a drain (1a.1)."""
+    checkpoint = committed()
+    put_entry(checkpoint, 4, "drain", deployment_id="d-0009")
+    report = repair_before_start(checkpoint, OURS)
+    assert isinstance(report.found, Foreign)
+    assert report.found.beneath == Clean(3)
+    assert (report.removed_ids, report.run, report.batch_id) == ((4,), "normal", 3)
+    assert [mark.deployment_id for mark in report.foreign] == ["d-0009"]
+
+
+def test_entry_of_another_deployment_over_an_uncommitted_batch_is_removed() -> None:
+    """The planned batch below a foreign entry runs (Law 12)."""
+    checkpoint = uncommitted()
+    put_entry(checkpoint, 5, deployment_id="d-0009")
+    report = repair_before_start(checkpoint, OURS, stop_pending=True)
+    assert (report.removed_ids, report.run, report.batch_id) == ((5,), "once", 4)
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_stacked_entries_are_all_removed(planned: bool) -> None:
+    """Entries put twice, or again after an overwrite, go together, the topmost first (1a.3, 1a.7)."""
+    checkpoint = uncommitted() if planned else committed()
+    first = 5 if planned else 4
+    for batch_id in (first, first + 1, first + 2):
+        put_entry(checkpoint, batch_id, deployment_id=OURS if batch_id != first + 1 else "d-0009")
+    report = repair_before_start(checkpoint, OURS)
+    assert report.removed_ids == (first, first + 1, first + 2)
+    assert checkpoint.offset_ids()[-1] == first - 1
+
+
+def test_repair_after_a_crash_in_the_middle_ends_the_same() -> None:
+    """Whichever delete is the last before a crash, the next repair ends where the whole one would have (Law 2)."""
+    for crash_at in range(6):
+        checkpoint = uncommitted()
+        for batch_id in (5, 6, 7):
+            put_entry(checkpoint, batch_id)
+        left = iter(range(crash_at))
+
+        def crash(verb: str, key: str, left: Iterator[int] = left) -> None:
+            if verb == "delete" and next(left, None) is None:
+                raise KeyboardInterrupt
+
+        checkpoint.store.before = crash  # type: ignore[attr-defined]
+        with pytest.raises(KeyboardInterrupt):
+            repair_before_start(checkpoint, OURS)
+        checkpoint.store.before = None  # type: ignore[attr-defined]
+        assert repair_before_start(checkpoint, OURS, stop_pending=True).run == "once"
+        assert checkpoint.offset_ids()[-1] == 4
+        assert [info.key for info in checkpoint.store.list_objects(checkpoint.key("offsets/.5"))] == []
+
+
+def test_classify_only_reads() -> None:
+    """Controllers may look at any log: classifying changes nothing (1a.7)."""
+    checkpoint = uncommitted()
+    put_entry(checkpoint, 5)
+    before = list(checkpoint.store.list_objects(""))
+    classify(checkpoint, OURS)
+    assert before == list(checkpoint.store.list_objects(""))

@@ -1,0 +1,103 @@
+"""From which Spark to which a stream may go."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.checkpoint.entries import OffsetEntry
+from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.checkpoint.spark_versions import (
+    GONE_BACK,
+    GONE_BACK_WITHOUT_STATE,
+    NO_STATE,
+    Line,
+    line_of,
+    provider_of,
+    refuse_move,
+    state_store_of,
+    why_not,
+)
+from airflow_streamstate.errors import IncompatibleUpgradeError
+
+
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [("4.2.0", (4, 2)), ("4.10.1-SNAPSHOT", (4, 10)), ("", None), ("nightly", None)],
+)
+def test_a_version_is_of_a_line(version: str, line: tuple[int, int] | None) -> None:
+    """Releases of one line read what the others of it wrote; numbers are compared as numbers."""
+    assert line_of(version) == line
+
+
+@pytest.mark.parametrize(
+    ("written_by", "runs_on"),
+    [("4.0.5", "4.0.0"), ("4.0.5", "4.3.0"), ("4.2.0", "4.10.0"), ("", "4.0.5"), ("4.3.0", ""), ("4.2.1", "4.2.0")],
+)
+def test_onward_everything_goes(written_by: str, runs_on: str) -> None:
+    """To a newer Spark, within one line, and where nobody knows which: nothing is refused."""
+    for provider in (HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER, ""):
+        assert why_not(written_by, runs_on, provider) is None
+        refuse_move(written_by, runs_on, provider)
+
+
+@pytest.mark.parametrize("written_by", ["4.2.0", "4.3.0", ""])
+def test_offset_log_2_goes_to_no_spark_that_does_not_know_it(written_by: str) -> None:
+    """Whatever state store, and whoever wrote it; Spark 4.2 and newer know it (Law 10)."""
+    with pytest.raises(IncompatibleUpgradeError, match="offset log 2"):
+        refuse_move(written_by, "4.1.4", HDFS_BACKED_PROVIDER, "v2")
+    refuse_move("4.0.5", "4.2.0", HDFS_BACKED_PROVIDER, "v2")
+    assert why_not("4.3.0", "4.2.0", ROCKSDB_PROVIDER, "v2") is None
+    assert why_not("4.2.0", "4.0.5", HDFS_BACKED_PROVIDER, "v1") is None
+
+
+@pytest.mark.parametrize(("before", "now"), sorted(GONE_BACK_WITHOUT_STATE))
+def test_a_query_without_state_goes_back_by_its_logs_alone(before: Line, now: Line) -> None:
+    """Between the Sparks where that was gone, in offset log 1; from one that nobody tried, refused (Law 10)."""
+    written_by, runs_on = (f"{line[0]}.{line[1]}.9" for line in (before, now))
+    assert before > now
+    assert why_not(written_by, runs_on, NO_STATE, "v1") is None
+    with pytest.raises(IncompatibleUpgradeError):
+        refuse_move("5.0.0", runs_on, NO_STATE, "v1")
+    with pytest.raises(IncompatibleUpgradeError, match="offset log 2"):
+        refuse_move(written_by, "4.1.4", NO_STATE, "v2")
+
+
+def test_what_an_entry_pins_counts_where_there_is_state() -> None:
+    """Spark pins a state store for queries that keep none, too."""
+    entry = OffsetEntry(0, 0, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}, ())
+    assert state_store_of(entry, has_state=True) == ROCKSDB_PROVIDER
+    assert state_store_of(entry, has_state=False) == NO_STATE
+    assert state_store_of(None, has_state=False) == ""
+
+
+def test_back_from_a_spark_that_nobody_has_tried_is_refused() -> None:
+    """What a Spark to come writes is not known to be readable by an older one (Law 10)."""
+    with pytest.raises(IncompatibleUpgradeError) as error:
+        refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, query_name="counts")
+    assert (error.value.context["written_by"], error.value.context["runs_on"]) == ("5.0.0", "4.3.0")
+    assert error.value.context["query_name"] == "counts"
+
+
+@pytest.mark.parametrize(
+    ("provider", "before", "now"), [(provider, *way) for provider, ways in GONE_BACK.items() for way in sorted(ways)]
+)
+def test_a_way_back_that_was_gone_is_let_through(provider: str, before: Line, now: Line) -> None:
+    """Each way of the table leads to an older Spark, whatever the patch release, with that state store alone."""
+    written_by, runs_on = (f"{line[0]}.{line[1]}.9" for line in (before, now))
+    assert before > now
+    assert why_not(written_by, runs_on, provider) is None
+    assert why_not(written_by, runs_on, "") is not None
+
+
+@pytest.mark.parametrize(("written_by", "runs_on"), [("4.2.0", "4.1.4"), ("4.2.0", "4.0.5"), ("4.3.0", "4.1.4")])
+def test_lists_that_an_older_spark_cannot_read_are_refused(written_by: str, runs_on: str) -> None:
+    """RocksDB's lists of 4.2 and newer are no lists for 4.1 and older: the query dies in the middle of a batch."""
+    with pytest.raises(IncompatibleUpgradeError):
+        refuse_move(written_by, runs_on, ROCKSDB_PROVIDER)
+
+
+def test_the_state_store_is_the_one_that_the_entry_pins() -> None:
+    """What the session says now does not matter: Spark goes by its log."""
+    entry = OffsetEntry(0, 0, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}, ())
+    assert provider_of(entry) == ROCKSDB_PROVIDER
+    assert provider_of(OffsetEntry(0, 0, {}, ())) == provider_of(None) == ""

@@ -1,0 +1,24 @@
+"""A desk for every test of the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import scripted_driver
+from support.shell import Desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A home that the environment names, a ``spark-submit`` without Spark, and no driver left afterwards."""
+    for name in ("STREAMSTATE_CHECKPOINTS", "STREAMSTATE_LAUNCHES", "STREAMSTATE_TRACEBACK", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    made = Desk(tmp_path)
+    monkeypatch.setenv("STREAMSTATE_HOME", str(made.home))
+    for name, value in scripted_driver.install(tmp_path / "machine").items():
+        monkeypatch.setenv(name, value)
+    yield made
+    made.end_drivers()

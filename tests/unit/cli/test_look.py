@@ -1,0 +1,319 @@
+"""Verbs that only look."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Fenced
+from airflow_streamstate.protocol.records import LaunchRecord
+from airflow_streamstate.store.local import LocalStore
+from support.scripted_driver import script
+from support.scripted_stream import ScriptedAttempt, ScriptedStream, drain_notification
+from support.shell import Desk, shell
+from support.snapshots import SNAPSHOT, Shelf, flip_byte, run_stateful
+
+STATUS_FIELDS = {
+    "stream_id", "deployment_id", "attempt", "state", "start", "queries", "heartbeat_age_seconds",
+    "snapshot_age_seconds", "last_event",
+}  # fmt: skip
+QUERY_FIELDS = {"batch_id", "committed_at", "state_rows", "watermark_at"}
+
+
+def launching(stream: ScriptedStream) -> ScriptedAttempt:
+    return stream.deploy()
+
+
+def running(stream: ScriptedStream) -> ScriptedAttempt:
+    return stream.deploy().runs()
+
+
+def stopping(stream: ScriptedStream) -> ScriptedAttempt:
+    attempt = stream.deploy().runs()
+    notification, number, _ = drain_notification(stream, attempt.deployment_id)
+    values = {f.name: getattr(notification, f.name) for f in dataclasses.fields(notification) if f.name != "mode"}
+    attempt.accepted(StopRequest(**values, attempt=1), number)
+    return attempt
+
+
+def draining(stream: ScriptedStream) -> ScriptedAttempt:
+    attempt = stream.deploy().runs()
+    notification, number, _ = drain_notification(stream, attempt.deployment_id)
+    assert isinstance(notification, DrainNotification)
+    attempt.accepted(notification, number)
+    return attempt
+
+
+def stopped(stream: ScriptedStream) -> ScriptedAttempt:
+    attempt = stream.deploy().runs()
+    attempt.stopped()
+    return attempt
+
+
+def drained(stream: ScriptedStream) -> ScriptedAttempt:
+    attempt = stream.deploy().runs()
+    attempt.drained()
+    return attempt
+
+
+def finished(stream: ScriptedStream) -> ScriptedAttempt:
+    attempt = stream.deploy().runs()
+    attempt.finished()
+    return attempt
+
+
+def failed(stream: ScriptedStream) -> ScriptedAttempt:
+    attempt = stream.deploy().runs()
+    attempt.failed("ValueError: boom")
+    return attempt
+
+
+def fenced(stream: ScriptedStream) -> ScriptedAttempt:
+    attempt = stream.deploy().runs()
+    attempt.say(Fenced, current_deployment_id="d-0002", current_attempt=1)
+    return attempt
+
+
+def lost(stream: ScriptedStream) -> ScriptedAttempt:
+    now = stream.clock.now
+    old = ScriptedStream(stream.control.home, stream.checkpoints_uri, stream.control.stream_id)
+    attempt = old.deploy()
+
+    class Yesterday:
+        """The clock of a driver that fell silent a day ago."""
+
+        def now(self):  # type: ignore[no-untyped-def]
+            return now() - timedelta(days=1)
+
+        new_uuid = staticmethod(stream.clock.new_uuid)
+
+    attempt.clock = Yesterday()  # type: ignore[assignment]
+    return attempt.runs()
+
+
+STATES = {
+    "launching": launching, "running": running, "stopping": stopping, "draining": draining, "stopped": stopped,
+    "drained": drained, "finished": finished, "failed": failed, "fenced": fenced, "lost": lost,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_status_tells_every_state(desk: Desk, state: str) -> None:
+    """One of the ten states, with the fields that scripts build on; the same for a person."""
+    STATES[state](desk.stream())
+    found = shell("status", "flights", "--json")
+    assert found.status == 0
+    assert found.json["state"] == state
+    assert set(found.json) >= STATUS_FIELDS
+    assert {"mode", "snapshot_id"} <= set(found.json["start"])
+    assert [set(query) >= QUERY_FIELDS for query in found.json["queries"].values()] == (
+        [] if state == "launching" else [True]
+    )
+    human = shell("status", "flights")
+    assert human.out.startswith(f"flights d-0001 attempt 1 is {state}\n")
+    assert human.err == ""
+
+
+def test_status_shows_what_a_person_asks_first(desk: Desk) -> None:
+    """Script, version, heartbeat, snapshot, last event, and a table of the queries."""
+    attempt = desk.stream().deploy().runs()
+    attempt.snapshot("live", 1)
+    text = shell("status", "flights").out
+    for part in ("started    fresh", "script     job.py", "heartbeat  0 s ago", "last event QueryStarted", "delays"):
+        assert part in text
+    attempt.failed("ValueError: boom")
+    text = shell("status", "flights").out
+    assert "error      ValueError: boom" in text
+    assert "traceback:\n    Traceback (most recent call last):\n" in text
+
+
+def test_status_of_an_older_deployment(desk: Desk) -> None:
+    """--deployment looks at one that is not current any more."""
+    desk.stream().deploy().runs().stopped()
+    desk.stream().deploy()
+    assert shell("status", "flights", "--json").json["deployment_id"] == "d-0002"
+    old = shell("status", "flights", "--deployment", "d-0001", "--json").json
+    assert (old["deployment_id"], old["is_current"]) == ("d-0001", False)
+    unknown = shell("status", "flights", "--deployment", "d-0007", "--json")
+    assert (unknown.status, unknown.error["type"]) == (2, "DeploymentNotFoundError")
+
+
+def test_streams_are_one_row_each(desk: Desk) -> None:
+    """State, version, age and last event of each; one that cannot be read does not hide the others (Law 7)."""
+    for name in ("b", "a"):
+        desk.stream(name).deploy().runs()
+    (desk.home / "c").mkdir()
+    (desk.home / "c" / "stream.json").write_text("{")
+    (desk.home / "Not-A-Stream").mkdir()
+    answer = shell("streams", "--json")
+    assert answer.status == 0
+    rows = answer.json["streams"]
+    assert [(row["stream_id"], row["state"]) for row in rows] == [
+        ("a", "running"),
+        ("b", "running"),
+        ("c", "unreadable"),
+    ]
+    assert all({"version_label", "heartbeat_age_seconds", "last_event"} <= set(row) for row in rows)
+    lines = shell("streams").out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["stream", "a", "b", "c"]
+
+
+def test_a_stream_that_cannot_be_read_says_why_and_no_numbers(desk: Desk) -> None:
+    """Nobody can tell where it stands: it is not lost, and has no attempt 0."""
+    (desk.home / "broken").mkdir(parents=True)
+    (desk.home / "broken" / "stream.json").write_text("{")
+    lines = shell("streams").out.splitlines()
+    assert lines[1].split() == ["broken", "unreadable"]
+    assert lines[2].startswith("broken is unreadable: ")
+    assert "stream.json" in " ".join(lines[2:])
+
+
+def test_a_home_without_streams_says_which_home(desk: Desk) -> None:
+    """A mistyped home is seen at once."""
+    assert shell("streams").out == f"no streams in {desk.home}\n"
+
+
+def test_events_are_told_oldest_first(desk: Desk) -> None:
+    """Each with its number and all its fields; one that cannot be read is told as such (Law 7)."""
+    attempt = desk.stream().deploy().runs()
+    attempt.stopped()
+    key = layout.event_key("flights", "d-0001", 5)
+    (desk.home / key).write_text('{"kind": "Unheard"}')
+    answer = shell("events", "flights", "--json")
+    assert answer.status == 0
+    rows = answer.json["events"]
+    assert [row["kind"] for row in rows] == ["Claimed", "Started", "QueryStarted", "Stopped", "unreadable"]
+    assert [row["number"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[3]["queries"]["delays"]["batch_id"] == 0
+    assert rows[4]["problem"]
+    human = shell("events", "flights").out
+    assert "queries=delays:0" in human
+    assert len(human.splitlines()) == 6
+    desk.stream("new").deploy()
+    assert shell("events", "new").out == "no events yet\n"
+
+
+def test_snapshots_are_listed_with_their_sizes(desk: Desk) -> None:
+    """Complete ones only, oldest first (Law 3)."""
+    attempt = desk.stream().deploy().runs()
+    assert shell("snapshots", "flights").out == "no complete snapshots\n"
+    attempt.snapshot("live", 1)
+    (desk.home / "flights" / "snapshots" / "d-0001-live-000002" / "data").mkdir(parents=True)
+    attempt.stopped()
+    rows = shell("snapshots", "flights", "--json").json["snapshots"]
+    assert [row["snapshot_id"] for row in rows] == ["d-0001-live-000001", "d-0001-stopped-000001"]
+    assert {"kind", "deployment_id", "taken_at", "files", "bytes", "queries"} <= set(rows[0])
+    assert "d-0001-stopped-000001  stopped" in shell("snapshots", "flights").out
+
+
+@pytest.fixture
+def shelf(desk: Desk) -> Shelf:
+    """The stream ``orders`` with a stopped snapshot that has files."""
+    made = Shelf(checkpoints=LocalStore(desk.home))
+    run_stateful(made.checkpoint(), 3)
+    made.capture()
+    desk.stream("orders").deploy()
+    return made
+
+
+def test_a_whole_snapshot_verifies(shelf: Shelf) -> None:
+    """Exit status 0, and nothing to complain of."""
+    answer = shell("verify", "orders", SNAPSHOT, "--json")
+    assert (answer.status, answer.json) == (0, {"snapshot_id": SNAPSHOT, "ok": True, "problems": []})
+    assert "every file is what its manifest says" in shell("verify", "orders", SNAPSHOT).out
+
+
+@pytest.mark.parametrize("path", ["state/0/1/4.delta", "offsets/3", "metadata"])
+def test_a_flipped_byte_is_named(shelf: Shelf, path: str) -> None:
+    """Exit status 1, with query and path."""
+    flip_byte(shelf.checkpoints, shelf.data_key(path), at=5)
+    answer = shell("verify", "orders", SNAPSHOT, "--json")
+    assert (answer.status, answer.json["ok"]) == (1, False)
+    assert [(row["kind"], row["query"], row["path"]) for row in answer.json["problems"]] == [
+        ("altered", "counts", path)
+    ]
+    assert path in shell("verify", "orders", SNAPSHOT).out
+
+
+def test_a_file_that_is_gone_is_named(shelf: Shelf) -> None:
+    """Exit status 1, with query and path."""
+    shelf.checkpoints.delete(shelf.data_key("commits/3"))
+    answer = shell("verify", "orders", SNAPSHOT, "--json")
+    assert answer.status == 1
+    assert [(row["kind"], row["path"]) for row in answer.json["problems"]] == [("missing", "commits/3")]
+
+
+def test_a_snapshot_without_a_manifest_is_none(shelf: Shelf) -> None:
+    """Exit status 2: it was never completed (Law 3)."""
+    shelf.checkpoints.delete(layout.manifest_key("orders", SNAPSHOT))
+    answer = shell("verify", "orders", SNAPSHOT, "--json")
+    assert answer.status == 2
+    assert answer.error["type"] == "SnapshotNotFoundError"
+
+
+def test_a_manifest_that_cannot_be_read_is_told(shelf: Shelf) -> None:
+    """Exit status 1: what is stored is damaged."""
+    shelf.checkpoints.put(layout.manifest_key("orders", SNAPSHOT), b'{"kind": "SnapshotManifest"')
+    answer = shell("verify", "orders", SNAPSHOT, "--json")
+    assert answer.status == 1
+    assert answer.error["type"] == "MalformedMessageError"
+
+
+# logs
+
+
+def log_of(desk: Desk, attempt: ScriptedAttempt, text: str) -> Path:
+    """The log of an attempt that somebody launched on this machine."""
+    folder = desk.base / f"launch-{attempt.attempt}"
+    folder.mkdir()
+    path = folder / "driver.log"
+    path.write_text(text)
+    launch_key = f"{attempt.deployment_id}-a{attempt.attempt:04d}"
+    attempt.control.create_launch(
+        LaunchRecord(
+            "flights", attempt.deployment_id, attempt.attempt, launch_key, "local",
+            {"launch_key": launch_key, "folder": str(folder), "log_path": str(path)}, str(path), attempt.clock.now(),
+        )
+    )  # fmt: skip
+    return path
+
+
+def test_logs_of_each_attempt(desk: Desk) -> None:
+    """The current attempt by default; an earlier one by its number; one that never was is told."""
+    stream = desk.stream()
+    log_of(desk, stream.deploy(), "first\n")
+    log_of(desk, stream.resume(), "second\n[/red]\n")
+    assert shell("logs", "flights").out == "second\n[/red]\n"
+    assert shell("logs", "flights", "--attempt", 1).out == "first\n"
+    answer = shell("logs", "flights", "--attempt", 1, "--json").json
+    assert answer == {"stream_id": "flights", "deployment_id": "d-0001", "attempt": 1, "log": "first\n"}
+    unknown = shell("logs", "flights", "--attempt", 3, "--json")
+    assert unknown.status == 2
+    assert unknown.error["context"]["last_attempt"] == 2
+
+
+def test_logs_begin_so_far_before_the_end(desk: Desk) -> None:
+    """--tail-bytes."""
+    log_of(desk, desk.stream().deploy(), "".join(f"{number}\n" for number in range(1000)))
+    assert shell("logs", "flights", "--tail-bytes", 8).out.split() == ["998", "999"]
+
+
+def test_a_log_that_is_empty_is_told(desk: Desk) -> None:
+    """On stderr, so that stdout is the log alone."""
+    log_of(desk, desk.stream().deploy(), "")
+    answer = shell("logs", "flights")
+    assert (answer.status, answer.out, answer.err) == (0, "", "the driver has written nothing yet\n")
+
+
+def test_follow_goes_on_until_the_driver_has_ended(desk: Desk) -> None:
+    """--follow prints to the last word, and then ends by itself."""
+    job = script(desk.base, "finishes")
+    assert shell("deploy", "flights", "--app", job).status == 0
+    answer = shell("logs", "flights", "--follow")
+    assert answer.status == 0
+    assert answer.out == "scripted driver: finishes\n"

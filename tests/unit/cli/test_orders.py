@@ -1,0 +1,178 @@
+"""``stop``, ``drain``, ``snapshot`` and ``kill``: orders, and what comes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.events import Drained
+from airflow_streamstate.protocol.positions import StateLeft
+from support.scripted_stream import ScriptedAttempt
+from support.shell import Desk, obeying, shell
+
+END_FIELDS = {"deployment_id", "state", "snapshot_id", "queries"}
+SNAPSHOT_FIELDS = {"snapshot_id", "kind", "deployment_id", "files", "bytes", "queries"}
+
+
+@pytest.fixture
+def running(desk: Desk) -> ScriptedAttempt:
+    """The stream ``flights`` runs."""
+    return desk.stream().deploy().runs()
+
+
+@pytest.mark.parametrize(("verb", "state"), [("stop", "stopped"), ("drain", "drained")])
+def test_the_end_is_told_with_its_snapshot_and_positions(running: ScriptedAttempt, verb: str, state: str) -> None:
+    """--wait returns when the snapshot is complete: state, snapshot, and where each query ended."""
+    with obeying(running):
+        answer = shell(verb, "flights", "--wait", 30, "--json")
+    assert answer.status == 0, answer
+    assert set(answer.json) >= END_FIELDS
+    assert (answer.json["deployment_id"], answer.json["state"]) == ("d-0001", state)
+    assert answer.json["snapshot_id"] == f"d-0001-{state}-000001"
+    query = answer.json["queries"]["delays"]
+    assert query["batch_id"] == 0
+    assert query["state_rows_left"] == (7 if verb == "stop" else 0)
+    assert answer.err == ""
+
+
+def test_a_snapshot_is_told_with_its_files_and_batches(running: ScriptedAttempt) -> None:
+    """The stream runs on; the answer says what was kept."""
+    with obeying(running):
+        answer = shell("snapshot", "flights", "--wait", 30, "--json")
+        human = shell("snapshot", "flights", "--wait", 30)
+    assert answer.status == 0, answer
+    assert set(answer.json) >= SNAPSHOT_FIELDS
+    assert answer.json["snapshot_id"] == "d-0001-live-000001"
+    assert (answer.json["kind"], answer.json["state"]) == ("live", "running")
+    assert answer.json["queries"]["delays"]["batch_id"] == 0
+    assert "snapshot d-0001-live-000002 (live, 0 files, 0 bytes)" in human.out
+
+
+@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
+def test_without_a_wait_it_returns_when_the_order_is_recorded(running: ScriptedAttempt, verb: str) -> None:
+    """The same fields, those empty that nobody knows yet; the order lies there."""
+    answer = shell(verb, "flights", "--json")
+    assert answer.status == 0
+    assert (SNAPSHOT_FIELDS if verb == "snapshot" else END_FIELDS) <= set(answer.json)
+    assert (answer.json["state"], answer.json["snapshot_id"], answer.json["queries"]) == ("running", None, {})
+    (slot,) = running.control.journal("d-0001").commands()
+    assert slot.command is not None
+    assert slot.command.command_id == answer.json["command_id"]
+    human = shell(verb, "flights")
+    assert human.out.startswith(f"flights d-0001: {verb} ordered\n")
+    assert "streamstate status flights" in human.out
+
+
+@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
+def test_a_wait_that_ends_says_that_the_work_goes_on(running: ScriptedAttempt, verb: str) -> None:
+    """Nobody obeys: exit status 3, what was last seen, and the order stays (Law 6)."""
+    answer = shell(verb, "flights", "--wait", 0.3, "--json")
+    assert answer.status == 3
+    assert answer.error["type"] == "DeadlineExceededError"
+    assert "the work goes on" in answer.error["message"]
+    assert "batch 0" in answer.error["context"]["last_seen"]
+    assert len(running.control.journal("d-0001").commands()) == 1
+    assert answer.err == ""
+    human = shell(verb, "flights", "--wait", 0.3)
+    assert human.out == ""
+    assert human.err.startswith("flights d-0001: running (")
+    assert "streamstate: it is not done within the deadline; the work goes on." in human.err
+
+
+@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
+def test_the_same_request_twice_is_one_order(running: ScriptedAttempt, verb: str) -> None:
+    """A request id of your own makes a repeated order one order (Law 2)."""
+    first, second = (shell(verb, "flights", "--request-id", "nightly", "--json").json for _ in range(2))
+    assert first == second
+    assert len(running.control.journal("d-0001").commands()) == 1
+    assert shell("kill", "flights", "--json").status == 4  # launched from elsewhere
+
+
+def test_what_is_so_already_is_answered_at_once(desk: Desk, running: ScriptedAttempt) -> None:
+    """A stop of what is stopped and a drain of what is drained are done, and say which snapshot."""
+    running.stopped()
+    assert shell("stop", "flights", "--json").json["snapshot_id"] == "d-0001-stopped-000001"
+    desk.stream().deploy().runs().drained()
+    answer = shell("drain", "flights", "--wait", 5, "--json")
+    assert (answer.json["state"], answer.json["snapshot_id"]) == ("drained", "d-0002-drained-000001")
+    assert answer.json["queries"]["delays"]["state_rows_left"] == 0
+
+
+def test_a_drain_of_a_stream_that_was_never_deployed_is_refused(desk: Desk) -> None:
+    """Exit status 2: there is no such stream."""
+    answer = shell("drain", "flights", "--json")
+    assert answer.status == 2
+    assert answer.error["type"] == "StreamNotFoundError"
+
+
+@pytest.mark.parametrize("verb", ["stop", "drain"])
+def test_an_order_to_a_replaced_deployment_is_refused(desk: Desk, running: ScriptedAttempt, verb: str) -> None:
+    """Exit status 4 names the current one: the old one is fenced, and nobody would obey (Law 4)."""
+    running.failed("boom")
+    desk.stream().deploy().runs()
+    answer = shell(verb, "flights", "--deployment", "d-0001", "--json")
+    assert answer.status == 4
+    assert answer.error["context"]["current_deployment_id"] == "d-0002"
+    unknown = shell(verb, "flights", "--deployment", "d-0009", "--json")
+    assert unknown.status == 2
+    assert unknown.error["type"] == "DeploymentNotFoundError"
+
+
+def test_a_drain_that_the_job_rejects_is_told(running: ScriptedAttempt) -> None:
+    """Exit status 2, with the job's reason; it runs on."""
+    with obeying(running, "cannot-drain"):
+        answer = shell("drain", "flights", "--wait", 30, "--json")
+    assert answer.status == 2
+    assert answer.error["context"]["reason"] == "a memory sink"
+    assert shell("status", "flights", "--json").json["state"] == "running"
+
+
+def test_a_drain_that_fails_is_told(running: ScriptedAttempt) -> None:
+    """Exit status 1, with the error of the flush and where the deployment stands now."""
+    with obeying(running, "drain-fails"):
+        answer = shell("drain", "flights", "--wait", 30, "--json")
+    assert answer.status == 1
+    assert answer.error["message"] == "the drain failed"
+    assert "disk full" in answer.error["context"]["error"]
+    assert answer.error["context"]["snapshot_id"] == "d-0001-stopped-000001"
+
+
+def test_a_stop_of_what_fails_meanwhile_is_told(running: ScriptedAttempt) -> None:
+    """A wait does not wait for what cannot come."""
+    assert shell("stop", "flights", "--request-id", "r", "--json").status == 0
+    running.failed("OutOfMemoryError: heap")
+    answer = shell("stop", "flights", "--request-id", "r", "--wait", 30, "--json")
+    assert answer.status in (1, 4)
+    assert "failed" in str(answer.error)
+
+
+def test_a_drain_says_what_it_is_to_flush_and_until_when_it_may_begin(running: ScriptedAttempt) -> None:
+    """--mode, --begin-within and --reason are on the notification."""
+    words = ("--mode", "event_time", "--begin-within", 60, "--reason", "new key")
+    assert shell("drain", "flights", *words, "--json").status == 0
+    (slot,) = running.control.journal("d-0001").commands()
+    assert isinstance(slot.command, DrainNotification)
+    assert (slot.command.mode, slot.command.reason) == ("event_time", "new key")
+    assert slot.command.deadline_at is not None
+    assert 59 < (slot.command.deadline_at - slot.command.requested_at).total_seconds() < 61
+
+
+def test_state_that_is_left_is_named(desk: Desk, running: ScriptedAttempt) -> None:
+    """A person reads which operator kept how many rows, and why (Law 16)."""
+    left = StateLeft("dedupe", 1, 3, "no watermark")
+    position = replace(running.position(3), state_left=(left,))
+    snapshot_id = running.snapshot("drained")
+    running.say(Drained, command_id="c", command_number=1, snapshot_id=snapshot_id, queries={"delays": position})
+    assert "delays: 3 rows are left in dedupe: no watermark" in shell("drain", "flights", "--wait", 5).out
+
+
+def test_an_attempt_that_never_got_a_driver_can_be_killed(desk: Desk) -> None:
+    """Kill closes it; twice is once."""
+    desk.stream().deploy()
+    for _ in range(2):
+        answer = shell("kill", "flights", "--json")
+        assert answer.status == 0
+        assert {"stream_id", "deployment_id", "attempt", "state"} <= set(answer.json)
+        assert answer.json["state"] == "failed"

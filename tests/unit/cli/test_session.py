@@ -1,0 +1,118 @@
+"""What every verb shares: the form of results, errors and progress."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+from rich.console import Console
+
+from airflow_streamstate.cli.session import Session
+from support.shell import Desk, Terminal, shell
+
+
+def _printed(session: Session, value: dict[str, object]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        session.emit(value, lambda console: console.print("for people"))
+    return out.getvalue()
+
+
+def _progress(session: Session, stderr: io.StringIO, *texts: str) -> str:
+    with contextlib.redirect_stderr(stderr), session.progress("orders d-0001") as report:
+        for text in texts:
+            report(text)
+    return stderr.getvalue()
+
+
+def test_json_survives_every_terminal() -> None:
+    """The one line of JSON is ASCII, whatever somebody put into a name or an argument."""
+    text = _printed(Session(as_json=True), {"name": "café \udcff [/red] \x1b[31m\n"})
+    assert text.isascii()
+    assert text.count("\n") == 1
+    assert json.loads(text)["name"].startswith("café")
+
+
+def test_a_person_gets_no_json() -> None:
+    """Without --json the result is text."""
+    assert _printed(Session(), {"name": "x"}) == "for people\n"
+
+
+def test_into_a_pipe_nothing_is_cut_or_filled_up() -> None:
+    """Each line of a listing stays one line, without blanks at its end."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        Session().emit({}, lambda console: console.print("x" * 500, "y"))
+    assert out.getvalue() == f"{'x' * 500} y\n"
+
+
+def test_progress_is_silent_with_json() -> None:
+    """stdout is one object, and stderr stays for what went wrong."""
+    assert _progress(Session(as_json=True), io.StringIO(), "one", "two") == ""
+
+
+def test_progress_into_a_pipe_tells_news_only() -> None:
+    """An age that grows by a second is no news; a new state is."""
+    texts = ("running; heartbeat 1 s ago", "running; heartbeat 2 s ago", "stopping; heartbeat 2 s ago")
+    lines = _progress(Session(), io.StringIO(), *texts).splitlines()
+    assert lines == ["orders d-0001: running; heartbeat 1 s ago", "orders d-0001: stopping; heartbeat 2 s ago"]
+
+
+def test_progress_on_a_terminal_is_one_line_that_goes_away() -> None:
+    """However long and hostile a text is, it neither wraps nor acts on the terminal."""
+    text = _progress(Session(), Terminal(), "[/red] " + "long " * 200 + "\x1b[2J\n")
+    assert "\x1b[2J\n" not in text
+    assert "\x1b[2J " not in text.replace("\x1b[2K", "")
+    assert "[/red]" in text
+
+
+def test_an_error_for_a_person_is_a_sentence_facts_blocks_and_the_next_step() -> None:
+    """Texts of many lines stand below the sentence, not in it."""
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        Session().fail(
+            {
+                "type": "DeploymentFailedError",
+                "message": "the deployment failed",
+                "context": {"state": "failed", "reason": "a b", "snapshot_id": None, "traceback": "one\n  two"},
+                "next_step": "Mend it.",
+            }
+        )
+    assert err.getvalue() == (
+        'streamstate: the deployment failed. state=failed reason="a b"\ntraceback:\n    one\n      two\n-> Mend it.\n'
+    )
+
+
+def test_what_is_said_before_the_result_goes_to_stderr() -> None:
+    """stdout holds the result alone."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        Session().say(lambda console: console.print("it starts"))
+        Session(as_json=True).say(lambda console: console.print("it starts"))
+    assert (out.getvalue(), err.getvalue()) == ("", "it starts\n")
+
+
+def test_colours_are_for_terminals_only(desk: Desk) -> None:
+    """A state has its colour on a terminal, and not in a pipe."""
+    desk.stream().deploy().runs()
+    assert "\x1b[32mrunning" in shell("status", "flights", terminal=True).out
+    assert "\x1b" not in shell("status", "flights").out
+
+
+def test_whoever_asks_is_recorded(desk: Desk) -> None:
+    """An order says which user of which surface gave it."""
+    attempt = desk.stream().deploy().runs()
+    assert shell("stop", "flights", "--reason", "maintenance").status == 0
+    (slot,) = attempt.control.journal(attempt.deployment_id).commands()
+    assert slot.command is not None
+    assert slot.command.requested_by.endswith("(shell)")
+    assert slot.command.reason == "maintenance"
+
+
+def test_the_console_of_a_pipe_is_plain() -> None:
+    """Nobody has to know how wide a pipe is."""
+    seen: list[Console] = []
+    with contextlib.redirect_stdout(io.StringIO()):
+        Session().emit({}, seen.append)
+    assert not seen[0].is_terminal

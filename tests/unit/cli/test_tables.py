@@ -1,0 +1,115 @@
+"""What a person reads."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from airflow_streamstate.cli import tables
+from airflow_streamstate.lifecycle.state import STATES
+
+
+def printed(width: int, *arguments: Any) -> str:
+    """What a function of ``tables`` prints on a screen of this width."""
+    show, *rest = arguments
+    page = io.StringIO()
+    show(Console(file=page, width=width, highlight=False), *rest)
+    return page.getvalue()
+
+
+def test_every_state_has_a_colour() -> None:
+    """No state goes unnoticed."""
+    assert set(tables.COLOURS) == {*STATES, "unreadable"}
+
+
+@pytest.mark.parametrize("text", ["[/red]", "[bold]x", "\x1b[2J", "a\rb", "\x9b31m", "[link=x]", "\x07"])
+def test_nothing_that_somebody_wrote_acts_on_the_terminal(text: str) -> None:
+    """Names, labels and messages are shown, not obeyed."""
+    queries = {text: {"batch_id": 1}}
+    page = printed(
+        200, tables.standing, {"stream_id": "s", "deployment_id": "d-0001", "state": "running", "queries": queries}
+    )
+    page += printed(200, tables.problems, "s-1", [{"kind": "altered", "query": text, "path": text, "detail": text}])
+    page += printed(200, tables.error, {"message": text, "context": {"a": text, "b": f"{text}\n"}, "next_step": text})
+    page += printed(200, tables.events, [{"number": 1, "kind": text, "reason": text}])
+    assert not any(sign in page for sign in "\x1b\r\x9b\x07")
+    if text.startswith("["):
+        assert page.count(text) >= 8
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, ""),
+        (0.0, "0 s ago"),
+        (119.0, "119 s ago"),
+        (130.0, "2 min ago"),
+        (7201.0, "2 h ago"),
+        (200_000.0, "2 d ago"),
+    ],
+)
+def test_ages_are_told_in_units_that_people_count_in(seconds: float | None, text: str) -> None:
+    """Two hours are not 7,201 s."""
+    row = {
+        "stream_id": "s",
+        "state": "running",
+        "deployment_id": "d-0001",
+        "attempt": 1,
+        "heartbeat_age_seconds": seconds,
+    }
+    assert text in printed(200, tables.streams, [row], "home").splitlines()[1]
+
+
+def test_a_narrow_screen_loses_nothing() -> None:
+    """On a narrow terminal cells are folded, and no character is cut off."""
+    path = "state/0/1/" + "x" * 80
+    page = printed(40, tables.problems, "s-1", [{"kind": "missing", "query": "counts", "path": path, "detail": "gone"}])
+    assert page.count("x") == 80
+
+
+def test_batch_zero_and_no_batch_are_told_apart() -> None:
+    """0 is a batch; none is a dash."""
+    row = {"stream_id": "s", "deployment_id": "d-0001", "state": "running"}
+    queries = {"a": {"batch_id": 0, "state_rows": None}, "b": {"batch_id": None, "state_rows": None}}
+    lines = printed(100, tables.standing, {**row, "queries": queries}).splitlines()
+    assert [line.split() for line in lines[1:]] == [["query", "batch"], ["a", "0"], ["b", "-"]]
+
+
+def test_batches_that_look_skipped_are_shown_where_there_are_any() -> None:
+    """An alarm stands out: a column that is nought for everybody is left out."""
+    row = {"stream_id": "s", "deployment_id": "d-0001", "state": "running"}
+    quiet = {"a": {"batch_id": 1, "skipped_batches": 0}}
+    assert "skipped" not in printed(200, tables.standing, {**row, "queries": quiet})
+    loud = {**quiet, "b": {"batch_id": 2, "skipped_batches": 3}}
+    assert "skipped" in printed(200, tables.standing, {**row, "queries": loud})
+
+
+def test_a_start_is_told_as_a_sentence() -> None:
+    """How it starts, from what, and what a person should know about it."""
+    row = {"stream_id": "s", "deployment_id": "d-0002", "attempt": 1, "notes": ["query a first runs batch 4"]}
+    start = {"mode": "restore", "snapshot_id": "d-0001-stopped-000001"}
+    text = printed(200, tables.deploying, {**row, "start": start})
+    assert text.splitlines() == [
+        "s d-0002 attempt 1 is restored with the state of snapshot d-0001-stopped-000001",
+        "  query a first runs batch 4",
+    ]
+
+
+def test_a_job_that_ended_without_a_query_is_told() -> None:
+    """A script that started no query has finished; a person is told that nothing streamed."""
+    row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "finished", "queries": {}}
+    for show in (tables.standing, tables.status):
+        assert "without having started a query" in printed(200, show, row)
+        assert "without" not in printed(200, show, {**row, "queries": {"a": {"batch_id": 0}}})
+
+
+def test_where_a_drain_stands_is_told_per_query() -> None:
+    """While a deployment drains each query shows how far it has come; otherwise nobody is told of drains (1a.5)."""
+    row = {"stream_id": "s", "deployment_id": "d-0001", "state": "draining"}
+    queries = {"a": {"batch_id": 5, "drain_phase": "flushing"}, "b": {"batch_id": 2, "drain_phase": None}}
+    lines = printed(100, tables.status, {**row, "queries": queries}).splitlines()[-3:]
+    assert [line.split() for line in lines] == [["query", "drain", "batch"], ["a", "flushing", "5"], ["b", "-", "2"]]
+    assert "drain" not in printed(100, tables.status, {**row, "state": "running", "queries": {"b": queries["b"]}})

@@ -1,0 +1,72 @@
+"""Which Spark wrote what a deployment holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from airflow_streamstate.control.writers import spark_that_wrote
+from airflow_streamstate.protocol.events import Event, QueryStarted, Started
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryPosition
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def started(attempt: int, spark_version: str) -> Event:
+    return Started(
+        stream_id="orders", deployment_id="d-0002", attempt=attempt, at=AT, write_id="w",
+        spark_version=spark_version, application_id="local-1",
+    )  # fmt: skip
+
+
+def query(attempt: int, batch_id: int | None, name: str = "counts") -> Event:
+    return QueryStarted(
+        stream_id="orders", deployment_id="d-0002", attempt=attempt, at=AT, write_id="w",
+        query_name=name, query_id="q", query_run_id="r", how="continued", batch_id=batch_id, planned_batch_id=None,
+        repairs=(), sink="noop", trigger="default", output_mode="append", sources=(), watermarks=(), snapshot_id=None,
+    )  # fmt: skip
+
+
+def snapshot(spark_version: str, *names: str) -> SnapshotManifest:
+    queries = {name: QuerySnapshot("q", QueryPosition(4), ()) for name in names}
+    return SnapshotManifest(
+        snapshot_id="s-1", snapshot_kind="stopped", stream_id="orders", deployment_id="d-0001", attempt=1,
+        fencing_token=1, taken_at=AT, taken_by="agent", queries=queries, write_id="w", spark_version=spark_version,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("end", "written_by"),
+    [
+        (4, "4.1.4"),  # it never committed a batch: what the old one left is all there is
+        (5, "4.3.0"),
+    ],
+)
+def test_only_a_spark_that_committed_a_batch_wrote_anything(end: int, written_by: str) -> None:
+    """Who goes back after an upgrade that never committed goes back to what the old Spark left (Law 10)."""
+    events = [started(1, "4.3.0"), query(1, 4)]
+    assert spark_that_wrote(events, {"counts": end}, snapshot("4.1.4", "counts")) == written_by
+
+
+def test_the_newest_of_several_attempts_counts() -> None:
+    """State that a newer Spark wrote stays of the newer, whoever wrote the last batch."""
+    events = [started(1, "4.0.5"), query(1, None), None, started(2, "4.10.0"), query(2, 3), started(3, "4.2.0")]
+    assert spark_that_wrote([*events, query(3, 5)], {"counts": 6}, None) == "4.10.0"
+    assert spark_that_wrote([*events, query(3, 3)], {"counts": 6}, None) == "4.2.0"
+
+
+def test_a_query_that_was_never_started_stands_where_the_snapshot_left_it() -> None:
+    """A query that is carried on is of the Spark that wrote the snapshot (1a.12)."""
+    events = [started(1, "4.1.4"), query(1, 4)]
+    start = snapshot("4.2.0", "counts", "late")
+    assert spark_that_wrote(events, {"counts": 9, "late": None}, start) == "4.2.0"
+    assert spark_that_wrote(events, {"counts": 9}, start) == "4.1.4"
+
+
+def test_where_nobody_said_which_spark_none_is_named() -> None:
+    """Snapshots of before have no version, and drivers may die before they tell."""
+    assert spark_that_wrote([], {"counts": 4}, snapshot("", "counts")) == ""
+    assert spark_that_wrote([query(1, None)], {"counts": 4}, None) == ""
+    assert spark_that_wrote([], {}, None) == ""

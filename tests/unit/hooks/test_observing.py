@@ -1,0 +1,253 @@
+"""One look at what is waited for, and every end that it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from airflow_streamstate.errors import ConflictError, DeploymentFailedError, InvalidRequestError
+from airflow_streamstate.hooks.observing import PENDING, Sighting, Watch, end_result, out_of_time
+from airflow_streamstate.lifecycle.views import Outcome
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.events import DrainFailed, Expired, Fenced, Ignored, Rejected
+from airflow_streamstate.protocol.positions import QueryPosition
+from support.airflow_streams import NamedHome
+from support.scripted_driver import END_OFFSET, WATERMARK_TEXT
+from support.scripted_stream import QUERY, ScriptedAttempt, ScriptedStream, drain_notification
+
+DRAINED = {
+    "deployment_id": "d-0001",
+    "snapshot_id": "d-0001-drained-000001",
+    "end_offsets": {QUERY: [END_OFFSET]},
+    "watermark_at": WATERMARK_TEXT,
+    "state_rows_left": 0,
+}
+
+
+@pytest.fixture
+def stream(named: NamedHome) -> ScriptedStream:
+    return named.stream()
+
+
+def see(named: NamedHome, watch: Watch) -> Sighting:
+    return named.hook().look(watch)
+
+
+def drain_of(attempt: ScriptedAttempt, command_id: str | None = None) -> Watch:
+    return Watch("drained", "flights", attempt.deployment_id, command_id=command_id)
+
+
+def test_a_running_deployment_may_still_be_drained(named: NamedHome, stream: ScriptedStream) -> None:
+    """Nobody has asked for it yet, and somebody may."""
+    assert see(named, drain_of(stream.deploy().runs())) == PENDING
+
+
+def test_a_drain_is_seen_whoever_asked_for_it(named: NamedHome, stream: ScriptedStream) -> None:
+    """The result has the five things that an upgrade needs."""
+    attempt = stream.deploy().runs()
+    attempt.drained("somebody's")
+    assert see(named, drain_of(attempt)) == Sighting("done", DRAINED)
+
+
+def test_a_later_deployment_does_not_hide_a_drain(named: NamedHome, stream: ScriptedStream) -> None:
+    """Who waits for the drain of one deployment does not care for its successors."""
+    attempt = stream.deploy().runs()
+    attempt.drained()
+    stream.deploy().runs()
+    assert see(named, drain_of(attempt)).result == DRAINED
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "words"),
+    [
+        (lambda attempt: attempt.stopped(), ConflictError, "it is stopped"),
+        (lambda attempt: attempt.finished(), ConflictError, "it is finished"),
+        (lambda attempt: attempt.failed("ValueError: boom"), DeploymentFailedError, "boom"),
+        (
+            lambda attempt: attempt.say(Fenced, current_deployment_id="d-0002", current_attempt=1),
+            ConflictError,
+            "fenced",
+        ),
+    ],
+)
+def test_an_end_without_a_drain_is_known_at_once(
+    named: NamedHome,
+    stream: ScriptedStream,
+    end: Callable[[ScriptedAttempt], object],
+    error: type[Exception],
+    words: str,
+) -> None:
+    """Nobody waits for what cannot come."""
+    attempt = stream.deploy().runs()
+    end(attempt)
+    seen = see(named, drain_of(attempt))
+    assert seen.outcome == "over"
+    assert isinstance(seen.error, error)
+    assert words in str(seen.error)
+
+
+def test_a_deployment_that_was_replaced_is_not_waited_for(named: NamedHome, stream: ScriptedStream) -> None:
+    """It may have been taken over without a last word of its own."""
+    attempt = stream.deploy().runs()
+    stream.deploy()
+    assert see(named, drain_of(attempt)).outcome == "over"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"), [(Expired, ConflictError), (Ignored, ConflictError), (Rejected, InvalidRequestError)]
+)
+def test_a_notification_that_nobody_obeys_is_known_at_once(
+    named: NamedHome, stream: ScriptedStream, answer: type, error: type[Exception]
+) -> None:
+    """The stream runs on, and that drain will never come."""
+    attempt = stream.deploy().runs()
+    command, number, key = drain_notification(stream, attempt.deployment_id)
+    fields: dict[str, object] = {"command_id": command.command_id, "command_number": number}
+    if answer is not Rejected:
+        fields["command"] = to_json(command)
+    if answer is not Expired:
+        fields["reason"] = "because"
+    if answer is Rejected:
+        fields["key"] = key
+    attempt.say(answer, **fields)
+    seen = see(named, drain_of(attempt, command.command_id))
+    assert seen.outcome == "over"
+    assert isinstance(seen.error, error)
+
+
+def test_a_flush_that_failed_carries_its_words(named: NamedHome, stream: ScriptedStream) -> None:
+    """What the flush ran into is what a person needs to know."""
+    attempt = stream.deploy().runs()
+    command, number, _ = drain_notification(stream, attempt.deployment_id)
+    attempt.accepted(command, number)
+    attempt.say(
+        DrainFailed,
+        command_id=command.command_id,
+        command_number=number,
+        query_name=QUERY,
+        error="disk full",
+        withdrawn=True,
+    )
+    assert see(named, drain_of(attempt, command.command_id)).outcome == "pending"
+    attempt.stopped()
+    for watch in (drain_of(attempt, command.command_id), drain_of(attempt)):
+        seen = see(named, watch)
+        assert isinstance(seen.error, DeploymentFailedError)
+        assert "disk full" in str(seen.error)
+
+
+def test_health_is_a_batch_of_every_query(named: NamedHome, stream: ScriptedStream) -> None:
+    """Running is not enough."""
+    attempt = stream.deploy()
+    watch = Watch("healthy", "flights", attempt.deployment_id)
+    assert see(named, watch) == PENDING
+    attempt.claim().started()
+    assert see(named, watch) == PENDING
+    attempt.commits(0)
+    seen = see(named, watch)
+    assert seen.outcome == "done"
+    assert seen.need_result()["state"] == "running"
+
+
+def test_a_deployment_that_failed_is_not_waited_for(named: NamedHome, stream: ScriptedStream) -> None:
+    """The error carries the script's own traceback."""
+    attempt = stream.deploy()
+    attempt.claim().failed("ValueError: boom")
+    seen = see(named, Watch("healthy", "flights", attempt.deployment_id))
+    assert isinstance(seen.error, DeploymentFailedError)
+    assert "Traceback" in str(seen.error)
+
+
+@pytest.mark.parametrize("end", ["stopped", "finished", "drained"])
+def test_an_end_with_its_state_kept_is_what_a_stop_was_for(named: NamedHome, stream: ScriptedStream, end: str) -> None:
+    """A stream that ended by itself needs no stop any more."""
+    attempt = stream.deploy().runs()
+    assert see(named, Watch("stopped", "flights", attempt.deployment_id)) == PENDING
+    snapshot_id = getattr(attempt, end)()
+    seen = see(named, Watch("stopped", "flights", attempt.deployment_id))
+    assert seen.need_result()["snapshot_id"] == snapshot_id
+    finished = see(named, Watch("finished", "flights", attempt.deployment_id))
+    assert finished.need_result()["state"] == end
+
+
+def test_any_snapshot_one_snapshot_and_the_snapshot_of_an_order(named: NamedHome, stream: ScriptedStream) -> None:
+    """Three ways to ask for the same one."""
+    attempt = stream.deploy().runs()
+    any_one = Watch("snapshot", "flights", attempt.deployment_id)
+    that_one = Watch("snapshot", "flights", attempt.deployment_id, snapshot_id="d-0001-live-000001")
+    order = named.hook().snapshot("flights")
+    ordered = Watch("snapshot", "flights", attempt.deployment_id, command_id=order.command_id)
+    assert [see(named, watch) for watch in (any_one, that_one, ordered)] == [PENDING] * 3
+    assert not attempt.obey("")
+    for watch in (any_one, that_one, ordered):
+        assert see(named, watch).need_result() == {
+            "deployment_id": "d-0001",
+            "snapshot_id": "d-0001-live-000001",
+            "kind": "live",
+            "files": 0,
+            "bytes": 0,
+            "queries": {QUERY: {"batch_id": 0}},
+        }
+
+
+def test_a_snapshot_that_cannot_come_is_not_waited_for(named: NamedHome, stream: ScriptedStream) -> None:
+    """It was never taken, and its deployment has ended."""
+    attempt = stream.deploy().runs()
+    attempt.stopped()
+    watch = Watch("snapshot", "flights", attempt.deployment_id, snapshot_id="d-0001-live-000009")
+    assert see(named, watch).outcome == "over"
+
+
+def test_what_is_lost_may_still_come(named: NamedHome, stream: ScriptedStream) -> None:
+    """Silence is no end: only what an event or the launcher says is one."""
+    attempt = stream.deploy(named.home.clock.now() - timedelta(hours=2))
+    attempt.claim().started()
+    attempt.beat(named.home.clock.now() - timedelta(hours=1))
+    assert see(named, drain_of(attempt)) == PENDING
+
+
+def test_a_wait_that_ends_says_what_was_last_seen(named: NamedHome, stream: ScriptedStream) -> None:
+    """And that the stream goes on (Law 6)."""
+    attempt = stream.deploy().runs()
+    error = out_of_time(named.hook().controller, drain_of(attempt), "10 s")
+    assert "running" in str(error.context["last_seen"])
+    assert "delays at batch 0" in str(error.context["last_seen"])
+    assert "goes on" in str(error)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        {"wanted": "everything", "stream_id": "s", "deployment_id": "d-0001"},
+        {"wanted": "drained", "stream_id": "s"},
+        {"wanted": "drained", "stream_id": "s", "deployment_id": "d-0001", "command_id": 7},
+    ],
+)
+def test_what_is_no_watch_is_told(raw: object) -> None:
+    """A watch came through a database."""
+    with pytest.raises(ValueError, match="watch"):
+        Watch.from_json(raw)
+
+
+def test_a_watch_survives_the_database_and_ignores_what_is_newer() -> None:
+    """A newer release may have written more (Law 7)."""
+    watch = Watch("drained", "flights", "d-0001", command_id="c")
+    assert Watch.from_json({**watch.to_json(), "newer": 1}) == watch
+
+
+@pytest.mark.parametrize(
+    ("counts", "total"), [((0, 0), 0), ((0, 4), 4), ((0, None), None), ((3, None), None), ((None, None), None)]
+)
+def test_rows_that_nobody_counted_are_not_zero(counts: tuple[int | None, int | None], total: int | None) -> None:
+    """A DAG that branches on the rows left never reads "nothing" where nobody looked (Law 16)."""
+    first, second = counts
+    queries = {
+        "a": QueryPosition(3, state_rows_left=first),
+        "b": QueryPosition(5, state_rows_left=second),
+        "never": QueryPosition(None),
+    }
+    outcome = Outcome("orders", "d-0001", "drained", "drained", queries=queries)
+    assert end_result(outcome)["state_rows_left"] == total

@@ -1,0 +1,85 @@
+"""Rendered fields as what they mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, text_mapping, texts, yes_or_no
+
+
+@pytest.mark.parametrize("value", [None, "", "None", "  "])
+def test_a_missing_id_is_none_however_it_was_rendered(value: Any) -> None:
+    """Plain rendering turns None into a text."""
+    assert optional_text(value) is None
+
+
+def test_an_id_that_native_rendering_took_for_a_number_is_a_text_again() -> None:
+    """A stream may be called 2024."""
+    assert optional_text(2024) == "2024"
+
+
+@pytest.mark.parametrize("value", [["a", 1], ("a", 1), '["a", 1]'])
+def test_a_list_is_a_list_natively_or_as_json(value: Any) -> None:
+    """Both kinds of rendering work."""
+    assert texts(value, "arguments") == ("a", "1")
+
+
+@pytest.mark.parametrize("value", ["['a']", "a b", "[1", {"a": 1}, 5])
+def test_what_is_no_list_is_refused_with_the_way_out(value: Any) -> None:
+    """A list's Python text, from plain rendering, would be one odd argument."""
+    with pytest.raises(InvalidRequestError, match="render_template_as_native_obj"):
+        texts(value, "arguments")
+
+
+@pytest.mark.parametrize("value", [None, "", "None"])
+def test_nothing_is_an_empty_list_and_an_empty_mapping(value: Any) -> None:
+    """A parameter may be left out."""
+    assert texts(value, "files") == ()
+    assert text_mapping(value, "conf") == {}
+
+
+def test_booleans_and_numbers_are_written_as_spark_writes_them() -> None:
+    """Python's True is Spark's true."""
+    assert text_mapping({"a": True, "b": 2}, "conf") == {"a": "true", "b": "2"}
+    assert text_mapping('{"a": "x"}', "conf") == {"a": "x"}
+
+
+def test_a_mapping_that_is_none_is_refused_without_its_values() -> None:
+    """Configuration may be secret."""
+    with pytest.raises(InvalidRequestError) as raised:
+        text_mapping('{"spark.secret": "hunter2"', "conf")
+    assert "hunter2" not in str(raised.value)
+    with pytest.raises(InvalidRequestError, match="no mapping"):
+        text_mapping(["hunter2"], "conf")
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"), [(True, True), ("True", True), ("false", False), (None, False), ("", False)]
+)
+def test_yes_or_no_in_any_rendering(value: Any, *, meant: bool) -> None:
+    """ "False" is a true text in Python."""
+    assert yes_or_no(value, "discard_state") is meant
+
+
+def test_neither_yes_nor_no_is_refused() -> None:
+    """Dropping state is never a guess (Law 16)."""
+    with pytest.raises(InvalidRequestError, match="neither true nor false"):
+        yes_or_no("perhaps", "discard_state")
+
+
+@pytest.mark.parametrize("value", ["x", "0", -1, "inf", None, 1e9])
+def test_a_wait_needs_a_bounded_number_of_seconds(value: Any) -> None:
+    """Every wait has a deadline (Law 6)."""
+    with pytest.raises(InvalidRequestError, match="number of seconds"):
+        as_seconds(value, "wait_seconds")
+    assert as_seconds("2.5", "wait_seconds") == 2.5
+
+
+def test_a_value_that_is_not_known_is_refused_with_those_that_are() -> None:
+    """The error lists them."""
+    with pytest.raises(InvalidRequestError, match="Use nothing, restore"):
+        one_of("resotre", (None, "restore"), "start")
+    assert one_of("restore", (None, "restore"), "start") == "restore"

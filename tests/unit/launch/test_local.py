@@ -1,0 +1,69 @@
+"""The local launcher where no process is started. With processes: ``tests/contract/launch``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, MalformedMessageError, UnavailableError
+from airflow_streamstate.launch.folder import HANDLE, INTENT
+from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.launch.local import LocalLauncher
+from support.launches import KEY, launch_request
+
+LAUNCHER = LocalLauncher(SYSTEM_CLOCK, environ={"PATH": "/usr/bin:/bin"})
+
+
+def test_another_launchers_handle_is_refused() -> None:
+    """A handle is asked about only where it was made."""
+    with pytest.raises(InvalidRequestError, match="another launcher's"):
+        LAUNCHER.status(LaunchHandle("emr", KEY, {"folder": "/x"}))
+
+
+def test_a_handle_without_a_folder_is_unknown_and_not_killed() -> None:
+    """A damaged handle says nothing about a driver."""
+    handle = LaunchHandle("local", KEY, {})
+    assert LAUNCHER.status(handle).state == "unknown"
+    assert LAUNCHER.kill(handle, 0.0).state == "unknown"
+
+
+def test_a_damaged_record_is_unknown_and_starts_nothing(tmp_path: Path) -> None:
+    """Where it cannot be read who was started, nothing is started a second time (Law 7)."""
+    request = launch_request(tmp_path, "exit 0")
+    folder = Path(request.folder)
+    folder.mkdir(parents=True)
+    (folder / HANDLE).write_text("{")
+    with pytest.raises(MalformedMessageError):
+        LAUNCHER.launch(request)
+    assert LAUNCHER.status(LaunchHandle("local", KEY, {"folder": request.folder})).state == "unknown"
+
+
+def test_an_intent_of_another_key_is_a_conflict(tmp_path: Path) -> None:
+    """A folder that another launch has begun in is not shared."""
+    request = launch_request(tmp_path, "exit 0")
+    Path(request.folder).mkdir(parents=True)
+    (Path(request.folder) / INTENT).write_text('{"launch_key": "d-0009-a0009"}')
+    with pytest.raises(ConflictError, match="belongs to another launch"):
+        LAUNCHER.launch(request)
+    assert LAUNCHER.find(request.folder, KEY) is None
+
+
+def test_a_leader_that_cannot_start_is_said(tmp_path: Path) -> None:
+    """A log that cannot be written comes back as an error, and the same key can be tried again."""
+    (tmp_path / "log").mkdir()
+    request = launch_request(tmp_path, "exit 0", log_path=str(tmp_path / "log"))
+    with pytest.raises(UnavailableError, match="could not be started") as caught:
+        LAUNCHER.launch(request)
+    assert "Is a directory" in str(caught.value.context["answer"])
+    handle = LAUNCHER.find(request.folder, KEY)
+    assert handle is not None
+    assert LAUNCHER.status(handle).state == "pending"
+
+
+def test_the_place_of_a_log_that_cannot_be_is_named(tmp_path: Path) -> None:
+    """A file where the log's folder should be is the user's to mend."""
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidRequestError, match="cannot be used"):
+        LAUNCHER.launch(launch_request(tmp_path, "exit 0", log_path=str(tmp_path / "file" / "log")))

@@ -1,0 +1,15 @@
+"""A stage for every test of the lifecycle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.sim_stage import Stage
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A stream, a controller, and the driver's part for the test to play."""
+    return Stage(tmp_path)

@@ -1,0 +1,162 @@
+"""Resume and kill: attempts of one deployment."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.errors import ConflictError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.protocol.events import Drained, Failed
+from airflow_streamstate.protocol.records import Claim
+from support.sim_stage import STREAM, Stage
+
+
+def test_a_stopped_deployment_is_resumed_as_its_next_attempt(stage: Stage) -> None:
+    """Resume runs the recorded code again, as the next attempt of the same deployment. (Law 15)"""
+    stage.deploy("print('v1')\n")
+    stage.stopped()
+    stage.script("print('v2')\n")
+    view = stage.controller.resume(STREAM)
+    assert (view.deployment_id, view.attempt, view.state) == ("d-0001", 2, "launching")
+    first, second = (stage.launcher.requests[key] for key in ("d-0001-a0001", "d-0001-a0002"))
+    with open(second.application) as file:  # noqa: PTH123
+        assert file.read() == "print('v1')\n"
+    assert first.application != second.application
+
+
+def test_the_same_resume_twice_is_one_attempt(stage: Stage) -> None:
+    """A resume with the same request id finds the attempt that it became. (Law 2)"""
+    stage.deploy()
+    stage.stopped()
+    assert [stage.controller.resume(STREAM, request_id="r-1").attempt for _ in range(2)] == [2, 2]
+    assert len(stage.launcher.requests) == 2
+
+
+def test_a_resume_that_failed_early_is_tried_again_by_its_retry(stage: Stage) -> None:
+    """The same resume, after its attempt failed before its first commit, is the next attempt. (Law 2)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="gone")
+    stage.controller.resume(STREAM, request_id="r-1")
+    stage.come_to_life(attempt=2)
+    stage.say(Failed, attempt=2, error="no")
+    stage.end(attempt=2)
+    assert stage.controller.resume(STREAM, request_id="r-1").attempt == 3
+
+
+def test_a_resume_of_a_deployment_that_was_replaced_is_a_conflict(stage: Stage) -> None:
+    """A resume that is repeated after a newer deployment names it. (Law 4)"""
+    stage.deploy()
+    stage.stopped()
+    stage.controller.resume(STREAM, request_id="r-1")
+    stage.come_to_life(attempt=2)
+    stage.end(attempt=2, state="gone")
+    stage.deploy("print('v2')\n")
+    with pytest.raises(ConflictError, match="newer deployment"):
+        stage.controller.resume(STREAM, request_id="r-1")
+
+
+def test_what_runs_is_not_resumed(stage: Stage) -> None:
+    """Attempt k+1 starts only when k is proven ended. (1a.8)"""
+    stage.deploy()
+    stage.come_to_life()
+    with pytest.raises(ConflictError, match="running already"):
+        stage.controller.resume(STREAM)
+
+
+def test_a_driver_that_said_stopped_and_lives_on_is_waited_for_and_then_refused(stage: Stage) -> None:
+    """The next attempt waits for the process of the one before, with a deadline. (1a.8, Law 6)"""
+    stage.deploy()
+    stage.stopped()
+    stage.end(state="running")
+    with pytest.raises(ConflictError, match="still running"):
+        stage.controller.resume(STREAM)
+    assert stage.control.need_register().value.attempt == 1
+
+
+def test_a_drained_deployment_is_never_resumed(stage: Stage) -> None:
+    """A drained checkpoint is never resumed. (Law 11)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(Drained, command_id="c", command_number=1, snapshot_id="s", queries={})
+    stage.end()
+    with pytest.raises(ConflictError, match="Law 11"):
+        stage.controller.resume(STREAM)
+
+
+def test_a_lost_driver_is_resumed_only_by_name(stage: Stage) -> None:
+    """Unknown never means dead. (1a.8)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="unknown")
+    stage.clock.advance(120)
+    with pytest.raises(ConflictError, match="nobody can say"):
+        stage.controller.resume(STREAM)
+    assert stage.controller.resume(STREAM, assume_dead=True).attempt == 2
+
+
+def test_an_attempt_without_a_driver_gets_one(stage: Stage) -> None:
+    """A resume of what was recorded and never launched launches just that attempt. (Law 1)"""
+    stage.launcher.refusal = UnavailableError("busy")
+    with pytest.raises(UnavailableError):
+        stage.deploy()
+    assert stage.controller.resume(STREAM).attempt == 1
+    assert list(stage.launcher.requests) == ["d-0001-a0001"]
+
+
+def test_kill_ends_the_driver_once(stage: Stage) -> None:
+    """Kill ends the driver; killing what is dead changes nothing. (Law 2)"""
+    stage.deploy()
+    stage.come_to_life()
+    assert stage.controller.kill(STREAM).state == "failed"
+    assert stage.controller.kill(STREAM).state == "failed"
+    assert stage.controller.resume(STREAM).attempt == 2
+
+
+def test_kill_of_what_was_never_launched_closes_it_for_good(stage: Stage) -> None:
+    """A driver that comes to life after its attempt was given up finds it claimed. (1a.8)"""
+    stage.launcher.refusal = UnavailableError("busy")
+    with pytest.raises(UnavailableError):
+        stage.deploy()
+    assert stage.controller.kill(STREAM).state == "failed"
+    claim = stage.control.claim("d-0001", 1)
+    assert isinstance(claim, Claim)
+    assert claim.pid == 0
+    assert stage.deploy("print('v2')\n").deployment_id == "d-0002"
+
+
+def test_kill_says_when_it_cannot(stage: Stage) -> None:
+    """What runs elsewhere is not called dead. (1a.8)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.launcher.dies_when_killed = False
+    with pytest.raises(ConflictError, match="cannot be ended from here"):
+        stage.controller.kill(STREAM)
+
+
+def test_an_unknown_stream_is_named(stage: Stage) -> None:
+    """Resume and kill of a stream that is not there say so."""
+    with pytest.raises(StreamNotFoundError):
+        stage.controller.resume(STREAM)
+    with pytest.raises(StreamNotFoundError):
+        stage.controller.kill(STREAM)
+
+
+def test_a_resume_that_failed_early_is_tried_again_also_after_older_commits(stage: Stage) -> None:
+    """What counts is what the resume has committed, not what the deployment had before it. (Law 2)"""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.end(state="gone")
+    stage.controller.resume(STREAM, request_id="r-1")
+    stage.come_to_life(attempt=2)
+    stage.start_query("counts", attempt=2, batch_id=3)
+    stage.say(Failed, attempt=2, error="no")
+    stage.end(attempt=2)
+    assert stage.controller.resume(STREAM, request_id="r-1").attempt == 3
+    stage.come_to_life(attempt=3)
+    stage.start_query("counts", attempt=3, batch_id=3)
+    stage.run_batches(4)
+    stage.say(Failed, attempt=3, error="no")
+    stage.end(attempt=3)
+    view = stage.controller.resume(STREAM, request_id="r-1")
+    assert (view.attempt, view.state) == (3, "failed")

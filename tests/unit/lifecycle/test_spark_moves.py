@@ -1,0 +1,126 @@
+"""A deploy on a Spark that cannot read the state is refused while nothing has been touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.checkpoint.entries import format_offset_entry
+from airflow_streamstate.checkpoint.guards import ROCKSDB_PROVIDER
+from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError
+from airflow_streamstate.protocol.events import Drained
+from support.sim_stage import STREAM, Stage
+
+TO_COME = "5.0.0"
+"""Newer than every Spark that was measured: no way back from it is known."""
+
+
+def test_a_way_back_that_does_not_work_is_told_while_the_old_version_runs(stage: Stage) -> None:
+    """Nobody stops a stream for a deploy that would then be refused; nothing is recorded (Laws 1 and 10)."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",), spark_version=TO_COME)
+    stage.run_batches(3)
+    with pytest.raises(IncompatibleUpgradeError) as error:
+        stage.deploy("print('v2')\n", request_id="r-2")
+    assert (error.value.context["written_by"], error.value.context["runs_on"]) == (TO_COME, "4.2.0")
+    assert "drain" in error.value.next_step
+    assert stage.control.request("r-2") is None
+    assert stage.control.need_register().value.intent is None
+
+
+def test_a_query_without_state_goes_back_to_an_older_spark(stage: Stage) -> None:
+    """Its logs are all that is read; with state it is refused (Law 10)."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",), spark_version="4.3.0")
+    checkpoint = stage.run_batches(3)
+    stage.end()
+    entry = checkpoint.read_offset(3)
+    assert entry is not None
+    pinned = {**entry.conf, "spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}
+    checkpoint.store.put(checkpoint.offset_key(3), format_offset_entry(replace(entry, conf=pinned)))
+    checkpoint.store.delete(checkpoint.key("offsets/.3.crc"))
+    stage.launcher.spark = "4.1.4"
+    with pytest.raises(IncompatibleUpgradeError):
+        stage.deploy("print('v2')\n")
+    for info in list(stage.store.list_objects(checkpoint.key("state/"))):
+        stage.store.delete(info.key)
+    assert stage.deploy("print('v2')\n").start.mode == "restore"
+
+
+def test_a_way_back_of_one_that_has_ended_is_refused_before_its_logs_are_fenced(stage: Stage) -> None:
+    """The predecessor stays as it is, to be resumed on its own Spark (Law 4)."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",), spark_version=TO_COME)
+    checkpoint = stage.run_batches(3)
+    stage.end()
+    before = checkpoint.offset_ids()
+    with pytest.raises(IncompatibleUpgradeError):
+        stage.deploy("print('v2')\n")
+    assert checkpoint.offset_ids() == before
+    stage.launcher.spark = TO_COME
+    assert stage.deploy("print('v2')\n").start.mode == "restore"
+    (kept,) = stage.controller.snapshots(STREAM)
+    assert kept.spark_version == TO_COME
+
+
+def test_a_spark_that_never_committed_is_no_hindrance(stage: Stage) -> None:
+    """After an upgrade that failed before its first batch the old Spark goes on with what it left itself."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.end()
+    stage.launcher.spark = TO_COME
+    stage.deploy("print('v2')\n")
+    stage.come_to_life("d-0002", spark_version=TO_COME)
+    stage.end("d-0002")
+    stage.launcher.spark = "4.2.0"
+    assert stage.deploy("print('v1')\n").deployment_id == "d-0003"
+
+
+def test_offset_log_2_is_told_before_an_older_spark_is_deployed(stage: Stage) -> None:
+    """Spark 4.1 cannot read it: nobody stops a stream to hear of that (Laws 1 and 10)."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",), spark_version="4.1.4")
+    checkpoint = stage.run_batches(3)
+    stage.launcher.spark = "4.1.4"
+    entry = checkpoint.read_offset(checkpoint.offset_ids()[-1])
+    assert entry is not None
+    later = replace(entry, version="v2", source_keys=tuple(map(str, range(len(entry.source_lines)))))
+    checkpoint.store.put(checkpoint.offset_key(checkpoint.offset_ids()[-1]), format_offset_entry(later))
+    with pytest.raises(IncompatibleUpgradeError, match="offset log 2"):
+        stage.deploy("print('v2')\n", request_id="r-2")
+    assert stage.control.need_register().value.intent is None
+
+
+def test_positions_go_to_any_spark(stage: Stage) -> None:
+    """A drained stream is seeded: no state is read."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",), spark_version=TO_COME)
+    stage.run_batches(3)
+    stage.flush()
+    manifest = stage.keep("drained", drained=True, state_rows_left=0)
+    positions = {name: query.position for name, query in manifest.queries.items()}
+    stage.say(Drained, command_id="c", command_number=1, snapshot_id=manifest.snapshot_id, queries=positions)
+    stage.end()
+    assert stage.deploy("print('v2')\n").start.mode == "seed"
+
+
+def test_who_starts_fresh_reads_nothing(stage: Stage) -> None:
+    """A fresh start is not held up by a Spark whose state it throws away; the stream still has to be stopped."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",), spark_version=TO_COME)
+    stage.run_batches(3)
+    with pytest.raises(ConflictError, match="stop, drain or upgrade it first"):
+        stage.deploy("print('v2')\n", start="fresh")
+
+
+@pytest.mark.parametrize("runs_on", ["", TO_COME])
+def test_where_nothing_is_known_or_nothing_changes_nothing_is_refused(stage: Stage, runs_on: str) -> None:
+    """A launcher that cannot tell leaves it to the driver, which looks again before it touches anything."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",), spark_version=TO_COME)
+    stage.run_batches(3)
+    stage.end()
+    stage.launcher.spark = runs_on
+    assert stage.deploy("print('v2')\n").start.mode == "restore"

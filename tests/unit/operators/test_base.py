@@ -1,0 +1,123 @@
+"""What all operators do the same way."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
+
+from airflow_streamstate.errors import ConflictError, DeadlineExceededError
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.operators.base import StreamStateOperator, request_id_of, requester_of
+from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.operators.drain import DrainStreamOperator
+from airflow_streamstate.operators.resume import ResumeStreamOperator
+from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
+from airflow_streamstate.operators.stop import StopStreamOperator
+from airflow_streamstate.protocol.ids import check_id
+from airflow_streamstate.triggers.events import EventContent
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+
+OPERATORS = [
+    DeployStreamOperator, DrainStreamOperator, ResumeStreamOperator, SnapshotStreamOperator, StopStreamOperator
+]  # fmt: skip
+WATCH = Watch("stopped", "flights", "d-0001", command_id="c")
+
+
+def test_the_request_is_the_same_for_every_try(context: MakeContext) -> None:
+    """And after the task was cleared: trying twice is trying once (Law 2)."""
+    assert request_id_of(context(try_number=1)) == request_id_of(context(try_number=7))
+
+
+def test_every_task_run_and_mapped_index_has_a_request_of_its_own(context: MakeContext) -> None:
+    """Two that share one would find each other's result."""
+    ids = {
+        request_id_of(context()),
+        request_id_of(context(task_id="other")),
+        request_id_of(context(run_id="manual__2")),
+        request_id_of(context(map_index=0)),
+        request_id_of(context(map_index=1)),
+        request_id_of(context(dag_id="other")),
+        request_id_of(context(), "another purpose"),
+    }
+    assert len(ids) == 7
+    for request_id in ids:
+        check_id(request_id, "request id")
+
+
+def test_who_asked_can_be_read_in_the_records(context: MakeContext) -> None:
+    """Somebody will look for the task that stopped the stream."""
+    assert requester_of(context(task_id="stop")) == "airflow dag.stop manual__1"
+
+
+@pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.__name__)
+def test_every_parameter_that_names_something_is_templated(cls: type[StreamStateOperator]) -> None:
+    """Ids and paths come from parameters and other tasks."""
+    own = {
+        name
+        for klass in cls.__mro__
+        if klass.__module__.startswith("airflow_streamstate")
+        for name, parameter in inspect.signature(klass.__init__).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    switches = {"deferrable", "poll_interval_seconds", "wait", "on_kill", "settings"}
+    assert own - switches == set(cls.template_fields)
+
+
+@pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.__name__)
+def test_making_an_operator_touches_nothing(cls: type[StreamStateOperator], monkeypatch: pytest.MonkeyPatch) -> None:
+    """DAGs are parsed every few seconds, where neither the home nor the connection may be there."""
+    monkeypatch.setenv("AIRFLOW_CONN_STREAMSTATE_DEFAULT", "no connection at all")
+    more: dict[str, Any] = {"application": "/nowhere.py"} if cls is DeployStreamOperator else {}
+    cls(task_id="task", stream_id="{{ params.stream_id }}", **more)
+
+
+def test_an_event_ends_the_task_as_the_wait_in_a_worker_would(context: MakeContext) -> None:
+    """The same result, the same exceptions."""
+    operator = StopStreamOperator(task_id="stop", stream_id="flights")
+    done = EventContent("done", WATCH, result={"snapshot_id": "s"}).to_json()
+    assert operator.execute_complete(context(), done) == {
+        "stream_id": "flights", "command_id": "c", "snapshot_id": "s"
+    }  # fmt: skip
+    over = EventContent("over", WATCH, error=ConflictError("it has failed")).to_json()
+    with pytest.raises(AirflowFailException, match="it has failed"):
+        operator.execute_complete(context(), over)
+    late = EventContent("deadline", WATCH, error=DeadlineExceededError("it did not come")).to_json()
+    with pytest.raises(AirflowException, match="it did not come") as raised:
+        operator.execute_complete(context(), late)
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+def test_an_event_that_is_none_of_ours_fails_the_task(context: MakeContext) -> None:
+    """It may come from a triggerer of another release."""
+    with pytest.raises(AirflowFailException, match="no event of StreamStateTrigger"):
+        StopStreamOperator(task_id="stop", stream_id="flights").execute_complete(context(), "success")
+
+
+def test_a_deferral_carries_no_arguments_of_its_own(named: NamedHome, context: MakeContext) -> None:
+    """Everything comes back in the event, and the deadline is a moment."""
+    named.stream().deploy().runs()
+    operator = StopStreamOperator(task_id="stop", stream_id="flights", deferrable=True, wait_seconds="60")
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context())
+    assert deferred.value.kwargs is None
+    assert deferred.value.trigger.serialize()[1]["deadline_at"].endswith("Z")
+
+
+def test_a_wait_without_bounds_is_refused(named: NamedHome, context: MakeContext) -> None:
+    """Every wait has a deadline (Law 6)."""
+    named.stream().deploy().runs()
+    with pytest.raises(AirflowFailException, match="number of seconds"):
+        StopStreamOperator(task_id="stop", stream_id="flights", wait_seconds="for ever").execute(context())
+
+
+def test_a_home_that_is_not_there_fails_the_task_in_one_sentence(
+    named: NamedHome, context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection may be misspelt."""
+    operator = StopStreamOperator(task_id="stop", stream_id="flights", streamstate_conn_id="nowhere")
+    with pytest.raises(AirflowFailException, match="no such connection"):
+        operator.execute(context())

@@ -1,0 +1,128 @@
+"""``DrainStreamOperator``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+from airflow_streamstate.operators.drain import DrainStreamOperator
+from airflow_streamstate.protocol.commands import DrainNotification
+from support import scripted_driver
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+from support.scripted_driver import END_OFFSET, WATERMARK_TEXT
+
+
+def drain(**more: Any) -> DrainStreamOperator:
+    values = {"stream_id": "flights", "wait_seconds": 30, "poll_interval_seconds": 0.1, **more}
+    return DrainStreamOperator(task_id="drain", **values)
+
+
+def deployed(named: NamedHome, tmp_path: Path, context: MakeContext, *words: str) -> None:
+    from airflow_streamstate.operators.deploy import DeployStreamOperator
+
+    script = scripted_driver.script(tmp_path, *words)
+    wait_for = "finished" if "finishes" in words else "healthy"
+    operator = DeployStreamOperator(
+        task_id="deploy", stream_id="flights", application=script, wait_for=wait_for, wait_seconds=30
+    )
+    operator.execute(context(task_id="deploy"))
+
+
+def test_it_writes_the_notification_and_does_not_wait(named: NamedHome, context: MakeContext) -> None:
+    """The task after it waits, or nobody."""
+    stream = named.stream()
+    stream.deploy().runs()
+    result = drain(reason="new key", begin_within_seconds="60").execute(context())
+    (slot,) = stream.control.journal("d-0001").commands()
+    assert isinstance(slot.command, DrainNotification)
+    assert result == {
+        "stream_id": "flights",
+        "deployment_id": "d-0001",
+        "command_id": slot.command.command_id,
+        "key": slot.key,
+        "state": "running",
+    }
+    assert slot.command.reason == "new key"
+    assert slot.command.deadline_at is not None
+    assert (slot.command.deadline_at - slot.command.requested_at).total_seconds() == 60
+
+
+def test_a_retry_writes_no_second_one(named: NamedHome, context: MakeContext) -> None:
+    """And a clear after the drain finds what became of it (Law 2)."""
+    stream = named.stream()
+    attempt = stream.deploy().runs()
+    first = drain().execute(context(try_number=1))
+    assert drain().execute(context(try_number=2)) == first
+    assert len(stream.control.journal("d-0001").commands()) == 1
+    attempt.obey("")
+    cleared = drain().execute(context())
+    assert (cleared["command_id"], cleared["key"], cleared["state"]) == (first["command_id"], None, "drained")
+    stream.deploy().runs()
+    assert drain().execute(context())["deployment_id"] == "d-0001"
+
+
+def test_it_waits_when_asked_and_returns_the_drain(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """What the sensor would return, and which order it was."""
+    deployed(named, tmp_path, context, "runs")
+    result = drain(wait=True).execute(context())
+    assert result.pop("command_id")
+    assert result == {
+        "stream_id": "flights",
+        "deployment_id": "d-0001",
+        "snapshot_id": "d-0001-drained-000001",
+        "end_offsets": {"delays": [END_OFFSET]},
+        "watermark_at": WATERMARK_TEXT,
+        "state_rows_left": 0,
+    }
+
+
+def test_what_has_ended_is_launched_once_more_for_the_flush(
+    named: NamedHome, context: MakeContext, tmp_path: Path
+) -> None:
+    """Its own pinned code, in a next attempt (Law 15)."""
+    deployed(named, tmp_path, context, "finishes")
+    assert named.hook().status("flights").state == "finished"
+    result = drain(wait=True).execute(context())
+    assert result["snapshot_id"] == "d-0001-drained-000002"
+
+
+def test_a_drain_that_cannot_be_obeyed_fails_at_once(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """The reason is the job's; no retry changes it."""
+    deployed(named, tmp_path, context, "runs", "cannot-drain")
+    with pytest.raises(AirflowFailException, match="a memory sink"):
+        drain(wait=True).execute(context())
+
+
+def test_a_flush_that_failed_carries_its_words(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """Airflow may retry it."""
+    deployed(named, tmp_path, context, "runs", "drain-fails")
+    with pytest.raises(AirflowException, match="disk full"):
+        drain(wait=True).execute(context())
+
+
+def test_a_fenced_deployment_is_not_drained(named: NamedHome, context: MakeContext) -> None:
+    """Nobody would obey; the error names the current one."""
+    stream = named.stream()
+    stream.deploy().runs()
+    stream.deploy().runs()
+    with pytest.raises(AirflowFailException, match="current_deployment_id=d-0002"):
+        drain(deployment_id="d-0001").execute(context())
+
+
+def test_a_stream_that_was_never_deployed_is_not_drained(named: NamedHome, context: MakeContext) -> None:
+    """The error names the stream and the home."""
+    with pytest.raises(AirflowFailException, match="stream_id=flights"):
+        drain().execute(context())
+
+
+def test_a_mode_that_is_not_known_is_refused(named: NamedHome, context: MakeContext) -> None:
+    """Before anything is written."""
+    stream = named.stream()
+    stream.deploy().runs()
+    with pytest.raises(AirflowFailException, match="Use default, event_time"):
+        drain(mode="fast").execute(context())
+    assert stream.control.journal("d-0001").commands() == []

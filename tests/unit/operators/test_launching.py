@@ -1,0 +1,76 @@
+"""Until when a launch is waited for, and what becomes of it when Airflow ends the task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.operators.launching import launched
+from support import scripted_driver
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+
+
+def deploy(script: Path, **more: object) -> DeployStreamOperator:
+    values = {"stream_id": "flights", "application": script, "wait_seconds": 30, "poll_interval_seconds": 0.1, **more}
+    return DeployStreamOperator(task_id="deploy", **values)  # type: ignore[arg-type]
+
+
+def test_it_can_wait_for_health_for_the_end_or_not_at_all(
+    named: NamedHome, context: MakeContext, tmp_path: Path
+) -> None:
+    """Three words, one result."""
+    forever = scripted_driver.script(tmp_path, "runs", name="runs.py")
+    ends = scripted_driver.script(tmp_path, "finishes", name="ends.py")
+    healthy = deploy(forever).execute(context())
+    assert (healthy["deployment_id"], healthy["state"]) == ("d-0001", "running")
+    finished = deploy(ends, stream_id="other", wait_for="finished").execute(context())
+    assert (finished["stream_id"], finished["state"]) == ("other", "finished")
+    unwatched = deploy(forever, stream_id="third", wait_for="none").execute(context())
+    assert set(healthy) == set(finished) == set(unwatched) == set(launched({}))
+
+
+def test_a_driver_that_never_commits_ends_the_wait_and_not_the_driver(
+    named: NamedHome, context: MakeContext, tmp_path: Path
+) -> None:
+    """The error says what was last seen, and that it goes on (Law 6)."""
+    hangs = scripted_driver.script(tmp_path, "hangs")
+    with pytest.raises(AirflowException, match="the stream goes on") as raised:
+        deploy(hangs, wait_seconds=2).execute(context())
+    assert not isinstance(raised.value, AirflowFailException)
+    assert named.hook().status("flights").state in ("launching", "running")
+
+
+@pytest.mark.parametrize(("action", "state"), [("leave", "running"), ("stop", "stopped"), ("kill", "failed")])
+def test_what_was_asked_for_happens_when_airflow_ends_the_task(
+    named: NamedHome, context: MakeContext, tmp_path: Path, action: str, state: str
+) -> None:
+    """Marked failed, cleared, or out of its execution time."""
+    operator = deploy(scripted_driver.script(tmp_path, "runs"), on_kill=action)
+    operator.execute(context())
+    operator.on_kill()
+    hook = named.hook()
+    for _ in range(200):
+        if hook.status("flights").state == state:
+            break
+        hook.clock.sleep(0.05)
+    assert hook.status("flights").state == state
+
+
+def test_a_task_that_is_ended_before_it_launched_anything_ends_nothing(named: NamedHome, tmp_path: Path) -> None:
+    """Another version may be running."""
+    named.stream().deploy().runs()
+    deploy(scripted_driver.script(tmp_path, "runs"), on_kill="kill").on_kill()
+    assert named.hook().status("flights").state == "running"
+
+
+@pytest.mark.parametrize("field", ["wait_for", "on_kill"])
+def test_a_word_that_is_not_known_is_refused(
+    named: NamedHome, context: MakeContext, tmp_path: Path, field: str
+) -> None:
+    """With the words that are."""
+    with pytest.raises(AirflowFailException, match="a value that is not known"):
+        deploy(scripted_driver.script(tmp_path, "runs"), **{field: "later"}).execute(context())

@@ -1,0 +1,39 @@
+"""Orders to a deployment."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command, DrainNotification, SnapshotRequest, StopRequest
+from support.examples import DRAIN
+from support.messages import KINDS
+
+
+def test_the_notification_on_the_wire() -> None:
+    """The drain notification has exactly these fields there."""
+    assert set(to_json(DRAIN)) == {
+        "kind", "protocol", "command_id", "stream_id", "deployment_id", "mode", "requested_at", "deadline_at",
+        "requested_by", "reason",
+    }  # fmt: skip
+
+
+def test_all_commands_are_listed() -> None:
+    """What is registered as a command is in ALL_COMMANDS, which the agent knows."""
+    registered = {cls for cls in KINDS.values() if issubclass(cls, Command)}
+    assert set(ALL_COMMANDS) == registered == {DrainNotification, StopRequest, SnapshotRequest}
+
+
+def test_a_drain_is_for_the_deployment_and_the_others_for_one_attempt() -> None:
+    """A later resume is a newer wish than a stop; a drain holds whichever attempt reads it."""
+    assert "attempt" not in {field.name for field in fields(DrainNotification)}
+    for cls in (StopRequest, SnapshotRequest):
+        assert "attempt" in {field.name for field in fields(cls)}
+
+
+def test_messages_never_change() -> None:
+    """They are frozen: what was said stays said."""
+    with pytest.raises(FrozenInstanceError):
+        DRAIN.reason = "another"  # type: ignore[misc]

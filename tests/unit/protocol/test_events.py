@@ -1,0 +1,41 @@
+"""Facts from a deployment."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from airflow_streamstate.protocol import events
+from airflow_streamstate.protocol.events import ALL_EVENTS, TERMINAL_EVENTS, Event
+from support.messages import KINDS
+
+
+def test_all_events_are_listed() -> None:
+    """The names of 1a.13 and two more for what changes no state, each registered."""
+    assert {cls.__name__ for cls in ALL_EVENTS} == {
+        "Claimed", "Started", "QueryStarted", "Accepted", "Ignored", "Rejected", "Expired", "Draining",
+        "SnapshotReady", "Drained", "DrainFailed", "Stopped", "Finished", "Failed", "Fenced", "Noted",
+        "BatchesSkipped",
+    }  # fmt: skip
+    assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}
+
+
+def test_every_event_says_whose_it_is_and_when() -> None:
+    """Stream, deployment, attempt, time and an id per write (Law 8)."""
+    for cls in ALL_EVENTS:
+        head = [field.name for field in fields(cls)][:5]
+        assert head == ["stream_id", "deployment_id", "attempt", "at", "write_id"]
+
+
+def test_what_ends_a_command_names_it() -> None:
+    """Every event that retires a command carries its id and number, so that the slot is not used again (1a.13)."""
+    retiring = (
+        events.Ignored, events.Rejected, events.Expired, events.Drained, events.DrainFailed, events.Stopped,
+        events.SnapshotReady,
+    )  # fmt: skip
+    for cls in (*retiring, events.Accepted):
+        assert {"command_id", "command_number"} <= {field.name for field in fields(cls)}
+
+
+def test_terminal_events_end_an_attempt() -> None:
+    """One of these five is the last of every attempt that ended by itself."""
+    assert {cls.__name__ for cls in TERMINAL_EVENTS} == {"Drained", "Stopped", "Finished", "Failed", "Fenced"}

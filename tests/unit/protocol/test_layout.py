@@ -1,0 +1,99 @@
+"""Where everything lies."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.keys import check_key, check_prefix
+
+IDS = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True)
+ARGUMENTS: dict[str, st.SearchStrategy[object]] = {
+    "query_name": st.text(min_size=1, max_size=26),
+    "number": st.integers(1, 10**9),
+    "attempt": st.integers(1, 10**9),
+    "sha256": st.just("ab" * 32),
+    "name": st.just("job.py"),
+}
+BUILDERS = [
+    function
+    for name, function in inspect.getmembers(layout, inspect.isfunction)
+    if function.__module__ == layout.__name__ and name.endswith(("_key", "_folder", "_prefix"))
+]
+
+
+@pytest.mark.parametrize("builder", BUILDERS, ids=lambda function: function.__name__)
+def test_every_key_is_one_that_a_store_takes_below_its_stream(builder: object) -> None:
+    """Whatever the ids and names, a key stays below its stream and is good for every store (Law 4)."""
+    parameters = list(inspect.signature(builder).parameters)  # type: ignore[arg-type]
+
+    @given(st.fixed_dictionaries({name: ARGUMENTS.get(name, IDS) for name in parameters}))
+    def check(arguments: dict[str, object]) -> None:
+        built = builder(**arguments)  # type: ignore[operator]
+        assert built.startswith(f"{arguments['stream_id']}/")
+        if builder.__name__.endswith("_prefix"):  # type: ignore[attr-defined]
+            assert check_prefix(built).endswith("/")
+        else:
+            assert check_key(built) == built
+        if "deployment_id" in arguments:
+            own = layout.deployment_folder(str(arguments["stream_id"]), str(arguments["deployment_id"]))
+            assert built == own or built.startswith(f"{own}/")
+
+    check()
+
+
+@given(IDS, IDS, st.integers(1, 10**9))
+def test_numbers_are_read_back_from_keys(stream_id: str, deployment_id: str, number: int) -> None:
+    """Commands, events and claims: the number is in the key, and the key lies under its prefix."""
+    for key, prefix in [
+        (layout.command_key(stream_id, deployment_id, number), layout.commands_prefix(stream_id, deployment_id)),
+        (layout.event_key(stream_id, deployment_id, number), layout.events_prefix(stream_id, deployment_id)),
+        (layout.claim_key(stream_id, deployment_id, number), layout.deployment_folder(stream_id, deployment_id)),
+    ]:
+        assert layout.number_of(key) == number
+        assert key.startswith(prefix)
+
+
+@given(st.lists(st.integers(1, 10**layout.NUMBER_DIGITS - 1), unique=True))
+def test_a_listing_is_in_the_order_of_the_numbers(numbers: list[int]) -> None:
+    """Keys are zero-padded, so that their order is the numbers'."""
+    keys = sorted(layout.event_key("orders", "d-0001", number) for number in numbers)
+    assert [layout.number_of(key) for key in keys] == sorted(numbers)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "a", "events/", "events/1", "events/one.json", "events/-1.json", "events/1.json.tmp",
+            "events/\u0661.json", "events/1e3.json", "events/" + "1" * 19 + ".json", "events/ 1.json"],
+)  # fmt: skip
+def test_a_key_that_is_no_number_has_none(key: str) -> None:
+    """Whatever else lies there is not taken for a command or an event (Law 7)."""
+    assert layout.number_of(key) is None
+
+
+@given(IDS, IDS, st.text(min_size=1, max_size=26))
+def test_the_query_is_read_back_from_its_folder(stream_id: str, deployment_id: str, query_name: str) -> None:
+    """The last part of a checkpoint's folder is the query's name (1a.12)."""
+    folder = layout.checkpoint_folder(stream_id, deployment_id, query_name)
+    assert layout.query_name_of(folder.rpartition("/")[2]) == query_name
+    assert folder.startswith(f"{layout.checkpoints_folder(stream_id, deployment_id)}/")
+
+
+def test_a_folder_of_others_is_no_query() -> None:
+    """A stray folder among the checkpoints is told."""
+    with pytest.raises(InvalidRequestError):
+        layout.query_name_of("lost+found")
+
+
+def test_the_layout_is_as_documented() -> None:
+    """The keys that others look for by hand."""
+    assert layout.register_key("orders") == "orders/stream.json"
+    assert layout.command_key("orders", "d-0001", 1) == "orders/deployments/d-0001/commands/00000001.json"
+    assert layout.event_key("orders", "d-0001", 12) == "orders/deployments/d-0001/events/00000012.json"
+    assert layout.manifest_key("orders", "s-1") == "orders/snapshots/s-1/manifest.json"
+    assert layout.snapshot_data_folder("orders", "s-1", "a b") == "orders/snapshots/s-1/data/a=20b"
+    assert layout.idempotency_key("orders", "r-1") == "orders/idempotency/r-1.json"

@@ -1,0 +1,79 @@
+"""The manifest of a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.errors import DataError, MalformedMessageError
+from airflow_streamstate.protocol.codec import from_bytes, from_json, to_bytes, to_json
+from airflow_streamstate.protocol.ids import SNAPSHOT_KINDS
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from support.examples import example
+
+
+def manifest() -> SnapshotManifest:
+    value = example(SnapshotManifest)
+    assert isinstance(value, SnapshotManifest)
+    return value
+
+
+def test_files_and_bytes_are_counted() -> None:
+    """Over all queries."""
+    one = manifest()
+    query = one.queries["counts per minute"]
+    assert (one.files_count, one.size_bytes) == (2, 45 + 1031)
+    two = replace(one, queries={"a": query, "b": query})
+    assert (two.files_count, two.size_bytes) == (4, 2 * (45 + 1031))
+    empty = replace(one, queries={})
+    assert (empty.files_count, empty.size_bytes) == (0, 0)
+
+
+def without_digest(**changes: object) -> dict[str, Any]:
+    """The example as a release without digests would have written it."""
+    raw = {**to_json(manifest()), **changes}
+    del raw["digest"]
+    return raw
+
+
+def test_a_manifest_that_was_altered_is_refused() -> None:
+    """Whatever was changed in it, unknown fields included; one of older releases, without digest, is read (Law 7)."""
+    raw = to_json(manifest())
+    assert from_json(dict(reversed(raw.items())), key="k", expected=SnapshotManifest) == manifest()
+    assert from_json(without_digest(), key="k", expected=SnapshotManifest) == manifest()
+    for name in raw:
+        for changed in ({**raw, name: "x"}, {key: value for key, value in raw.items() if key != name}):
+            if changed.keys() != raw.keys() - {"digest"}:
+                with pytest.raises(DataError):
+                    from_json(changed, key="k", expected=SnapshotManifest)
+    with pytest.raises(MalformedMessageError, match="it was altered"):
+        from_json({**raw, "later": 1}, key="k", expected=SnapshotManifest)
+
+
+def test_a_manifest_of_any_text_has_the_digest_that_is_read() -> None:
+    """Half a surrogate pair is written as something else, and the digest is that of what is written."""
+    one = replace(manifest(), spark_version="4.2.0 \ud83d é")
+    assert from_bytes(to_bytes(one), key="k", expected=SnapshotManifest).spark_version == "4.2.0 ? é"
+
+
+@pytest.mark.parametrize("kind", SNAPSHOT_KINDS)
+def test_every_kind_is_known(kind: str) -> None:
+    """The kinds of section 1, and no other (Law 7)."""
+    raw = without_digest(snapshot_kind=kind)
+    assert from_json(raw, key="k", expected=SnapshotManifest).snapshot_kind == kind
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    """What a snapshot is decides how a deployment starts: nobody guesses it (Laws 5 and 7)."""
+    with pytest.raises(MalformedMessageError, match="snapshot_kind"):
+        from_json(without_digest(snapshot_kind="backup"), key="k", expected=SnapshotManifest)
+
+
+def test_a_manifest_that_does_not_say_drained_means_with_state() -> None:
+    """The default is the one that loses nothing: the successor restores, and does not seed (Law 16)."""
+    query = replace(manifest().queries["counts per minute"], drained=True)
+    raw = to_json(replace(manifest(), queries={"q": query}))
+    del raw["queries"]["q"]["drained"], raw["digest"]  # type: ignore[attr-defined]
+    assert from_json(raw, key="k", expected=SnapshotManifest).queries["q"].drained is False

@@ -1,0 +1,90 @@
+"""Signs of life."""
+
+from __future__ import annotations
+
+from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.runtime.agent.heartbeats import Heart
+from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
+
+
+def beat_of(stream: SimulatedStream) -> Heartbeat:
+    beat = stream.control.heartbeat("d-0001")
+    assert beat is not None
+    return beat
+
+
+def test_the_first_commit_is_told_at_once() -> None:
+    """Whoever waits for health need not wait for the next regular beat."""
+    stream = SimulatedStream()
+    stream.deploy()
+    seen: list[Heartbeat] = []
+    stream.clock.after(1.2, lambda: seen.append(beat_of(stream)))
+    stream.order_at(3.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(500))) == 0
+    assert seen[0].queries["counts"].batch_id == 0
+    assert seen[0].queries["counts"].is_active
+
+
+def test_a_query_that_finds_no_input_is_told_at_once() -> None:
+    """A trigger without input is health, too."""
+    stream = SimulatedStream()
+    stream.deploy()
+    seen: list[Heartbeat] = []
+    stream.clock.after(1.2, lambda: seen.append(beat_of(stream)))
+    stream.order_at(3.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(0))) == 0
+    assert seen[0].queries["counts"].batch_id is None
+    assert seen[0].queries["counts"].idle_triggers > 0
+
+
+def test_a_beat_says_where_each_query_stands() -> None:
+    """Batch, time of its commit, rows of state, watermark and rates, as the last progress told."""
+    stream = SimulatedStream()
+    stream.deploy()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(15))
+        driver.clock.sleep(25.0)
+
+    assert stream.run(script) == 0
+    query = beat_of(stream).queries["counts"]
+    assert query.batch_id == 2
+    assert query.state_rows == 1
+    assert query.watermark_at is not None
+    assert query.input_rows_per_second == 1.0
+    assert query.committed_at is not None
+    assert query.committed_at < beat_of(stream).at
+
+
+def test_the_time_of_a_commit_stays_while_nothing_new_is_committed() -> None:
+    """committed_at is when the batch was first seen committed, not when somebody looked again."""
+    stream = SimulatedStream()
+    stream.deploy()
+    times = []
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(15))
+        driver.clock.sleep(15.0)
+        times.append(beat_of(stream).queries["counts"].committed_at)
+        driver.clock.sleep(25.0)
+        times.append(beat_of(stream).queries["counts"].committed_at)
+
+    assert stream.run(script) == 0
+    assert times[0] == times[1]
+
+
+def test_news_is_told_once_per_run() -> None:
+    """After its first sign of life a query is told by the regular beats alone."""
+    stream = SimulatedStream()
+    stream.deploy()
+
+    def script(driver: SimulatedDriver) -> None:
+        heart = Heart(driver.supervisor.attempt)
+        driver.start(make_plan(500))
+        assert not heart.has_news()
+        driver.clock.sleep(2.0)
+        assert heart.has_news()
+        assert not heart.has_news()
+
+    assert stream.run(script) == 0

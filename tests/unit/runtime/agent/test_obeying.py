@@ -1,0 +1,191 @@
+"""Commands: each is judged once, then obeyed or answered (1a.13)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.events import Accepted, Drained, Expired, Ignored, Rejected, Stopped
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
+
+
+def run_until_stopped(stream: SimulatedStream, at_seconds: float = 5.0) -> None:
+    stream.order_at(at_seconds, StopRequest)
+    assert stream.run(waiting_script(make_plan(500))) == 0
+
+
+def write(stream: SimulatedStream, command: Command) -> None:
+    stream.control.journal("d-0001").write_command(command, NEWEST_PROTOCOL)
+
+
+@pytest.mark.parametrize("kind", [DrainNotification, StopRequest, SnapshotRequest])
+def test_a_command_for_another_deployment_is_ignored(kind: type[Command]) -> None:
+    """Only the deployment that an order names obeys it; it is told, and cleaned up."""
+    stream = SimulatedStream()
+    stream.deploy()
+    command = replace(make_command(kind, stream.clock, "d-0001"), deployment_id="d-0009")
+    write(stream, command)
+    run_until_stopped(stream)
+    (ignored,) = stream.events_of(Ignored)
+    assert ignored.command_id == command.command_id
+    assert "d-0009" in ignored.reason
+    assert ignored.command == to_json(command)
+    assert stream.commands() == []
+
+
+@pytest.mark.parametrize("kind", [StopRequest, SnapshotRequest])
+def test_a_command_for_an_earlier_attempt_is_ignored(kind: type[Command]) -> None:
+    """A resume is the newer wish: a stop that was meant for the attempt before does not end this one."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.point_register("d-0001", 2)
+    stream.order(kind, attempt=1)
+    stream.order_at(3.0, StopRequest, attempt=2)
+    assert stream.run(waiting_script(make_plan(500)), attempt=2) == 0
+    assert "attempt 1" in stream.events_of(Ignored)[0].reason
+    assert stream.events_of(Stopped)[0].attempt == 2
+
+
+def test_a_command_for_a_later_attempt_is_left_alone() -> None:
+    """A zombie does not answer what is meant for its successor (Law 4)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    later = stream.order(StopRequest, attempt=2)
+    run_until_stopped(stream)
+    assert [event.command_id for event in stream.events_of(Ignored)] == []
+    assert len(stream.commands()) == 1
+    assert later.command_id not in {event.command_id for event in stream.events_of(Accepted)}
+
+
+@pytest.mark.parametrize("kind", [DrainNotification, StopRequest, SnapshotRequest])
+def test_a_command_read_after_its_deadline_expires(kind: type[Command]) -> None:
+    """Not begun by then, it is not begun at all; the job runs on."""
+    stream = SimulatedStream()
+    stream.deploy()
+    command = stream.order(kind, within_seconds=1.0)
+    stream.clock.advance(2.0)
+    run_until_stopped(stream)
+    assert stream.events_of(Expired)[0].command_id == command.command_id
+    assert stream.kinds()[-1] == "Stopped"
+    assert stream.commands() == []
+
+
+BAD_OBJECTS = {
+    "empty": b"",
+    "cut short": b'{"kind": "DrainNotification", "proto',
+    "no JSON": b"\x00\xff\x00",
+    "a list": b"[]",
+    "an unknown kind": json.dumps({"kind": "Reboot", "protocol": 1}).encode(),
+    "an event": json.dumps({"kind": "Claimed", "protocol": 1}).encode(),
+    "a field missing": json.dumps({"kind": "DrainNotification", "protocol": 1}).encode(),
+    "a newer version": json.dumps({"kind": "DrainNotification", "protocol": 99}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OBJECTS)
+def test_an_object_that_is_no_command_is_rejected_once_and_stops_nobody(name: str) -> None:
+    """Damaged, unknown or newer: said once with its key, never obeyed, never fatal to the agent (Law 7)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    key = layout.command_key(STREAM, "d-0001", 1)
+    stream.checkpoints.put(key, BAD_OBJECTS[name])
+    run_until_stopped(stream)
+    (rejected,) = stream.events_of(Rejected)
+    assert (rejected.key, rejected.command_id, rejected.command_number) == (key, "", 1)
+    assert rejected.reason
+    assert stream.kinds()[-1] == "Stopped"
+    assert stream.commands() == [key]
+
+
+def test_other_bytes_under_the_same_key_are_rejected_again() -> None:
+    """One object is rejected once; another one in its place is another object."""
+    stream = SimulatedStream()
+    stream.deploy()
+    key = layout.command_key(STREAM, "d-0001", 1)
+    stream.checkpoints.put(key, b"{")
+    stream.clock.after(2.0, lambda: stream.checkpoints.put(key, b"["))
+    run_until_stopped(stream)
+    assert len(stream.events_of(Rejected)) == 2
+
+
+def test_a_stray_object_without_a_number_stops_nobody() -> None:
+    """Whatever somebody keeps in that folder is left alone (Law 7)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.checkpoints.put(f"{layout.commands_prefix(STREAM, 'd-0001')}README.txt", b"hello")
+    run_until_stopped(stream)
+    assert stream.kinds()[-1] == "Stopped"
+
+
+def test_the_content_of_an_accepted_command_outlives_it() -> None:
+    """The object is cleaned up, its event keeps who asked, when and why."""
+    stream = SimulatedStream()
+    stream.deploy()
+    run_until_stopped(stream)
+    accepted = stream.events_of(Accepted)[0]
+    assert accepted.command["kind"] == "StopRequest"
+    assert accepted.command["requested_by"] == "tests"
+    assert stream.commands() == []
+
+
+def test_a_command_that_had_its_end_is_not_obeyed_again() -> None:
+    """Killed between event and clean-up: the next attempt knows the command by its id, and cleans up (Law 2)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    plan = make_plan(500)
+    stream.order_at(2.0, DrainNotification)
+    assert stream.run(waiting_script(plan)) == 0
+    done = stream.events_of(Drained)[0]
+    content = dict(stream.events_of(Accepted)[0].command)
+    key = layout.command_key(STREAM, "d-0001", 5)
+    stream.checkpoints.put(key, json.dumps(content).encode())
+    stream.next_attempt()
+    assert stream.run(lambda driver: driver.clock.sleep(1.0), attempt=2) == 0
+    assert stream.events_of(Drained) == [done]
+    assert stream.commands() == []
+
+
+def test_orders_that_come_after_the_end_are_ignored_with_the_reason() -> None:
+    """A stop after a stop, or a snapshot after it, is told that it came too late."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(2.0, StopRequest)
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(make_plan())
+        driver.await_all()
+        stream.order(StopRequest)
+        stream.order(SnapshotRequest)
+        driver.clock.sleep(1.0)
+
+    assert stream.run(script) == 0
+    assert [event.reason for event in stream.events_of(Ignored)] == [
+        "the deployment had stopped before it could be obeyed"
+    ] * 2
+    assert stream.commands() == []
+
+
+def test_a_drain_that_comes_after_a_stop_waits_for_the_next_attempt() -> None:
+    """A notification holds for the deployment, whichever attempt of it reads it (1a.11)."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy()
+    stream.order_at(2.0, StopRequest)
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.await_all()
+        stream.order(DrainNotification)
+        driver.clock.sleep(1.0)
+
+    assert stream.run(script) == 0
+    assert len(stream.commands()) == 1
+    attempt = stream.next_attempt()
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    assert stream.kinds()[-1] == "Drained"
+    assert stream.commands() == []

@@ -1,0 +1,133 @@
+"""Flushes that were begun in one attempt and are met in another (1a.5, Law 14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes, refuse_pending_flush
+from support.simulated_driver import (
+    STREAM,
+    SimulatedDriver,
+    SimulatedStream,
+    assert_nothing_lost,
+    make_plan,
+    waiting_script,
+)
+from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
+
+
+def killed_in_the_flush_of_b(stream: SimulatedStream, plans: tuple[SimulatedPlan, ...], phase: Phase) -> None:
+    """The queries a and b are drained, and the driver is killed in this phase of b's flush."""
+    stream.deploy()
+    stream.order_at(10.0, DrainNotification)
+    driver = SimulatedDriver(stream)
+
+    def kill(run: SimulatedRun, now: Phase) -> None:
+        if now == phase and run is not driver.startables[1].runs[0]:
+            driver.kill()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plans[0], "a")
+        driver.start(plans[1], "b")
+        driver.startables[1].before_phase = kill
+        driver.await_all()
+
+    assert driver.run(script) is None
+
+
+@pytest.mark.parametrize("phase", ["run", "commit"])
+def test_a_query_whose_flush_was_begun_is_never_carried_on_as_unflushed(phase: Phase) -> None:
+    """The sink may hold that batch id with other bounds than a restored query would give it (Law 14)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
+    killed_in_the_flush_of_b(stream, plans, phase)
+    attempt = stream.next_attempt(attempt_mode="drain")
+    stream.run(waiting_script(plans[0], names=("a",)), attempt=attempt)
+    assert stream.events_of(Drained) == []
+    failed = stream.events_of(DrainFailed)[0]
+    assert not failed.withdrawn
+    assert "begun in an earlier attempt" in failed.error
+    assert stream.kinds()[-1] == "Failed"
+    attempt = stream.next_attempt(attempt_mode="drain")
+    assert stream.run(waiting_script(*plans, names=("a", "b")), attempt=attempt) == 0
+    assert stream.kinds()[-1] == "Drained"
+    for plan in plans:
+        assert_nothing_lost(plan)
+
+
+def test_a_begun_flush_is_in_no_snapshot_of_an_end() -> None:
+    """What is begun and not committed has no position that a successor may start from (Law 14)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
+    killed_in_the_flush_of_b(stream, plans, "commit")
+    attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).supervisor.attempt
+    assert begun_flushes(attempt)["b"].drain_id == 5
+    with pytest.raises(ConflictError, match="not committed"):
+        refuse_pending_flush(attempt)
+
+
+def test_nothing_is_begun_after_a_stop() -> None:
+    """A stop entry is no flush (1a.4)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(make_plan())) == 0
+    attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).supervisor.attempt
+    assert begun_flushes(attempt) == {}
+    refuse_pending_flush(attempt)
+
+
+@pytest.mark.parametrize("delay_seconds", [0.01, 0.06, 0.11, 0.2, 0.3])
+def test_a_query_that_the_script_stops_under_the_barrier_is_drained(delay_seconds: float) -> None:
+    """The batch that was cut is run first, and then the flush, as with any planned batch (1a.5, 1a.7)."""
+    stream, plan = SimulatedStream(), make_plan(500, batch_seconds=3.0)
+    stream.deploy()
+    stream.order_at(4.0, DrainNotification)
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        # What a stop() does that saw the latch open just before it closed.
+        driver.clock.after(4.2 + delay_seconds, lambda: query.run.stop() if query.run is not None else None)
+        driver.await_all()
+
+    assert stream.run(script) == 0
+    assert stream.kinds()[-1] == "Drained"
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+    assert checkpoint.position().planned is None
+
+
+def stopped_with_one_flushed(stream: SimulatedStream, plans: tuple[SimulatedPlan, ...]) -> str:
+    """Of a and b, a is flushed and b's flush was taken back; the snapshot at that end."""
+    plans[1].fails_at.add(5)
+    stream.deploy()
+    stream.order_at(10.0, DrainNotification)
+    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
+    plans[1].fails_at.clear()
+    snapshot_id = stream.events_of(Stopped)[0].snapshot_id
+    assert snapshot_id is not None
+    return snapshot_id
+
+
+def test_what_the_flushed_query_left_is_counted_when_another_flush_failed() -> None:
+    """The next version can seed the one and restore the other (1a.9, Law 16)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
+    snapshot_id = stopped_with_one_flushed(stream, plans)
+    queries = stream.control.need_manifest(snapshot_id).queries
+    assert (queries["a"].drained, queries["a"].position.state_rows_left) == (True, 0)
+    assert (queries["b"].drained, queries["b"].position.state_rows_left) == (False, 1)
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+    stream.order_at(30.0, StopRequest, "d-0002")
+    assert stream.run(waiting_script(*plans, names=("a", "b")), "d-0002") == 0
+
+
+def test_the_choices_after_one_failed_flush_of_several_are_true() -> None:
+    """A resume keeps what is flushed and drains the rest, and that is what is said (1a.5)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
+    stopped_with_one_flushed(stream, plans)
+    choices = stream.events_of(DrainFailed)[0].choices
+    assert "stays flushed" in choices[0]
+    assert not any("as if no drain" in choice for choice in choices)

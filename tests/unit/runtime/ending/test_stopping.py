@@ -1,0 +1,229 @@
+"""Stop (1a.4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Failed, Noted, QueryStarted, Stopped
+from airflow_streamstate.protocol.ids import SnapshotKind
+from airflow_streamstate.protocol.records import StartPlan
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.simulated_driver import (
+    STREAM,
+    SimulatedDriver,
+    SimulatedStream,
+    assert_nothing_lost,
+    make_plan,
+    waiting_script,
+)
+from support.simulated_query import SimulatedPlan, SimulatedRun
+
+
+def stopped_stream(stream: SimulatedStream, plan: SimulatedPlan, at_seconds: float = 2.1) -> Stopped:
+    stream.deploy()
+    stream.order_at(at_seconds, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    return stream.events_of(Stopped)[0]
+
+
+def resume_and_drain(stream: SimulatedStream, plan: SimulatedPlan, after_seconds: float = 30.0) -> None:
+    attempt = stream.next_attempt()
+    stream.order_at(after_seconds, DrainNotification)
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+
+
+@pytest.mark.parametrize("at_seconds", [0.1, 0.4, 0.85, 1.3, 2.1, 2.45, 3.9])
+def test_the_batch_in_flight_completes_and_nothing_is_lost(at_seconds: float) -> None:
+    """Whenever a stop comes, the query ends at a committed batch, and the next attempt goes on there (1a.4)."""
+    stream, plan = SimulatedStream(), make_plan()
+    stopped = stopped_stream(stream, plan, at_seconds)
+    batch_id = stopped.queries["counts"].batch_id
+    run_ids = [held for held, _ in plan.sink.batches]
+    assert run_ids == list(range(len(run_ids)))
+    assert batch_id == (run_ids[-1] if run_ids else None)
+    resume_and_drain(stream, plan)
+    assert_nothing_lost(plan)
+
+
+def test_a_stop_keeps_the_state_and_says_where_it_is() -> None:
+    """Stopped names the snapshot, which holds the state, and the command; the command is cleaned up (1a.4, 1a.13)."""
+    stream, plan = SimulatedStream(), make_plan()
+    stopped = stopped_stream(stream, plan)
+    manifest = stream.control.need_manifest(stopped.snapshot_id)
+    assert manifest.snapshot_kind == "stopped"
+    assert any(entry.path.startswith("state/") for entry in manifest.queries["counts"].files)
+    assert manifest.queries["counts"].sources == ("Simulated[flights]",)
+    assert manifest.queries["counts"].watermarks == plan.watermarks
+    assert stopped.queries["counts"].rows_dropped == 0
+    assert stopped.command_number == 1
+    assert stream.commands() == []
+    assert stream.kinds() == ["Claimed", "Started", "QueryStarted", "Accepted", "Stopped"]
+
+
+def test_an_idle_query_ends_at_once() -> None:
+    """A query without input notices no barrier, and is stopped when it is safe (1a.4)."""
+    stream, plan = SimulatedStream(), make_plan(5)
+    stopped_stream(stream, plan, 10.0)
+    assert stream.clock.monotonic_seconds() < 11.0
+
+
+def test_a_query_that_sleeps_between_triggers_ends_at_once() -> None:
+    """A trigger every hour does not make a stop wait for an hour (1a.4)."""
+    stream, plan = SimulatedStream(), make_plan(trigger_seconds=3_600)
+    stopped_stream(stream, plan, 10.0)
+    assert stream.clock.monotonic_seconds() < 11.0
+    resume_and_drain(stream, plan)
+
+
+def test_long_batches_of_several_queries_overlap() -> None:
+    """All queries get their barriers at the same time: a stop takes the longest batch, not the sum (1a.11)."""
+    stream = SimulatedStream()
+    plans = [make_plan(500, batch_seconds=20) for _ in range(3)]
+    stream.deploy()
+    stream.order_at(25.0, StopRequest)
+    assert stream.run(waiting_script(*plans, names=("a", "b", "c"))) == 0
+    assert stream.clock.monotonic_seconds() < 50
+    assert set(stream.events_of(Stopped)[0].queries) == {"a", "b", "c"}
+
+
+def test_a_batch_that_fails_under_the_barrier_comes_through_as_the_real_failure() -> None:
+    """Our entry is taken back, the script gets its own failure, the next start runs the batch (1a.7, Law 12)."""
+    stream, plan = SimulatedStream(), make_plan(fails_at={2})
+    other = make_plan()
+    stream.deploy()
+    stream.order_at(1.9, StopRequest)
+    assert stream.run(waiting_script(plan, other, names=("counts", "other"))) == 1
+    assert stream.kinds()[-1] == "Failed"
+    assert "division by zero" in stream.events_of(Failed)[0].traceback
+    plan.fails_at.clear()
+    attempt = stream.next_attempt()
+    stream.order_at(30.0, DrainNotification)
+    assert stream.run(waiting_script(plan, other, names=("counts", "other")), attempt=attempt) == 0
+    assert_nothing_lost(plan)
+    assert_nothing_lost(other)
+
+
+def test_the_repair_before_the_next_start_is_told() -> None:
+    """QueryStarted says in words what was mended in the log (1a.7)."""
+    stream, plan = SimulatedStream(), make_plan()
+    batch_id = stopped_stream(stream, plan).queries["counts"].batch_id
+    resume_and_drain(stream, plan)
+    started = stream.events_of(QueryStarted)[1]
+    assert started.how == "continued"
+    assert started.batch_id == batch_id
+    assert started.repairs == (f"removed our entry at batch {(batch_id or 0) + 1} from the offset log",)
+
+
+def test_an_entry_that_spark_overwrites_is_put_again_above_it() -> None:
+    """Look-then-rename can overwrite the barrier; nothing is lost, it goes on at the new end (1a.3)."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy()
+    driver = SimulatedDriver(stream)
+    seen: list[str] = []
+
+    def between_look_and_rename(run: SimulatedRun, phase: str) -> None:
+        if phase == "rename" and run.committed[-1:] == [1] and not seen:
+            seen.append(phase)
+            stream.order(StopRequest)
+            run.pause(0.6)  # the agent puts its entry just now
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        driver.startables[0].before_phase = between_look_and_rename
+        query.await_termination()
+
+    assert driver.run(script) == 0
+    assert seen == ["rename"]
+    assert stream.kinds()[-1] == "Stopped"
+    resume_and_drain(stream, plan)
+    assert_nothing_lost(plan)
+
+
+def test_a_stop_goes_on_through_an_outage_of_the_store() -> None:
+    """While the store is away the stop waits for it; it neither fails nor loses a batch."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy()
+    faults = FaultPlan()
+    store = FaultyStore(stream.checkpoints, faults)
+    many = dict.fromkeys(range(1, 5_000), Fault.UNAVAILABLE)
+    stream.clock.after(2.15, lambda: faults.at.update(many))
+    stream.clock.after(60.0, faults.at.clear)
+    stream.order_at(2.1, StopRequest)
+    driver = SimulatedDriver(stream, checkpoints=store, control=StreamControl(store, STREAM, stream.clock))
+    assert driver.run(waiting_script(plan)) == 0
+    assert stream.kinds()[-1] == "Stopped"
+    assert any("out of reach" in line for line in stream.said)
+    resume_and_drain(stream, plan)
+    assert_nothing_lost(plan)
+
+
+def test_a_stop_before_the_first_query_carries_everything_on() -> None:
+    """Nothing was started, and nothing falls back to empty: what the start snapshot holds is in the new one (Law 5)."""
+    stream, plan = SimulatedStream(), make_plan()
+    first = stopped_stream(stream, plan)
+    stream.deploy(2, StartPlan("restore", first.snapshot_id, "d-0001"))
+    stream.order_at(1.0, StopRequest, "d-0002")
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.clock.sleep(5.0)
+        query = driver.start(plan)
+        assert not query.is_active()
+        assert query.await_termination(0.0)
+
+    assert stream.run(script, "d-0002") == 0
+    stopped = stream.events_of(Stopped, "d-0002")[0]
+    assert stopped.queries == first.queries
+    assert len(plan.sink.batches) == (first.queries["counts"].batch_id or 0) + 1
+
+
+def test_a_query_whose_log_is_damaged_fails_and_the_others_are_stopped() -> None:
+    """A log that contradicts itself gets no barrier, is not touched, and is named in the failure (Law 10)."""
+    stream, plan, other = SimulatedStream(), make_plan(), make_plan()
+    stream.deploy()
+    key = "flights/deployments/d-0001/checkpoints/counts/offsets/7"
+    stream.clock.after(1.0, lambda: stream.checkpoints.put(key, b"v1\n{"))
+    stream.order_at(1.2, StopRequest)
+    assert stream.run(waiting_script(plan, other, names=("counts", "other"))) == 1
+    failed = stream.events_of(Failed)[0]
+    assert "damaged" in failed.error
+
+
+def test_the_final_snapshot_that_cannot_be_taken_is_a_failure() -> None:
+    """A checkpoint that lacks a file of its state is said, not snapshotted, and the script is let go (Law 3)."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy()
+    state = "flights/deployments/d-0001/checkpoints/counts/state/0/0/1.delta"
+    stream.clock.after(2.0, lambda: stream.checkpoints.delete(state))
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 1
+    assert stream.kinds()[-1] == "Failed"
+    kinds: tuple[SnapshotKind, ...] = ("stopped", "live")
+    assert [stream.control.manifest(f"d-0001-{kind}-000001") for kind in kinds] == [None, None]
+
+
+def test_notes_are_not_needed_for_a_plain_stop() -> None:
+    """A stop that goes well says nothing that a person would have to think about."""
+    stream = SimulatedStream()
+    stopped_stream(stream, make_plan())
+    assert stream.events_of(Noted) == []
+
+
+def test_a_stop_tells_the_rows_that_it_keeps() -> None:
+    """Stopped says how many rows the state holds after its last batch, as Spark's progress counted them (1a.4)."""
+    stream, plan = SimulatedStream(), make_plan(20, delay_ms=None)
+    assert stopped_stream(stream, plan, 10.0).queries["counts"].state_rows_left == 5
+    stream, plan = SimulatedStream(), make_plan(20, window_ms=None)
+    assert stopped_stream(stream, plan, 10.0).queries["counts"].state_rows_left == 0
+
+
+def test_a_stop_without_a_batch_tells_the_rows_that_were_there_before() -> None:
+    """A count is of one batch; where that batch is still the last one, the count of an earlier end holds."""
+    stream, plan = SimulatedStream(), make_plan(20, delay_ms=None)
+    stopped_stream(stream, plan, 10.0)
+    attempt = stream.next_attempt()
+    stream.order_at(30.0, StopRequest, attempt=2)
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    again = stream.events_of(Stopped)[1]
+    assert (again.attempt, again.queries["counts"].state_rows_left) == (2, 5)

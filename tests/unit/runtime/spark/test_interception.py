@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from support.fake_clock import FakeClock
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import PySparkValueError
+
+from airflow_streamstate.runtime.spark.handles import SupervisedQuery
+from airflow_streamstate.runtime.spark.interception import Interception
+
+
+class SomethingFailedError(Exception):
+    pass
+
+
+@dataclass
+class Handle:
+    """What the manager needs of a handle; the real one needs a JVM."""
+
+    is_over: bool = False
+    has_failed: bool = False
+    run_ids: set[str] = field(default_factory=set)
+
+    def raise_failure(self) -> None:
+        if self.has_failed:
+            raise SomethingFailedError
+
+
+class Manager:
+    """A session's manager in the JVM, where only ours are active."""
+
+    def active(self) -> list[Any]:
+        return []
+
+    def resetTerminated(self) -> None:
+        """Spark forgets as well."""
+
+
+def _watching(*handles: Handle, manager: Manager | None = None) -> tuple[Interception, FakeClock, Manager]:
+    clock = FakeClock()
+    interception = Interception(cast("Any", None), clock)
+    manager = manager or Manager()
+    for handle in handles:
+        interception.remember(manager, cast("SupervisedQuery", handle))
+    return interception, clock, manager
+
+
+def test_waiting_for_any_ends_with_the_first_that_is_over() -> None:
+    """While one goes on another may end: that is enough, as in Spark."""
+    interception, _, manager = _watching(Handle(), Handle(is_over=True))
+    assert interception.await_any(manager, 5) is True
+    assert interception.await_any(manager, None) is None
+
+
+def test_the_callers_timeout_is_one_deadline() -> None:
+    """However many looks it takes."""
+    interception, clock, manager = _watching(Handle(), Handle())
+    assert interception.await_any(manager, 2.5) is False
+    assert clock.monotonic_seconds() == pytest.approx(2.5)
+    assert interception.await_any(manager, 0) is False
+
+
+def test_timeouts_that_spark_refuses_are_refused() -> None:
+    """With Spark's own error."""
+    interception, _, manager = _watching()
+    for timeout in (-1, "soon"):
+        with pytest.raises(PySparkValueError):
+            interception.await_any(manager, cast("Any", timeout))
+
+
+def test_a_real_failure_comes_through_before_a_good_end() -> None:
+    """Spark throws if any query ended with an exception."""
+    interception, _, manager = _watching(Handle(is_over=True), Handle(is_over=True, has_failed=True))
+    with pytest.raises(SomethingFailedError):
+        interception.await_any(manager, None)
+
+
+def test_what_ended_is_remembered_until_it_is_reset() -> None:
+    """Also once its handle is let go of, because another query was started meanwhile."""
+    interception, _, manager = _watching(Handle(is_over=True), Handle(), Handle())
+    assert interception.await_any(manager, 1) is True
+    interception.reset_terminated(manager)
+    assert interception.await_any(manager, 1) is False
+    failed = Handle(is_over=True, has_failed=True)
+    interception.remember(manager, cast("SupervisedQuery", failed))
+    interception.remember(manager, cast("SupervisedQuery", Handle()))
+    with pytest.raises(SomethingFailedError):
+        interception.await_any(manager, 1)
+    interception.reset_terminated(manager)
+    assert interception.await_any(manager, 1) is False
+
+
+def test_each_session_has_its_own_queries() -> None:
+    """``newSession()`` has a manager of its own."""
+    interception, _, manager = _watching(Handle(), Handle(is_over=True))
+    other = Manager()
+    mine = Handle()
+    interception.remember(other, cast("SupervisedQuery", mine))
+    assert interception.await_any(other, 1) is False
+    assert interception.active(other) == [mine]
+    assert len(interception.active(manager)) == 1
+
+
+def test_handles_of_good_ends_are_not_kept_for_ever() -> None:
+    """A loop that starts its query a million times needs no memory for it."""
+    interception, _, manager = _watching(*(Handle(is_over=True) for _ in range(100)), Handle())
+    assert len(interception._handles) == 1
+    assert interception.await_any(manager, 1) is True

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.runtime.spark.jvm import jvm_answers, jvm_is_gone
+
+py4j_protocol = pytest.importorskip("py4j.protocol")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        py4j_protocol.Py4JNetworkError("Error while sending"),
+        py4j_protocol.Py4JError("Answer from Java side is empty"),
+        ConnectionRefusedError(111, "Connection refused"),
+        ConnectionResetError(104, "Connection reset by peer"),
+    ],
+)
+def test_a_jvm_that_does_not_answer_is_unavailable(error: Exception) -> None:
+    """Whatever py4j calls it: nothing about a query is concluded from that."""
+    assert jvm_is_gone(error)
+    with pytest.raises(UnavailableError, match="does not answer"), jvm_answers():
+        raise error
+
+
+def test_what_py4j_says_is_not_cut() -> None:
+    """Whoever shows it hides secrets first: half of one would not be recognised."""
+    with pytest.raises(UnavailableError) as raised, jvm_answers():
+        raise py4j_protocol.Py4JNetworkError("x" * 195 + "hunter2-secret")
+    assert str(raised.value.context["reason"]).endswith("xhunter2-secret")
+
+
+@pytest.mark.parametrize("error", [py4j_protocol.Py4JError("Method x does not exist"), ValueError("no")])
+def test_what_the_jvm_answered_passes_through(error: Exception) -> None:
+    """An error of Spark's own reaches the script as it is."""
+    assert not jvm_is_gone(error)
+    with pytest.raises(type(error)), jvm_answers():
+        raise error

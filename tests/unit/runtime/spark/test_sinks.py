@@ -1,0 +1,152 @@
+"""Asking a writer's sink."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from airflow_streamstate.adapters.registry import SINKS, find_adapters
+from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, SinkReach, adapter_for
+from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.runtime.spark.sinks import AskedSink, read_sink
+
+
+class _Broken:
+    """An adapter of somebody whose every answer is an error."""
+
+    name, skips, undo = "broken", "unknown", "nobody knows"
+
+    def matches(self, sink: Sink) -> bool:
+        return True
+
+    def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
+        raise ZeroDivisionError("of theirs\nsecond line")
+
+    def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
+        raise PermissionError("read only")
+
+
+class _Asked(AskedSink):
+    """Of a sink that was read already, with these adapters."""
+
+    def __init__(self, sink: Sink, *adapters: Any) -> None:
+        self.sink = sink
+        self.adapters = adapters
+        self._reach: Any = None
+
+    def _sink(self) -> Sink:
+        return self.sink
+
+    def _adapter(self, sink: Sink) -> SinkAdapter | None:
+        return adapter_for(sink, self.adapters)
+
+
+def test_an_adapter_that_fails_cannot_tell() -> None:
+    """Whatever somebody's adapter does, a question about the sink never ends the stream; in one line it says why."""
+    held = _Asked(Sink("x"), _Broken()).held_batches(None, 0)
+    assert held.unknown_reason == "it could not be asked: ZeroDivisionError: of theirs"
+    assert not held.lacks(0)
+
+
+def test_a_sink_that_cannot_be_made_ready_stops_the_start() -> None:
+    """Begun without it the query would die later, over output that nobody can read."""
+    with pytest.raises(UnavailableError) as caught:
+        _Asked(Sink("x"), _Broken()).prepare(14)
+    assert caught.value.context["reason"] == "PermissionError: read only"
+
+
+class _NoCatalog(_Asked):
+    """Of a table whose catalog does not answer, by what the writer alone says of it."""
+
+    def __init__(self, stated: Sink, catalog: str = "spark_catalog") -> None:
+        super().__init__(stated, *find_adapters(SINKS, SinkAdapter).adapters)
+        self._catalog = catalog
+
+    def _sink(self) -> Sink:
+        raise TimeoutError("the metastore does not answer")
+
+    def _stated(self) -> Sink:
+        return self.sink
+
+    def _catalog_of(self, table: str) -> str:
+        return self._catalog
+
+
+@pytest.mark.parametrize("name", ["delta", "iceberg", "kafka", "memory", "redis"])
+def test_a_sink_that_needs_nothing_starts_where_its_catalog_cannot_be_read(name: str) -> None:
+    """Only the log of an output folder has to be made ready: a table that says itself that it is none needs nothing."""
+    assert _NoCatalog(Sink(name, table="db.t")).prepare(14) == ()
+
+
+def test_a_table_that_may_be_of_files_does_not_start_where_its_catalog_cannot_be_read() -> None:
+    """Under ids that go on it would die at the next merge of its log, and could not be read any more. The tables of
+    another catalog than Spark's own have no such log; nor has a query at its first batch one that could lack anything.
+    """
+    of_files = Sink("parquet", "/from/an/option", "db.t")
+    with pytest.raises(UnavailableError) as caught:
+        _NoCatalog(of_files).prepare(14)
+    assert caught.value.context["reason"] == "TimeoutError: the metastore does not answer"
+    assert _NoCatalog(of_files, "lake").prepare(14) == ()
+    assert _NoCatalog(of_files).prepare(0) == ()
+
+
+def test_what_an_adapter_says_of_itself_is_not_cut() -> None:
+    """Whoever shows it hides secrets first: half of one would not be recognised."""
+
+    class Wordy(_Broken):
+        def held_batches(self, *_given: object) -> Any:
+            raise RuntimeError("x" * 290 + "hunter2-secret")
+
+    assert _Asked(Sink("x"), Wordy()).held_batches(None, 0).unknown_reason.endswith("xhunter2-secret")
+
+
+def test_a_sink_that_nobody_knows_is_left_alone() -> None:
+    """It cannot tell, and gets nothing."""
+    asked = _Asked(Sink("redis"))
+    assert "redis" in asked.held_batches(None, 0).unknown_reason
+    assert asked.prepare(14) == ()
+
+
+def test_our_adapters_are_found_by_their_entry_points() -> None:
+    """Each of them, and each a kind of its own."""
+    found = find_adapters(SINKS, SinkAdapter)
+    names = {adapter.name for adapter in found.adapters}
+    assert names >= {"file", "delta", "iceberg", "kafka", "foreachBatch", "memory", "console", "noop"}
+    assert found.problems == ()
+    formats = ("json", "delta", "iceberg", "kafka", "foreachbatch", "memory", "console", "noop")
+    assert [adapter_for(Sink(name), found.adapters) is not None for name in formats] == [True] * 8
+    assert dataclasses.is_dataclass(Sink)
+
+
+class _Session:
+    """A session whose catalog has one table, and says this of it."""
+
+    def __init__(self, *said: tuple[str, str]) -> None:
+        self.catalog = self
+        self._said = [{"col_name": name, "data_type": value} for name, value in said]
+
+    def tableExists(self, name: str) -> bool:
+        return name == "lake.db.t"
+
+    def sql(self, _text: str) -> _Session:
+        return self
+
+    def collect(self) -> list[dict[str, str]]:
+        return self._said
+
+
+def test_a_table_is_what_its_catalog_says() -> None:
+    """Kind and place; one that is not there is what the writer says; of whose kind nothing is said, it is no folder."""
+    stated = Sink("parquet", None, "lake.db.t")
+    told = read_sink(_Session(("v", "bigint"), ("Provider", "DELTA"), ("Location", "file:/a")), stated)
+    assert (told.format, told.path, told.is_there) == ("delta", "file:/a", True)
+    silent = read_sink(_Session(), stated)
+    assert adapter_for(silent, find_adapters(SINKS, SinkAdapter).adapters) is None
+    assert silent.is_there
+    assert read_sink(_Session(), dataclasses.replace(stated, format="iceberg")).format == "iceberg"
+    elsewhere = dataclasses.replace(stated, table="lake.db.other")
+    assert read_sink(_Session(), elsewhere) == elsewhere

@@ -1,0 +1,80 @@
+"""The driver's own look at its Spark, before anything of a query is touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
+from airflow_streamstate.protocol.records import StartPlan
+from support.simulated_driver import STREAM, SimulatedStream, make_plan, waiting_script
+
+TO_COME = "5.0.0"
+"""Newer than every Spark that was measured: no way back from it is known."""
+
+
+def test_state_of_a_newer_spark_is_not_restored_by_an_older_one() -> None:
+    """Refused at start(), with both versions; no checkpoint is built (Law 10)."""
+    stream, plan = SimulatedStream(spark_version=TO_COME), make_plan()
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    snapshot_id = stream.events_of(Stopped)[0].snapshot_id
+    assert stream.control.need_manifest(snapshot_id).spark_version == TO_COME
+    stream.spark_version = "4.2.0"
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+    assert stream.run(waiting_script(plan), "d-0002") == 1
+    failed = stream.events_of(Failed, "d-0002")[0]
+    assert "IncompatibleUpgradeError" in failed.error
+    assert TO_COME in failed.error
+    assert stream.events_of(QueryStarted, "d-0002") == []
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0002", "counts"))
+    assert list(stream.checkpoints.list_objects(checkpoint.prefix)) == []
+
+
+def test_a_query_without_state_is_restored_and_resumed_on_an_older_spark() -> None:
+    """From a snapshot and on its own checkpoint; nothing but its logs is read."""
+    stream, plan = SimulatedStream(spark_version="4.3.0"), make_plan(window_ms=None)
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    stream.deploy(2, StartPlan("restore", stream.events_of(Stopped)[0].snapshot_id, "d-0001"))
+    stream.spark_version = "4.2.0"
+    stream.order_at(2.1, StopRequest, "d-0002")
+    assert stream.run(waiting_script(plan), "d-0002") == 0
+    stream.spark_version = "4.1.4"
+    number = stream.next_attempt("d-0002")
+    stream.order_at(30.0, StopRequest, "d-0002", attempt=number)
+    assert stream.run(waiting_script(plan), "d-0002", number) == 0
+    assert [event.how for event in stream.events_of(QueryStarted, "d-0002")] == ["restored", "continued"]
+    assert stream.events_of(Failed, "d-0002") == []
+
+
+def test_a_deployment_is_not_resumed_on_an_older_spark() -> None:
+    """Its own checkpoint was written by a newer one meanwhile; it is left as it is (Law 10)."""
+    stream, plan = SimulatedStream(spark_version=TO_COME), make_plan()
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+    entries = checkpoint.offset_ids()
+    stream.spark_version = "4.2.0"
+    number = stream.next_attempt()
+    assert stream.run(waiting_script(plan), attempt=number) == 1
+    assert checkpoint.offset_ids() == entries
+
+
+def test_positions_are_seeded_on_any_spark() -> None:
+    """A drained stream goes on with fresh state wherever it is started."""
+    stream, plan = SimulatedStream(spark_version=TO_COME), make_plan()
+    stream.deploy()
+    stream.order_at(2.1, DrainNotification)
+    assert stream.run(waiting_script(plan)) == 0
+    snapshot_id = stream.events_of(Drained)[0].snapshot_id
+    stream.spark_version = "4.2.0"
+    stream.deploy(2, replace(StartPlan("seed", snapshot_id, "d-0001"), discard_state=True))
+    stream.order_at(5.0, DrainNotification, "d-0002")
+    assert stream.run(waiting_script(plan), "d-0002") == 0
+    assert stream.events_of(QueryStarted, "d-0002")[0].how == "seeded"

@@ -1,0 +1,153 @@
+"""What all sensors do the same way, in all three modes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+from airflow.sdk.bases.sensor import AirflowRescheduleException
+
+from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.sensors.drain import DrainCompleteSensor
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.triggers.events import EventContent
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+from support.scripted_driver import END_OFFSET, WATERMARK_TEXT
+
+RESULT = {
+    "deployment_id": "d-0001",
+    "snapshot_id": "d-0001-drained-000001",
+    "end_offsets": {"delays": [END_OFFSET]},
+    "watermark_at": WATERMARK_TEXT,
+    "state_rows_left": 0,
+}
+MODES = {
+    "poke": {"mode": "poke", "deferrable": False},
+    "reschedule": {"mode": "reschedule", "deferrable": False},
+    "deferrable": {"deferrable": True},
+}
+
+
+def sensor(**more: Any) -> DrainCompleteSensor:
+    values = {"stream_id": "flights", "poke_interval": 0.01, "timeout": 20.0, **more}
+    return DrainCompleteSensor(task_id="drained", **values)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_came_before_the_sensor_is_seen_at_once(named: NamedHome, context: MakeContext, mode: str) -> None:
+    """The same result in every mode, and no triggerer needed."""
+    named.stream().deploy().runs().drained()
+    assert sensor(**MODES[mode]).execute(context()) == RESULT
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("on_failure", "exception"), [("fail", AirflowFailException), ("skip", AirflowSkipException)])
+def test_what_cannot_come_fails_or_skips_at_once(
+    named: NamedHome, context: MakeContext, mode: str, on_failure: str, exception: type[Exception]
+) -> None:
+    """Not after a timeout, and not with retries."""
+    named.stream().deploy().runs().stopped()
+    with pytest.raises(exception, match="stopped"):
+        sensor(on_failure=on_failure, **MODES[mode]).execute(context())
+
+
+@pytest.mark.parametrize("on_failure", ["fail", "skip"])
+def test_a_job_that_failed_is_no_reason_to_look_again(named: NamedHome, context: MakeContext, on_failure: str) -> None:
+    """For an operator a failed job is worth a retry; for who waits for its drain it is over."""
+    named.stream().deploy().runs().failed("ValueError: boom")
+    with pytest.raises(AirflowFailException if on_failure == "fail" else AirflowSkipException, match="boom"):
+        sensor(on_failure=on_failure).execute(context())
+
+
+def test_reschedule_gives_the_worker_back_in_between(named: NamedHome, context: MakeContext) -> None:
+    """Nothing is kept between two pokes."""
+    attempt = named.stream().deploy().runs()
+    task = context()
+    with pytest.raises(AirflowRescheduleException):
+        sensor(**MODES["reschedule"]).execute(task)
+    attempt.drained()
+    assert sensor(**MODES["reschedule"]).execute(task) == RESULT
+
+
+def test_deferral_carries_everything_and_comes_back_with_the_same_result(
+    named: NamedHome, context: MakeContext
+) -> None:
+    """The whole way: execute, trigger, event, execute_complete in a new object."""
+    attempt = named.stream().deploy().runs()
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(deferrable=True).execute(context())
+    assert (deferred.value.method_name, deferred.value.kwargs) == ("execute_complete", None)
+    attempt.drained()
+
+    async def fired() -> Any:
+        async for event in deferred.value.trigger.run():  # type: ignore[attr-defined]
+            return event.payload
+        raise AssertionError("no event")
+
+    assert sensor(deferrable=True).execute_complete(context(), asyncio.run(fired())) == RESULT
+
+
+def test_out_of_time_is_airflows_own_timeout_in_the_triggerer_too(named: NamedHome, context: MakeContext) -> None:
+    """Alerts on sensor timeouts work as for every other sensor."""
+    named.stream().deploy().runs()
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(timeout=0.0).execute(context())
+    event = EventContent("deadline", Watch("drained", "flights", "d-0001"), error=DeadlineExceededError("no time"))
+    with pytest.raises(AirflowSensorTimeout, match="no time"):
+        sensor(deferrable=True).execute_complete(context(), event.to_json())
+
+
+def test_the_deployment_is_the_one_that_was_current_when_the_run_began(named: NamedHome, context: MakeContext) -> None:
+    """A deployment that came later does not hide the drain that is waited for."""
+    stream = named.stream()
+    stream.deploy().runs().drained()
+    task = context()
+    stream.deploy(task["dag_run"].start_date + timedelta(seconds=1)).runs()
+    assert sensor().execute(task) == RESULT
+
+
+def test_a_look_that_goes_wrong_is_not_the_end(
+    named: NamedHome, context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed poll is never reported as a failed job."""
+    named.stream().deploy().runs().drained()
+    failures = [UnavailableError("no answer")]
+    get = LocalStore.get
+
+    def fails_once(store: LocalStore, key: str) -> object:
+        if failures:
+            raise failures.pop()
+        return get(store, key)
+
+    monkeypatch.setattr(LocalStore, "get", fails_once)  # the edge to the disk
+    assert sensor().execute(context()) == RESULT
+
+
+def test_a_stream_that_nobody_knows_fails_at_once(named: NamedHome, context: MakeContext) -> None:
+    """A misspelt name is found before a day of waiting."""
+    with pytest.raises(AirflowFailException, match="no such stream"):
+        sensor().execute(context())
+
+
+def test_soft_fail_skips_as_for_every_other_sensor(named: NamedHome, context: MakeContext) -> None:
+    """Airflow's own switch works too, deferred or not."""
+    named.stream().deploy().runs().stopped()
+    for deferrable in (False, True):
+        with pytest.raises(AirflowSkipException):
+            sensor(soft_fail=True, deferrable=deferrable).execute(context())
+
+
+def test_an_unknown_way_to_fail_is_found_when_the_dag_is_parsed() -> None:
+    """Not when the drain has failed at night."""
+    with pytest.raises(ValueError, match="on_failure"):
+        sensor(on_failure="ignore")

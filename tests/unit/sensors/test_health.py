@@ -1,0 +1,31 @@
+"""``StreamHealthSensor``."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout
+
+from airflow_streamstate.sensors.health import StreamHealthSensor
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+
+
+def test_it_returns_the_status_of_a_healthy_stream(named: NamedHome, context: MakeContext) -> None:
+    """A batch of every query."""
+    named.stream().deploy().runs()
+    status = StreamHealthSensor(task_id="healthy", stream_id="flights").execute(context())
+    assert (status["state"], status["queries"]["delays"]["batch_id"]) == ("running", 0)
+
+
+def test_a_stream_that_has_only_started_is_not_healthy_yet(named: NamedHome, context: MakeContext) -> None:
+    """It may still fail at its first batch."""
+    named.stream().deploy().claim().started()
+    with pytest.raises(AirflowSensorTimeout):
+        StreamHealthSensor(task_id="healthy", stream_id="flights", timeout=0).execute(context())
+
+
+def test_a_stream_that_has_failed_will_not_become_healthy(named: NamedHome, context: MakeContext) -> None:
+    """The task log has the script's traceback."""
+    named.stream().deploy().claim().failed("ValueError: boom")
+    with pytest.raises(AirflowFailException, match=r"(?s)boom.*--- traceback ---"):
+        StreamHealthSensor(task_id="healthy", stream_id="flights").execute(context())

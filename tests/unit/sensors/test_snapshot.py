@@ -1,0 +1,34 @@
+"""``SnapshotReadySensor``."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout
+
+from airflow_streamstate.sensors.snapshot import SnapshotReadySensor
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+
+
+def test_it_returns_what_the_snapshot_is(named: NamedHome, context: MakeContext) -> None:
+    """The one of an order, the one with an id, or any."""
+    attempt = named.stream().deploy().runs()
+    order = named.hook().snapshot("flights")
+    attempt.obey("")
+    for which in ({"command_id": order.command_id}, {"snapshot_id": "d-0001-live-000001"}, {}):
+        found = SnapshotReadySensor(task_id="ready", stream_id="flights", **which).execute(context())
+        assert (found["snapshot_id"], found["kind"]) == ("d-0001-live-000001", "live")
+
+
+def test_it_waits_for_what_is_not_complete(named: NamedHome, context: MakeContext) -> None:
+    """No manifest, no snapshot (Law 3)."""
+    named.stream().deploy().runs()
+    with pytest.raises(AirflowSensorTimeout):
+        SnapshotReadySensor(task_id="ready", stream_id="flights", timeout=0).execute(context())
+
+
+def test_it_does_not_wait_for_one_that_nobody_can_take(named: NamedHome, context: MakeContext) -> None:
+    """Its deployment has failed."""
+    named.stream().deploy().runs().failed("boom")
+    with pytest.raises(AirflowFailException, match="boom"):
+        SnapshotReadySensor(task_id="ready", stream_id="flights").execute(context())

@@ -1,0 +1,78 @@
+"""Hadoop's checksum files."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_streamstate.errors import DataError
+from airflow_streamstate.snapshot.checksums import ChecksumCheck, companion_of, parse_checksums
+from support.hadoop_checksums import format_checksums
+
+# What Spark 4.2 wrote on a local disk: commits/0, and the .0.crc beside it.
+SPARK_COMMIT = b'v1\n{"nextBatchWatermarkMs":1704067140000}'
+SPARK_COMMIT_CRC = b"crc\x00\x00\x00\x02\x00\xbbJ\x18\x93"
+pieces = st.lists(st.binary(max_size=1500), max_size=5)
+
+
+def first_altered(checksums: bytes, *data: bytes) -> int | None:
+    check = ChecksumCheck(parse_checksums(checksums, key="k"))
+    for piece in data:
+        check.update(piece)
+    return check.finish()
+
+
+def test_the_format_is_the_one_that_spark_writes() -> None:
+    """A real file of Spark's and its real checksum file belong together, and ours are the same bytes."""
+    assert format_checksums(SPARK_COMMIT) == SPARK_COMMIT_CRC
+    assert first_altered(SPARK_COMMIT_CRC, SPARK_COMMIT) is None
+    assert first_altered(SPARK_COMMIT_CRC, SPARK_COMMIT.replace(b"1704", b"1705")) == 0
+
+
+@given(pieces, st.integers(1, 700))
+def test_a_file_matches_its_own_checksums_in_whatever_pieces_it_comes(data: list[bytes], chunk_bytes: int) -> None:
+    """The check does not depend on how the bytes are cut into pieces."""
+    assert first_altered(format_checksums(b"".join(data), chunk_bytes), *data) is None
+
+
+@given(st.binary(min_size=1, max_size=2000), st.data())
+def test_one_altered_byte_is_found_where_it_is(data: bytes, draw: st.DataObject) -> None:
+    """The offset is that of the chunk in which the altered byte lies."""
+    at = draw.draw(st.integers(0, len(data) - 1))
+    altered = data[:at] + bytes([data[at] ^ draw.draw(st.integers(1, 255))]) + data[at + 1 :]
+    assert first_altered(format_checksums(data), altered) == at // 512 * 512
+
+
+@given(st.binary(min_size=1, max_size=2000), st.integers(1, 2000))
+def test_bytes_cut_off_or_added_are_found(data: bytes, count: int) -> None:
+    """A file that is shorter or longer than its checksums say is altered."""
+    checksums = format_checksums(data)
+    assert first_altered(checksums, data[: max(0, len(data) - count)]) is not None
+    assert first_altered(checksums, data + b"x" * count) is not None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"crc\x00", b"crc\x00\x00\x00\x02", b"CRC\x00\x00\x00\x02\x00", b"crc\x00\x00\x00\x00\x00",
+     b"crc\x00\xff\xff\xff\xff", b"crc\x00\x00\x00\x02\x00abc", b'{"crc":1}'],
+)  # fmt: skip
+def test_anything_else_is_refused(body: bytes) -> None:
+    """A checksum file that is cut short, or none of Hadoop's, proves nothing and says so."""
+    with pytest.raises(DataError):
+        parse_checksums(body, key="some/.0.crc")
+
+
+@given(st.binary(max_size=64))
+def test_reading_damaged_checksums_raises_nothing_but_a_data_error(body: bytes) -> None:
+    """Whatever lies there, reading it ends in checksums or in a DataError (Law 7)."""
+    with contextlib.suppress(DataError):
+        parse_checksums(body, key="k")
+
+
+def test_the_companion_lies_beside_its_file() -> None:
+    """``.NAME.crc`` in the same folder, also at the top."""
+    assert companion_of("offsets/7") == "offsets/.7.crc"
+    assert companion_of("metadata") == ".metadata.crc"

@@ -1,0 +1,93 @@
+"""The sha256 of a snapshot's files."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from airflow_streamstate.errors import SnapshotCorruptError, SnapshotIncompleteError, SnapshotNotFoundError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot.data import data_files
+from airflow_streamstate.snapshot.seal import needs_seal, seal
+from support.faulty_store import FaultPlan, FaultyStore
+from support.server_store import ServerStore
+from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    shelf = Shelf()
+    run_stateful(shelf.checkpoint(), 2)
+    shelf.capture()
+    return shelf
+
+
+def test_every_file_is_sealed(shelf: Shelf) -> None:
+    """The seal holds the sha256 of each file, by query and path."""
+    sealed = seal(shelf.control, shelf.checkpoints, SNAPSHOT)
+    files = data_files(shelf.control.need_manifest(SNAPSHOT), QUERY)
+    assert set(sealed.sha256[QUERY]) == set(files)
+    for path, key in files.items():
+        stored = shelf.checkpoints.get(key)
+        assert stored is not None
+        assert sealed.sha256[QUERY][path] == hashlib.sha256(stored.body).hexdigest()
+    assert shelf.control.seal(SNAPSHOT) == sealed
+
+
+def test_sealing_twice_is_sealing_once(shelf: Shelf) -> None:
+    """A seal that is there is returned, and no file is read for it (Law 2)."""
+    first = seal(shelf.control, shelf.checkpoints, SNAPSHOT)
+    plan = FaultPlan()
+    shelf.clock.advance(60)
+    assert seal(shelf.control, FaultyStore(shelf.checkpoints, plan), SNAPSHOT) == first
+    assert plan.calls == []
+
+
+def test_nothing_altered_is_sealed(shelf: Shelf) -> None:
+    """A seal over altered bytes would bless them."""
+    flip_byte(shelf.checkpoints, shelf.data_key("state/0/1/3.delta"))
+    with pytest.raises(SnapshotCorruptError) as caught:
+        seal(shelf.control, shelf.checkpoints, SNAPSHOT)
+    assert caught.value.context["path"] == "state/0/1/3.delta"
+    assert shelf.control.seal(SNAPSHOT) is None
+
+
+def test_nothing_incomplete_is_sealed(shelf: Shelf) -> None:
+    """A missing file is told by name, and there is no seal."""
+    shelf.checkpoints.delete(shelf.data_key("commits/2"))
+    with pytest.raises(SnapshotIncompleteError) as caught:
+        seal(shelf.control, shelf.checkpoints, SNAPSHOT)
+    assert caught.value.context["path"] == "commits/2"
+    assert shelf.control.seal(SNAPSHOT) is None
+
+
+def test_only_a_complete_snapshot_is_sealed(shelf: Shelf) -> None:
+    """Without a manifest there is nothing to seal (Law 3)."""
+    shelf.checkpoints.delete(layout.manifest_key(STREAM, SNAPSHOT))
+    with pytest.raises(SnapshotNotFoundError):
+        seal(shelf.control, shelf.checkpoints, SNAPSHOT)
+
+
+def test_the_caller_sets_the_pace_and_may_give_up(shelf: Shelf) -> None:
+    """It is asked before each file; what it raises ends the work without a seal."""
+    files = len(data_files(shelf.control.need_manifest(SNAPSHOT), QUERY))
+    asked: list[int] = []
+
+    def before_each() -> None:
+        asked.append(len(asked))
+        if len(asked) == files:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        seal(shelf.control, shelf.checkpoints, SNAPSHOT, before_each=before_each)
+    assert len(asked) == files
+    assert shelf.control.seal(SNAPSHOT) is None
+
+
+@pytest.mark.parametrize(("kind", "needed"), [("crc32", False), ("etag", True)])
+def test_what_the_server_has_checksums_of_needs_no_seal(kind: str, needed: bool) -> None:
+    """To seal is to read every byte; where the manifest holds the server's checksums it would say nothing more."""
+    shelf = Shelf(ServerStore(kind))
+    run_stateful(shelf.checkpoint(), 2)
+    assert needs_seal(shelf.capture()) is needed

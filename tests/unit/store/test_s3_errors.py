@@ -1,0 +1,133 @@
+"""What each answer of S3 means."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.store.s3_errors import Answer, S3Failure, as_error, classify
+
+ANSWERS = [
+    (404, "NoSuchKey", Answer.ABSENT),
+    (404, "404", Answer.ABSENT),
+    (404, "NoSuchBucket", Answer.REFUSED),
+    (412, "PreconditionFailed", Answer.PRECONDITION),
+    (409, "ConditionalRequestConflict", Answer.BUSY),
+    (409, "OperationAborted", Answer.BUSY),
+    (409, "BucketAlreadyExists", Answer.REFUSED),
+    (429, "TooManyRequests", Answer.NOT_DONE),
+    (503, "SlowDown", Answer.NOT_DONE),
+    (507, "XMinioStorageFull", Answer.NOT_DONE),
+    (500, "InternalError", Answer.UNKNOWN),
+    (502, "", Answer.UNKNOWN),
+    (503, "ServiceUnavailable", Answer.UNKNOWN),
+    (400, "RequestTimeout", Answer.UNKNOWN),
+    (408, "", Answer.UNKNOWN),
+    (503, "SlowDownWrite", Answer.NOT_DONE),
+    (501, "NotImplemented", Answer.REFUSED),
+    (404, "XAdminUserNotFound", Answer.REFUSED),
+    (409, "ObjectParentIsFile", Answer.REFUSED),
+    (404, "NoSuchUpload", Answer.REFUSED),
+    (400, "InvalidRequest", Answer.REFUSED),
+    (403, "AccessDenied", Answer.REFUSED),
+    (403, "403", Answer.REFUSED),
+    (301, "PermanentRedirect", Answer.REFUSED),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "answer"), ANSWERS)
+def test_each_answer_has_one_meaning(status: int, code: str, answer: Answer) -> None:
+    """Absent, lost, busy, not done, unknown and refused are told apart by status and code."""
+    assert classify(status, code) is answer
+
+
+@pytest.mark.parametrize("answer", [answer for answer in Answer if answer is not Answer.REFUSED])
+def test_what_is_not_refused_may_be_tried_again(answer: Answer) -> None:
+    """Every answer that is no refusal ends as unavailable, or as unknown where a write may have landed. (Law 8)"""
+    failure = S3Failure(answer, 500, "Code", "words")
+    assert type(as_error(failure, action="PutObject", bucket="b", key="k")) is UnavailableError
+    assert type(as_error(failure, action="PutObject", bucket="b", key="k", doubtful=True)) is OutcomeUnknownError
+
+
+def test_reached_and_not_reached_are_different_facts() -> None:
+    """A server that answers badly is not called unreachable."""
+    reached = as_error(S3Failure(Answer.UNKNOWN, 500, "InternalError", ""), action="GetObject", bucket="b", key="k")
+    not_reached = as_error(
+        S3Failure(Answer.NOT_DONE, 0, "EndpointConnectionError", ""), action="x", bucket="b", key="k"
+    )
+    assert reached.message == "S3 cannot serve the request now"
+    assert not_reached.message == "S3 cannot be reached"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (404, "NoSuchBucket", "there is no such bucket"),
+        (400, "ExpiredToken", "the credentials for S3 have expired"),
+        (403, "ExpiredToken", "the credentials for S3 have expired"),
+        (0, "NoCredentialsError", "there are no credentials for S3"),
+        (403, "AccessDenied", "S3 denied the request"),
+        (403, "SignatureDoesNotMatch", "S3 did not accept the signature"),
+        (403, "InvalidAccessKeyId", "S3 does not know this access key"),
+        (404, "XAdminUserNotFound", "S3 does not know this access key"),
+        (403, "RequestTimeTooSkewed", "the clock of this machine is not that of S3"),
+        (403, "InvalidObjectState", "the object was moved to an archive"),
+        (400, "KMS.DisabledException", "the bucket's encryption key cannot be used"),
+        (0, "ProfileNotFound", "there is no such AWS profile"),
+        (0, "CertificateError", "the certificate of the S3 server is not trusted"),
+        (409, "ObjectParentIsFile", "an object and a folder cannot have the same name on this server"),
+        (501, "NotImplemented", "this server does not know the request"),
+        (301, "301", "the bucket lies in another region"),
+        (400, "AuthorizationHeaderMalformed", "the bucket lies in another region"),
+    ],
+)
+def test_a_refusal_says_what_to_mend(status: int, code: str, words: str) -> None:
+    """The refusals that have a remedy of their own name it, with bucket, action and key."""
+    error: StreamStateError = as_error(
+        S3Failure(Answer.REFUSED, status, code, "words"), action="PutObject", bucket="b", key="k"
+    )
+    assert type(error) is InvalidRequestError
+    assert error.message == words
+    assert error.next_step
+    assert error.context == {"action": "PutObject", "bucket": "b", "key": "k", "code": code, "reason": "words"}
+
+
+def test_another_refusal_keeps_the_servers_words() -> None:
+    """A refusal that nobody foresaw is told with the server's own code and words."""
+    error = as_error(S3Failure(Answer.REFUSED, 400, "Odd", "very odd"), action="PutObject", bucket="b", key="k")
+    assert 'code=Odd reason="very odd"' in str(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "code", "words"),
+    [
+        (Answer.NOT_DONE, 503, "SlowDown", "S3 asks for fewer requests"),
+        (Answer.NOT_DONE, 429, "", "S3 asks for fewer requests"),
+        (Answer.NOT_DONE, 507, "XMinioStorageFull", "the S3 server is full"),
+        (Answer.UNKNOWN, 0, "ReadTimeoutError", "S3 did not answer in time"),
+        (Answer.NOT_DONE, 0, "ConnectTimeoutError", "S3 did not answer in time"),
+        (Answer.UNKNOWN, 400, "RequestTimeout", "S3 did not answer in time"),
+        (Answer.UNKNOWN, 0, "ConnectionClosedError", "S3 cannot be reached"),
+        (Answer.NOT_DONE, 0, "CredentialRetrievalError", "the credentials for S3 could not be fetched"),
+        (Answer.PRECONDITION, 412, "PreconditionFailed", "the object changed while it was copied"),
+    ],
+)
+def test_an_obstacle_says_what_to_look_at(answer: Answer, status: int, code: str, words: str) -> None:
+    """What may pass is told apart, each with its next step."""
+    error = as_error(S3Failure(answer, status, code, "words"), action="GetObject", bucket="b", key="k")
+    assert type(error) is UnavailableError
+    assert error.message == words
+    assert error.next_step
+
+
+def test_the_buckets_own_region_is_told() -> None:
+    """A redirect that names the region is told with it."""
+    failure = S3Failure(Answer.REFUSED, 301, "PermanentRedirect", "words", "eu-west-1")
+    assert as_error(failure, action="GetObject", bucket="b", key="k").context["region"] == "eu-west-1"
+
+
+def test_only_a_bare_status_is_mute() -> None:
+    """An answer to HEAD says its status and no more; a failure of the client is no answer."""
+    assert S3Failure(Answer.REFUSED, 403, "403", "").is_mute
+    assert not S3Failure(Answer.REFUSED, 403, "AccessDenied", "").is_mute
+    assert not S3Failure(Answer.REFUSED, 0, "NoCredentialsError", "").is_mute
