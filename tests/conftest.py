@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,13 @@ def pytest_sessionstart() -> None:
     """In every environment of tox: no test runs against the checkout, unseen."""
     if (said := misplaced(os.environ, airflow_streamstate.__file__)) is not None:
         raise pytest.UsageError(said)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Under tox each red try is kept beside the environments, too: CI prints them last, where they are seen."""
+    if report.outcome in {"failed", "rerun"} and (place := os.environ.get("TOX_ENV_DIR")):
+        with Path(place).with_suffix(".red").open("a", encoding="utf-8") as file:
+            file.write(f"== {report.outcome}: {report.nodeid} ({report.when})\n{report.longreprtext[-3000:]}\n")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
