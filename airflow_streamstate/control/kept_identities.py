@@ -1,35 +1,78 @@
-"""What the sources of a query were when a batch was planned, by what was said at its starts."""
+"""What the sources of a query were when a batch was planned, by what was said at its starts and in its snapshots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from airflow_streamstate.protocol.events import Event, QueryStarted
-from airflow_streamstate.protocol.manifest import QuerySnapshot
+from airflow_streamstate.protocol.events import (
+    Drained,
+    Draining,
+    Event,
+    Finished,
+    QueryStarted,
+    SnapshotReady,
+    Stopped,
+)
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import StartPlan
 
+ManifestOf = Callable[[str], SnapshotManifest | None]
+"""The manifest of a snapshot; None where there is none, or none that can be read."""
+
 
 def identities_when_planned(
-    events: Iterable[Event | None], query_name: str, batch_id: int | None
+    events: Iterable[Event | None], query_name: str, batch_id: int | None, manifest_of: ManifestOf
 ) -> tuple[SourceIdentity, ...]:
-    """What the last start before this batch said; of one that was planned before every start, what the first one said.
+    """What was said last of the sources, for batches up to this one.
 
-    A start that found a batch planned says what its sources are by then, which need not be what they were.
+    A start speaks for the batches that were planned after it: one that found a batch planned says what its sources are
+    by then, which need not be what they were. A snapshot speaks for its own batch and those after it. Of a batch that
+    was planned before all of them, the first start speaks.
 
     Args:
         events: of the deployment, all attempts, in order; None for those that could not be read.
         query_name: the query.
         batch_id: the batch; None for none.
+        manifest_of: reads the snapshots of the deployment.
 
     Returns:
-        () where no start said it.
+        () where nobody said it.
     """
-    starts = [event for event in events if isinstance(event, QueryStarted) and event.query_name == query_name]
+    known = [event for event in events if event is not None]
+    starts = [event for event in known if isinstance(event, QueryStarted) and event.query_name == query_name]
     telling = [event for event in starts if event.identities]
     before = [event for event in telling if batch_id is not None and _newest_planned(event) < batch_id]
+    # What a snapshot holds of a query that was not started yet is as it was before this deployment.
+    oldest = max(map(_newest_planned, (*starts[:1], *before[-1:])), default=None)
+    if batch_id is not None and oldest is not None:
+        for snapshot_id in _snapshots_between(known, query_name, oldest, batch_id):
+            manifest = manifest_of(snapshot_id)
+            query = manifest.queries.get(query_name) if manifest is not None else None
+            if query is not None and query.identities:
+                return query.identities
     return next((event.identities for event in (*reversed(before), *telling[:1])), ())
+
+
+def _snapshots_between(events: Sequence[Event], query_name: str, after: int, upto: int) -> list[str]:
+    """Snapshots that hold the query at a batch behind one and not behind another, the newest position first."""
+    found = []
+    for number, event in enumerate(events):
+        snapshot_id, batch_id = _captured(event, query_name)
+        if snapshot_id is not None and batch_id is not None and after < batch_id <= upto:
+            found.append((batch_id, number, snapshot_id))
+    return [snapshot_id for _, _, snapshot_id in sorted(found, reverse=True)]
+
+
+def _captured(event: Event, query_name: str) -> tuple[str | None, int | None]:
+    """The snapshot that an event tells of, and the last committed batch of the query in it."""
+    if isinstance(event, SnapshotReady | Stopped | Finished | Drained):
+        position = event.queries.get(query_name)
+        return event.snapshot_id, None if position is None else position.batch_id
+    if isinstance(event, Draining) and query_name in event.flush_batch_ids:
+        return event.snapshot_id, event.flush_batch_ids[query_name] - 1
+    return None, None
 
 
 def identities_taken_over(known: QuerySnapshot | None, query_name: str, start: StartPlan) -> tuple[SourceIdentity, ...]:

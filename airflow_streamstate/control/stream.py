@@ -169,6 +169,13 @@ class StreamControl:
         stored = self.cells.read(key, SnapshotManifest, stream_id=self.stream_id, snapshot_id=snapshot_id)
         return None if stored is None else stored.value
 
+    def readable_manifest(self, snapshot_id: str) -> SnapshotManifest | None:
+        """The manifest; None also where what lies there cannot be read: for what does not depend on it (Law 7)."""
+        try:
+            return self.manifest(snapshot_id)
+        except DataError:
+            return None
+
     def need_manifest(self, snapshot_id: str) -> SnapshotManifest:
         """The manifest.
 

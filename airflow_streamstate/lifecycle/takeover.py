@@ -243,15 +243,15 @@ def _to_capture(
             carried_snapshot_id=seen.spec.start.snapshot_id if carried is not None else None,
             sources=sources or (carried.sources if carried is not None else ()),
             watermarks=watermarks,
-            identities_at=partial(_identities_at, seen, name, carried),
+            identities_at=partial(_identities_at, control, seen, name, carried),
         )
     return queries
 
 
 def _identities_at(
-    seen: Observation, name: str, carried: QuerySnapshot | None, batch_id: int | None
+    control: StreamControl, seen: Observation, name: str, carried: QuerySnapshot | None, batch_id: int | None
 ) -> tuple[SourceIdentity, ...]:
-    said = identities_when_planned(_events(seen), name, batch_id)
+    said = identities_when_planned(_events(seen), name, batch_id, control.readable_manifest)
     return said or identities_taken_over(carried, name, seen.spec.start)
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.kept_identities import identities_taken_over, identities_when_planned
 from airflow_streamstate.control.writers import spark_that_wrote
-from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
@@ -153,26 +153,23 @@ def _state_rows(progress: Progress | None, known: QuerySnapshot | None) -> dict[
 
 
 def last_known(attempt: Attempt, name: str) -> QuerySnapshot | None:
-    """The query in the newest snapshot of this deployment, else in the one that it started from."""
+    """The query in the newest snapshot of this deployment, else in the one that it started from.
+
+    Of one that cannot be read whoever starts from it is told; what it knew is known from an older one (Law 7).
+    """
     for event in reversed(attempt.reporter.events):
         snapshot_id = getattr(event, "snapshot_id", None)
-        manifest = _readable_manifest(attempt, snapshot_id) if snapshot_id else None
+        manifest = attempt.control.readable_manifest(snapshot_id) if snapshot_id else None
         if manifest is not None and name in manifest.queries:
             return manifest.queries[name]
     start = attempt.start_manifest()
     return start.queries.get(name) if start is not None else None
 
 
-def _readable_manifest(attempt: Attempt, snapshot_id: str) -> SnapshotManifest | None:
-    with suppress(DataError):  # whoever starts from it is told; what it knew is known from an older one (Law 7)
-        return attempt.control.manifest(snapshot_id)
-    return None
-
-
 def _last_identities(
     attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
 ) -> tuple[SourceIdentity, ...]:
-    said = identities_when_planned(attempt.reporter.events, name, batch_id)
+    said = identities_when_planned(attempt.reporter.events, name, batch_id, attempt.control.readable_manifest)
     return said or identities_taken_over(known, name, attempt.spec.start)
 
 

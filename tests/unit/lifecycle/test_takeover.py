@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.lifecycle.takeover import built_checkpoints, has_committed, take_over
-from airflow_streamstate.protocol.events import Event, QueryStarted
+from airflow_streamstate.protocol.events import Event, QueryStarted, SnapshotReady
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
 from support.sim_stage import Stage
@@ -91,6 +91,26 @@ def test_whose_the_offsets_are_is_kept_of_a_dead_driver_too(stage: Stage) -> Non
     stage.say(QueryStarted, **{**own, "identities": (before,)})
     stage.say(QueryStarted, **own)
     assert taken(stage).queries["counts"].identities == (before,)
+
+
+def test_the_newest_snapshot_knows_whose_the_offsets_of_a_dead_driver_are(stage: Stage) -> None:
+    """Of a topic that was made anew under it, its start knows nothing. (Law 5)"""
+    test_whose_the_offsets_are_is_kept_of_a_dead_driver_too(stage)
+    anew = SourceIdentity("kafka", "kafka subscribe flights", 0, {"topic_id flights": "T2"})
+    manifest = stage.keep("live", attempt=7, identities=(anew,))
+    positions = {name: query.position for name, query in manifest.queries.items()}
+    stage.say(SnapshotReady, snapshot_id=manifest.snapshot_id, snapshot_kind="live", queries=positions)
+    stage.run_batches(5)
+    other = take_over(
+        stage.home,
+        stage.control,
+        stage.seen(),
+        "d-0001-stopped-000002",
+        "r-2",
+        may_discard=False,
+        still_ours=lambda: None,
+    )
+    assert other.queries["counts"].identities == (anew,)
 
 
 def test_whose_the_offsets_are_is_kept_of_a_driver_that_died_before_it_said_it(stage: Stage) -> None:

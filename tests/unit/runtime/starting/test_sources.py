@@ -384,6 +384,22 @@ def test_a_snapshot_while_it_runs_knows_whose_its_offsets_are() -> None:
     assert [one.queries["counts"].identities[0].marks["made"] for one in found] == ["1", "2"]
 
 
+def test_a_driver_that_dies_in_a_source_made_anew_is_resumed_in_it() -> None:
+    """The snapshot that was taken since then knows whose its offsets are; its start, older than that, does not. By the
+    start a resume would be refused, and what was accepted then would read the new source again."""
+    stream, source = SimulatedStream(), a_source("topic", 10)
+    plan = made_anew_while_read(stream, source)
+    stream.order_at(45.0, SnapshotRequest)
+    driver = SimulatedDriver(stream)
+    stream.clock.after(60.0, driver.kill)
+    assert driver.run(waiting_script(plan)) is None
+    attempt = stream.next_attempt()
+    source.add(95_000)
+    stream.order_at(30.0, StopRequest, attempt=attempt)
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    assert source.reads[-1] == (25, 26)
+
+
 def test_an_attempt_that_begins_at_offsets_of_the_old_source_does_not_make_them_the_new_ones() -> None:
     """A resume whose script passes over what is lost is stopped before it reads: its position is the old one's."""
     stream, source = SimulatedStream(), a_source("remarkable", 10)
