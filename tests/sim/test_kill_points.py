@@ -115,7 +115,7 @@ def test_every_read_may_go_unanswered(
 ) -> None:
     """A read that the store does not answer changes nothing: the same request goes on (Law 2), never ends the job, and
     loses no row (Law 7)."""
-    sweep(reads_of(calm, actor), struck, every=4)
+    sweep(reads_of(calm, actor), struck, every=7)
 
 
 @pytest.mark.timeout(900)
@@ -133,7 +133,7 @@ def test_one_query_may_be_over_long_before_the_other(folder: Path, sweep: Sweep,
     # Where one query goes on without the other, one has failed before: in its third batch, or in its first.
     before: list[Strike | None] = [Strike("batch", 3), Strike("batch", 27)] if style == "tolerant" else [None]
     alone = [*deaths_of_drivers(calm), *failures_of_batches(calm), *writes_of(calm, "driver", Fault.REPLY_LOST)]
-    sweep(product(alone, before), live, every=9 if len(before) > 1 else 7)
+    sweep(product(alone, before), live, every=13 if len(before) > 1 else 11)
 
 
 @pytest.mark.timeout(900)

@@ -91,7 +91,7 @@ def each_pause(folder: Path, sweep: Sweep, pair: Pair, live: Callable[[Race], No
 
     if at_writes:  # none where it waits, undisturbed, for ever
         sweep(at_writes, act)
-    sweep([case for case in cases if case not in at_writes], act, every=9)
+    sweep([case for case in cases if case not in at_writes], act, every=13)
 
 
 @pytest.mark.timeout(900)

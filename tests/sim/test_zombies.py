@@ -53,7 +53,7 @@ def test_a_driver_that_wakes_up_after_its_successors_harms_nothing(calm: World, 
     """A driver paused at any write, and taken for dead, wakes up when others have gone on: it finds its log fenced and
     itself replaced, and what it still does touches its own keys only (Laws 4, 9, 11 and 14; 1a.8)."""
     writes = [Strike("driver", call.number, None) for call in calm.calls["driver"] if call.writes]
-    sweep(writes, paused_driver(folder), every=3)
+    sweep(writes, paused_driver(folder), every=5)
 
 
 @pytest.mark.timeout(900)
@@ -61,7 +61,7 @@ def test_spark_that_wakes_up_after_its_successors_loses_nothing(calm: World, swe
     """The same with Spark paused before any claim, state, sink or commit: a batch that it still runs had its bounds
     before, and its successor ran it over the same ones (Laws 9 and 14; 1a.6)."""
     steps = [Strike("spark", number, None) for number in range(1, len(calm.phases) + 1)]
-    sweep(steps, paused_driver(folder), every=3)
+    sweep(steps, paused_driver(folder), every=5)
 
 
 @pytest.mark.timeout(900)
