@@ -57,7 +57,8 @@ def take_over(
 
     Raises:
         ConflictError: its drain was cut short after its flush had begun.
-        DataError: a checkpoint is damaged, or its start snapshot is gone.
+        DataError: a checkpoint is damaged.
+        SnapshotNotFoundError, DataError: no checkpoint is there, and its start snapshot is gone, or damaged.
     """
     checkpoints = built_checkpoints(home, seen)
     for name, checkpoint in checkpoints.items():
@@ -88,7 +89,7 @@ def written_by(control: StreamControl, seen: Observation, checkpoints: dict[str,
         DataError: a checkpoint is damaged.
     """
     snapshot_id = seen.spec.start.snapshot_id
-    start = None if snapshot_id is None else control.manifest(snapshot_id)
+    start = None if snapshot_id is None else control.readable_manifest(snapshot_id)
     positions: dict[str, int | None] = dict.fromkeys(() if start is None else start.queries)
     positions |= {name: checkpoint.position().batch_id for name, checkpoint in checkpoints.items()}
     return spark_that_wrote((entry.event for entry in seen.events), positions, start)
@@ -202,18 +203,19 @@ def carried_queries(
         for name, query in manifest.queries.items()
         if name not in started and (query.position.batch_id, query.position.planned_batch_id) != (None, None)
     ]
-    before = control.manifest(seen.spec.start.snapshot_id) if names else None
+    before = control.readable_manifest(seen.spec.start.snapshot_id) if names else None
     return frozenset(name for name in names if before and before.queries.get(name) == manifest.queries[name])
 
 
 def _start_queries(
     control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
 ) -> dict[str, QuerySnapshot]:
-    """What the observed deployment started from; a snapshot that is gone is missed where nothing else is there."""
+    """What the observed deployment started from; a snapshot that is gone, or damaged, is missed where nothing else is
+    there."""
     snapshot_id = seen.spec.start.snapshot_id
     if snapshot_id is None:
         return {}
-    manifest = control.manifest(snapshot_id) if checkpoints else control.need_manifest(snapshot_id)
+    manifest = control.readable_manifest(snapshot_id) if checkpoints else control.need_manifest(snapshot_id)
     return {} if manifest is None else dict(manifest.queries)
 
 

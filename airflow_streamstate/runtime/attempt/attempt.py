@@ -79,6 +79,7 @@ class Attempt:
         self._fence_guard = threading.Lock()
         self._start_manifest: SnapshotManifest | None = None
         self._start_is_gone = False
+        self.start_is_damaged = False
 
     @property
     def stream_id(self) -> str:
@@ -109,16 +110,19 @@ class Attempt:
         return snapshot_id_for(self.deployment_id, kind, self.number if number is None else number)
 
     def start_manifest(self) -> SnapshotManifest | None:
-        """The snapshot that this deployment started from; None for a fresh one, and where it is gone.
+        """The snapshot that this deployment started from; None for a fresh one, and where it is gone or damaged.
 
-        What stands on a checkpoint of its own does not need it; for all else there is ``need_start_manifest``.
+        What stands on a checkpoint of its own does not need it (Law 7); for all else there is ``need_start_manifest``.
         """
         snapshot_id = self.spec.start.snapshot_id
         if snapshot_id is None or self._start_manifest is not None or self._start_is_gone:
             return self._start_manifest
-        self._start_manifest = self.control.manifest(snapshot_id)
-        if self._start_manifest is None:
-            self._start_is_gone = True
+        try:
+            self._start_manifest = self.control.manifest(snapshot_id)
+        except DataError as error:
+            self.start_is_damaged = True
+            self.reporter.say(f"the snapshot that this deployment started from cannot be read: {error}")
+        self._start_is_gone = self._start_manifest is None
         return self._start_manifest
 
     def need_start_manifest(self) -> SnapshotManifest | None:
@@ -126,6 +130,7 @@ class Attempt:
 
         Raises:
             SnapshotNotFoundError: it is gone. Nothing is built from nothing in its place (Law 5).
+            DataError: it is damaged.
         """
         manifest, snapshot_id = self.start_manifest(), self.spec.start.snapshot_id
         return self.control.need_manifest(snapshot_id) if manifest is None and snapshot_id is not None else manifest

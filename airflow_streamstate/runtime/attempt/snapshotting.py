@@ -57,7 +57,7 @@ def query_names(attempt: Attempt) -> list[str]:
     """Every query of the deployment: started in this attempt, in an earlier one, or known from its start snapshot.
 
     Raises:
-        SnapshotNotFoundError: that is gone, and no query has come to a checkpoint of its own.
+        SnapshotNotFoundError, DataError: that is gone, or damaged, and no query has come to a checkpoint of its own.
     """
     built = checkpoint_names(attempt)
     manifest = attempt.start_manifest()

@@ -29,6 +29,9 @@ from airflow_streamstate.snapshot.data import check_complete, data_files
 
 NEVER_COMMITTED = "it never committed a batch before, and starts where its options say"
 START_IS_GONE = "the snapshot that this deployment started from is gone; this query stands on its own checkpoint"
+START_IS_DAMAGED = (
+    "the manifest of the snapshot that this deployment started from is damaged; this query stands on its own checkpoint"
+)
 
 
 def has_positions(known: QuerySnapshot) -> bool:
@@ -88,7 +91,7 @@ class Builder:
             known = last_known(self._attempt, name)
             remarks = self._look_at_own(name, checkpoint, known)
             if self._attempt.spec.start.snapshot_id is not None and self._attempt.start_manifest() is None:
-                remarks = (*remarks, START_IS_GONE)
+                remarks = (*remarks, START_IS_DAMAGED if self._attempt.start_is_damaged else START_IS_GONE)
             return Built("continued", sources=known.sources if known is not None else (), remarks=remarks)
         need_checkpoint(self._attempt, name)
         source_keys(name, startable, 0, self._attempt.spark_version)  # refuses what no offset log of this session holds
@@ -169,10 +172,10 @@ class Builder:
         )
 
     def _is_whole(self, manifest: SnapshotManifest) -> bool:
-        """Not so where the snapshot before it was gone: what its deployment never started was in that one alone."""
+        """Not so where the snapshot before it is gone or damaged: what its deployment never started was in that one."""
         control = self._attempt.control
         snapshot_id = control.spec(manifest.deployment_id).start.snapshot_id
-        return snapshot_id is None or control.manifest(snapshot_id) is not None
+        return snapshot_id is None or control.readable_manifest(snapshot_id) is not None
 
     def _look_at_own(self, name: str, checkpoint: Checkpoint, known: QuerySnapshot | None) -> tuple[str, ...]:
         if not self._attempt.sources.identities(name):

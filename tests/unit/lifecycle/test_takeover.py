@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 
 from airflow_streamstate.checkpoint.repair import repair_before_start
-from airflow_streamstate.errors import DataError
+from airflow_streamstate.errors import DataError, SnapshotNotFoundError
 from airflow_streamstate.lifecycle.takeover import built_checkpoints, has_committed, take_over
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Event, QueryStarted, SnapshotReady
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
-from support.sim_stage import Stage
+from support.sim_stage import STREAM, Stage
 
 
 def taken(stage: Stage, request_id: str = "r-1", deployment_id: str = "d-0001") -> SnapshotManifest:
@@ -121,3 +122,23 @@ def test_whose_the_offsets_are_is_kept_of_a_driver_that_died_before_it_said_it(s
     stage.end(state="gone")
     (kept,) = taken(stage, "r-2", "d-0002").queries["counts"].identities
     assert kept.marks == {"topic_id flights": "T1"}
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_checkpoint_of_its_own_misses_no_start_snapshot(stage: Stage, is_damaged: bool) -> None:
+    """It was built whole; what it was built of may be gone, or damaged. Without any there is nothing to take. (Laws 5
+    and 7)"""
+    stage.deploy()
+    stage.stopped()
+    stage.deploy("print('v2')\n")
+    key = layout.manifest_key(STREAM, "d-0001-stopped-000001")
+    if is_damaged:
+        stage.store.put(key, b'{"kind": "SnapshotManifest", "pro')
+    else:
+        stage.store.delete(key)
+    with pytest.raises(DataError if is_damaged else SnapshotNotFoundError):
+        taken(stage, "r-2", "d-0002")
+    stage.come_to_life("d-0002", queries=("counts",))
+    stage.run_batches(5, deployment_id="d-0002")
+    stage.end("d-0002", state="gone")
+    assert taken(stage, "r-2", "d-0002").queries["counts"].position.batch_id == 5

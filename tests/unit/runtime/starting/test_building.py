@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.runtime.starting.building import START_IS_GONE
+from airflow_streamstate.runtime.starting.building import START_IS_DAMAGED, START_IS_GONE
 from support.simulated_driver import (
     STREAM,
     SimulatedDriver,
@@ -93,10 +94,19 @@ def remove_snapshot(stream: SimulatedStream, snapshot_id: str) -> None:
         stream.checkpoints.delete(info.key)
 
 
+def damage_snapshot(stream: SimulatedStream, snapshot_id: str) -> None:
+    stream.checkpoints.put(layout.manifest_key(STREAM, snapshot_id), b'{"kind": "SnapshotManifest", "pro')
+
+
 @pytest.mark.parametrize("order", [StopRequest, DrainNotification])
-def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(order: type[Command]) -> None:
-    """Restored or seeded, it was built whole (1a.10): what it started from may be gone, which is said once; and its
-    state and positions go on to whoever comes after it."""
+@pytest.mark.parametrize(
+    ("lose_snapshot", "remark"), [(remove_snapshot, START_IS_GONE), (damage_snapshot, START_IS_DAMAGED)]
+)
+def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(
+    order: type[Command], lose_snapshot: Callable[[SimulatedStream, str], None], remark: str
+) -> None:
+    """Restored or seeded, it was built whole (1a.10): what it started from may be gone, or damaged (Law 7), which is
+    said once; and its state and positions go on to whoever comes after it."""
     stream, plan = SimulatedStream(), make_plan(400)
     stream.deploy()
     stream.order_at(2.1, order)
@@ -110,12 +120,12 @@ def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(order: typ
         driver.await_all()
 
     assert stream.run(killed, "d-0002") is None
-    remove_snapshot(stream, ended.snapshot_id)
+    lose_snapshot(stream, ended.snapshot_id)
     number = stream.next_attempt("d-0002")
     stream.order_at(2.1, StopRequest, "d-0002", attempt=number)
     assert stream.run(waiting_script(plan), "d-0002", number) == 0
     started = stream.events_of(QueryStarted, "d-0002")[-1]
-    assert (started.how, started.repairs[-1]) == ("continued", START_IS_GONE)
+    assert (started.how, started.repairs[-1]) == ("continued", remark)
     stream.deploy(3, StartPlan("restore", stream.events_of(Stopped, "d-0002")[0].snapshot_id, "d-0002"))
     stream.order_at(60.0, DrainNotification, "d-0003")
     assert stream.run(waiting_script(plan), "d-0003") == 0
@@ -123,7 +133,13 @@ def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(order: typ
         assert_nothing_lost(plan)
 
 
-def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone() -> None:
+@pytest.mark.parametrize(
+    ("lose_snapshot", "error"),
+    [(remove_snapshot, "SnapshotNotFoundError"), (damage_snapshot, "MalformedMessageError")],
+)
+def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone(
+    lose_snapshot: Callable[[SimulatedStream, str], None], error: str
+) -> None:
     """In an attempt whose other queries go on from theirs, too: it does not begin with nothing (Law 5)."""
     stream, plans = SimulatedStream(), (make_plan(400), make_plan(400))
     stream.deploy()
@@ -133,15 +149,18 @@ def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone() -> None
     stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
     stream.order_at(2.1, StopRequest, "d-0002")
     assert stream.run(waiting_script(plans[0], names=("a",)), "d-0002") == 0
-    remove_snapshot(stream, snapshot_id)
+    lose_snapshot(stream, snapshot_id)
     number = stream.next_attempt("d-0002")
     reads = list(plans[1].sources[0].reads)
     assert stream.run(waiting_script(*plans, names=("a", "b")), "d-0002", number) == 1
-    assert "SnapshotNotFoundError" in stream.events_of(Failed, "d-0002")[-1].error
+    assert error in stream.events_of(Failed, "d-0002")[-1].error
     assert plans[1].sources[0].reads == reads
 
 
-def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was() -> None:
+@pytest.mark.parametrize("lose_snapshot", [remove_snapshot, damage_snapshot])
+def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was(
+    lose_snapshot: Callable[[SimulatedStream, str], None],
+) -> None:
     """Its deployment stood on a snapshot that is gone: what it never started is in no later one (Law 5)."""
     stream, plans = SimulatedStream(), (make_plan(0), make_plan())
     stream.deploy()
@@ -156,7 +175,7 @@ def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was
         driver.await_all()
 
     assert stream.run(killed, "d-0002") is None
-    remove_snapshot(stream, snapshot_id)
+    lose_snapshot(stream, snapshot_id)
     stream.order_at(2.1, StopRequest, "d-0002", attempt=stream.next_attempt("d-0002"))
     assert stream.run(waiting_script(plans[0], names=("a",)), "d-0002", 2) == 0
     stopped = stream.events_of(Stopped, "d-0002")[0].snapshot_id
