@@ -31,7 +31,12 @@ def spark_that_wrote(
         ends = [event.batch_id for event in starts[1:]] + [batch_id] * bool(starts)
         by = {versions.get(event.attempt, "") for event, end in zip(starts, ends, strict=True) if event.batch_id != end}
         wrote |= by or ({start.spark_version} if start is not None and name in start.queries else set())
-    return max(wrote, key=_order, default="")
+    return newest_spark(wrote)
+
+
+def newest_spark(versions: Iterable[str]) -> str:
+    """The newest of these versions of Spark; "" for none, or where none is known."""
+    return max(versions, key=_order, default="")
 
 
 def _order(version: str) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.lifecycle.attempts import Attempts, check_same_wish, someone_was_first
 from airflow_streamstate.lifecycle.audit import audit_notes
+from airflow_streamstate.lifecycle.carrying import lost_with_start
 from airflow_streamstate.lifecycle.decide import (
     Became,
     Begin,
@@ -197,7 +198,8 @@ class _Deploying:
         if isinstance(decision, Refused):
             raise decision.error
         if manifest is not None and decision.plan.snapshot_id is not None:
-            return replace(decision, notes=(*decision.notes, *self._check(manifest)))
+            lost = () if predecessor is None else lost_with_start(self._control, predecessor, manifest)
+            return replace(decision, notes=(*decision.notes, *lost, *self._check(manifest)))
         return decision
 
     def _check(self, manifest: SnapshotManifest) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.evidence import had_checkpoint, missing_checkpoint
 from airflow_streamstate.control.kept_identities import identities_taken_over, identities_when_planned
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.writers import spark_that_wrote
+from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, VersionConflictError
+from airflow_streamstate.lifecycle.carrying import kept_by_own_snapshots
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.protocol import layout
@@ -66,7 +67,9 @@ def take_over(
     existing = control.manifest(snapshot_id)
     if existing is not None:
         return existing
-    queries = _to_capture(control, seen, checkpoints)
+    holders = _holders(home, control, seen, checkpoints)
+    queries = _to_capture(control, seen, checkpoints, holders)
+    carried = [holder.spark_version for name, holder in holders.items() if name not in checkpoints]
     fence(checkpoints, seen, request_id, home.clock, still_ours)
     return capture(
         control,
@@ -78,7 +81,7 @@ def take_over(
         fencing_token=seen.spec.fencing_token,
         taken_by="controller",
         queries=queries,
-        spark_version=written_by(control, seen, checkpoints),
+        spark_version=newest_spark((written_by(control, seen, checkpoints), *carried)),
     )
 
 
@@ -219,10 +222,29 @@ def _start_queries(
     return {} if manifest is None else dict(manifest.queries)
 
 
+def _holders(
+    home: Home, control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
+) -> dict[str, SnapshotManifest]:
+    """Which snapshot holds each query as it was before this deployment; its own ones, where its start is gone."""
+    snapshot_id = seen.spec.start.snapshot_id
+    if snapshot_id is None:
+        return {}
+    manifest = control.readable_manifest(snapshot_id)
+    if manifest is not None:
+        return dict.fromkeys(manifest.queries, manifest)
+    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+    kept = kept_by_own_snapshots(home, control, seen, {*checkpoints, *started})
+    if not checkpoints and not kept:
+        control.need_manifest(snapshot_id)
+    return kept
+
+
 def _to_capture(
-    control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
+    control: StreamControl,
+    seen: Observation,
+    checkpoints: dict[str, Checkpoint],
+    holders: dict[str, SnapshotManifest],
 ) -> dict[str, QueryToCapture]:
-    before = _start_queries(control, seen, checkpoints)
     # Newest first, so the first of each query counts.
     started: dict[str, QueryStarted] = {}
     for event in seen.of_kind(QueryStarted, any_attempt=True):
@@ -230,8 +252,9 @@ def _to_capture(
             started[event.query_name] = event
     every_event = _events(seen)
     queries = {}
-    for name in sorted({*before, *checkpoints, *started}):
-        carried, event_of = before.get(name), started.get(name)
+    for name in sorted({*holders, *checkpoints, *started}):
+        holder, event_of = holders.get(name), started.get(name)
+        carried = holder.queries[name] if holder is not None else None
         sources = event_of.sources if event_of is not None else ()
         watermarks = event_of.watermarks if event_of is not None else ()
         if event_of is None and carried is not None:
@@ -242,7 +265,7 @@ def _to_capture(
         queries[name] = QueryToCapture(
             checkpoint=checkpoints.get(name),
             carried=carried,
-            carried_snapshot_id=seen.spec.start.snapshot_id if carried is not None else None,
+            carried_snapshot_id=holder.snapshot_id if holder is not None else None,
             sources=sources or (carried.sources if carried is not None else ()),
             watermarks=watermarks,
             identities_at=partial(_identities_at, control, seen, name, carried),
