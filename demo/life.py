@@ -86,6 +86,7 @@ def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, ou
     acts.shell(console, "drain", STREAM, "--reason", "the end of the demo", "--wait", WAIT_SECONDS)
     acts.shell(console, "streams")
     acts.shell(console, "snapshots", STREAM)
+    acts.shell(console, "audit", STREAM)
 
 
 def _judge(console: Console, controller: Controller, out: Path, where: Place, began: float) -> bool:

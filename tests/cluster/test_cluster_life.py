@@ -30,6 +30,7 @@ def test_a_stream_is_upgraded_and_drained_on_a_cluster(desk: Desk, shared_cluste
     stream.feed(1)
     assert stream.order("drain")["outcome"] == "drained"
     assert stream.rows.found() == stream.rows.expected()
+    assert stream.audit()["ok"]
 
 
 def test_what_dies_on_a_cluster_loses_nothing(desk: Desk, spark_cluster: Cluster) -> None:
@@ -67,3 +68,4 @@ def test_what_dies_on_a_cluster_loses_nothing(desk: Desk, spark_cluster: Cluster
     stream.wait_counted()
     assert stream.order("drain")["outcome"] == "drained"
     assert stream.rows.found() == stream.rows.expected()
+    assert stream.audit()["ok"]

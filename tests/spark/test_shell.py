@@ -354,3 +354,5 @@ def test_a_script_that_was_never_meant_for_us_lives_by_the_shell(desk: Desk) -> 
     assert mine.counts() == mine.expected()
     rows = shell("streams", "--json").json["streams"]
     assert [(row["stream_id"], row["state"], row["deployment_id"]) for row in rows] == [("mine", "drained", "d-0003")]
+    audit = shell("audit", "mine", "--json")
+    assert (audit.status, audit.json["gaps"], audit.json["overlaps"]) == (0, [], []), audit

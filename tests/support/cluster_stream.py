@@ -117,6 +117,10 @@ class ClusterStream:
         """What ``status`` says."""
         return shell("status", self.name, "--json").json
 
+    def audit(self) -> dict[str, Any]:
+        """What ``audit`` says."""
+        return shell("audit", self.name, "--json").json
+
     def log(self) -> str:
         """What the last driver printed."""
         return shell("logs", self.name).out
