@@ -14,9 +14,8 @@ from datetime import datetime
 from airflow_streamstate.adapters.registry import SOURCES, find_adapters
 from airflow_streamstate.adapters.source import SourceAdapter
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
-from airflow_streamstate.control.kept_identities import identities_when_planned
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.errors import DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.lifecycle.handovers import Break, Edge, Evidence, breaks_between
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
@@ -214,10 +213,7 @@ class _Reader:
 
     def _manifest(self, spec: DeploymentSpec) -> SnapshotManifest | None:
         snapshot_id = str(spec.start.snapshot_id)
-        try:
-            found = self._control.manifest(snapshot_id)
-        except DataError:
-            found = None
+        found = self._control.readable_manifest(snapshot_id)
         if found is None:
             self._unread.append(f"{spec.deployment_id}: {snapshot_id}, from which it started, is gone or damaged")
         return found
@@ -289,7 +285,7 @@ class _Reader:
             entry.source_lines if entry is not None else (),
             position.planned_id,
             position.planned.source_lines if position.planned is not None else (),
-            known.identities or identities_when_planned(self._events(predecessor_id), name, position.batch_id),
+            known.identities,
         )
 
     def _compare_fresh(self, spec: DeploymentSpec, name: str, first: QueryStarted) -> None:
