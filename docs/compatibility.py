@@ -55,6 +55,7 @@ TAIL = """\
   *rocksdb* and *hdfs* above was run and *exact*: refused by `deploy` while the old version still runs, and by the
   driver at `start()` before anything is touched. Changelogs and state checkpoint format 2 go by their store, also back
   to a Spark where nobody tried them. A drained stream is seeded on any Spark: positions alone are read.
+  State of a batch that was written and not committed counts, too: where the sink holds the batch, it is gone on from.
 - A query that keeps no state goes back, too, between the lines 4.0 to 4.3, in offset log 1: its logs alone are read.
   Gone with the state of one of the stores above, or by hand, from files to files, on 2026-11-21 (4.3 to 4.2 and to 4.1,
   4.2 to 4.1); from a newer Spark than these it is refused as state is.

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.entries import CommitEntry
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
+from airflow_streamstate.store.listing import keys_below
 
 _UNSUPPORTED = re.compile(r"^[0-9]+_[0-9a-f-]+\.(delta|snapshot)$")
 _VERSION = re.compile(r"([1-9][0-9]*)(?:_([0-9a-f-]+))?\.(zip|changelog|delta|snapshot)")
@@ -76,6 +77,22 @@ def state_file_keys(
             yield from (f"{prefix}{folder}/{name}" for name in names)
     if planned:
         yield from (prefix + path for path in _next_version_paths(checkpoint, paths, version + 1))
+
+
+def has_begun_planned(checkpoint: Checkpoint, position: Position) -> bool:
+    """Whether a planned batch left something that the next start goes on from: state of its own, which is not written
+    again where the sink holds the batch; or, of a query that keeps no state, its entry alone.
+
+    Args:
+        checkpoint: whose.
+        position: of it.
+    """
+    if position.planned_id is None:
+        return False
+    prefix, version = checkpoint.key("state/"), position.planned_id + 1
+    keys = list(keys_below(checkpoint.store, prefix))
+    found = [_VERSION.fullmatch(key.rpartition("/")[2]) for key in keys]
+    return not keys or any(one is not None and int(one[1]) == version for one in found)
 
 
 def operator_stores(checkpoint: Checkpoint, batch_id: int, paths: set[str]) -> list[OperatorStores]:

@@ -1,27 +1,32 @@
 """Which Spark wrote what a deployment holds, by what the deployment said.
 
-A Spark that was started and never committed a batch wrote nothing that an older one could not read: who goes back after
-a failed upgrade goes back to what the old one left.
+A Spark that was started and neither committed a batch nor left state of one wrote nothing that an older one could not
+read: who goes back after a failed upgrade goes back to what the old one left. The state of a batch that was not
+committed counts, since it is gone on from where the sink holds that batch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from airflow_streamstate.protocol.events import Event, QueryStarted, Started
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 
 def spark_that_wrote(
-    events: Iterable[Event | None], positions: Mapping[str, int | None], start: SnapshotManifest | None
+    events: Iterable[Event | None],
+    positions: Mapping[str, int | None],
+    start: SnapshotManifest | None,
+    begun: Collection[str] = (),
 ) -> str:
-    """The newest Spark that committed a batch of this deployment, or of what a query still stands on; "" if unknown.
+    """The newest Spark that wrote a batch of this deployment, or of what a query still stands on; "" if unknown.
 
     Args:
         events: of the deployment, all attempts, in order; None for those that could not be read.
         positions: last committed batch of each of its queries; None for none, and for one that was never started here.
         start: the snapshot that it started from; None for none.
+        begun: the queries whose next batch was written, and not committed (``has_begun_planned``).
     """
     known = [event for event in events if event is not None]
     versions = {event.attempt: event.spark_version for event in known if isinstance(event, Started)}
@@ -31,6 +36,8 @@ def spark_that_wrote(
         ends = [event.batch_id for event in starts[1:]] + [batch_id] * bool(starts)
         by = {versions.get(event.attempt, "") for event, end in zip(starts, ends, strict=True) if event.batch_id != end}
         wrote |= by or ({start.spark_version} if start is not None and name in start.queries else set())
+        if name in begun:  # by whichever of those that found this position, or came to it
+            wrote |= {versions.get(event.attempt, "") for event in starts if event.batch_id == batch_id}
     return newest_spark(wrote)
 
 

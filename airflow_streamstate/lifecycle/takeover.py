@@ -13,6 +13,7 @@ from airflow_streamstate.checkpoint.barrier import put_fence, take_back_fence
 from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
+from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.evidence import had_checkpoint, missing_checkpoint
 from airflow_streamstate.control.kept_identities import identities_taken_over, identities_when_planned
@@ -94,8 +95,10 @@ def written_by(control: StreamControl, seen: Observation, checkpoints: dict[str,
     snapshot_id = seen.spec.start.snapshot_id
     start = None if snapshot_id is None else control.readable_manifest(snapshot_id)
     positions: dict[str, int | None] = dict.fromkeys(() if start is None else start.queries)
-    positions |= {name: checkpoint.position().batch_id for name, checkpoint in checkpoints.items()}
-    return spark_that_wrote((entry.event for entry in seen.events), positions, start)
+    found = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
+    positions |= {name: position.batch_id for name, position in found.items()}
+    begun = [name for name, position in found.items() if has_begun_planned(checkpoints[name], position)]
+    return spark_that_wrote((entry.event for entry in seen.events), positions, start, begun)
 
 
 def _refuse_unfinished_drain(name: str, checkpoint: Checkpoint, seen: Observation, *, may_discard: bool) -> None:

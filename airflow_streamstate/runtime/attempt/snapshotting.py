@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.control.kept_identities import identities_taken_over, identities_when_planned
 from airflow_streamstate.control.writers import spark_that_wrote
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
@@ -197,11 +198,16 @@ def take_snapshot(
 
 
 def _written_by(attempt: Attempt, queries: Mapping[str, QueryToCapture]) -> str:
-    positions = {
-        name: None if query.checkpoint is None else query.checkpoint.position().batch_id
-        for name, query in queries.items()
-    }
-    return spark_that_wrote(attempt.reporter.events, positions, attempt.start_manifest()) or attempt.spark_version
+    positions: dict[str, int | None] = dict.fromkeys(queries)
+    begun = []
+    for name, query in queries.items():
+        if query.checkpoint is not None:
+            position = query.checkpoint.position()
+            positions[name] = position.batch_id
+            if has_begun_planned(query.checkpoint, position):
+                begun.append(name)
+    wrote = spark_that_wrote(attempt.reporter.events, positions, attempt.start_manifest(), begun)
+    return wrote or attempt.spark_version
 
 
 def take_final_snapshot(attempt: Attempt, kind: SnapshotKind, command_id: str) -> SnapshotManifest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_streamstate.checkpoint.entries import parse_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.spark_versions import offset_log_of, refuse_move, state_store_of
+from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.control.writers import spark_that_wrote
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.snapshotting import persist
@@ -39,7 +40,8 @@ def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[st
         position = checkpoint.position()
         batch_id = position.batch_id
         entry = position.planned if batch_id is None else checkpoint.read_offset(batch_id)
-        written_by = spark_that_wrote(attempt.reporter.events, {name: batch_id}, start)
+        begun = (name,) if has_begun_planned(checkpoint, position) else ()
+        written_by = spark_that_wrote(attempt.reporter.events, {name: batch_id}, start, begun)
         return written_by, state_store_of(entry, has_state=checkpoint.has_state()), offset_log_of(entry)
     if start is None or known is None:
         return "", "", ""

@@ -7,10 +7,11 @@ import json
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.state_files import state_file_keys
+from airflow_streamstate.checkpoint.state_files import has_begun_planned, state_file_keys
 from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
 from support.checkpoints import (
     memory_checkpoint,
+    plan_batch,
     rocksdb_zip,
     run_batches,
     store_folders,
@@ -299,6 +300,24 @@ def test_half_written_state_of_a_running_batch_is_left_out() -> None:
     paths = listed(checkpoint, 3, planned=True)
     assert "0/0/4.zip" in paths
     assert "0/1/4.zip" not in paths
+
+
+def test_a_planned_batch_has_begun_where_it_left_state() -> None:
+    """Of a query without state its entry is all that there is. What every batch plans, metadata, is no state of it."""
+    checkpoint = stateful()
+    write_rocksdb_state(checkpoint, range(1, 4))
+    run_batches(checkpoint, 2)
+    assert not has_begun_planned(checkpoint, checkpoint.position())
+    plan_batch(checkpoint, 3)
+    assert not has_begun_planned(checkpoint, checkpoint.position())
+    write_rocksdb_state(checkpoint, range(4, 5))
+    assert has_begun_planned(checkpoint, checkpoint.position())
+
+    without = memory_checkpoint()
+    run_batches(without, 2)
+    assert not has_begun_planned(without, without.position())
+    plan_batch(without, 3)
+    assert has_begun_planned(without, without.position())
 
 
 def test_no_state_before_the_first_commit() -> None:

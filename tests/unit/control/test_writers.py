@@ -70,3 +70,14 @@ def test_where_nobody_said_which_spark_none_is_named() -> None:
     assert spark_that_wrote([], {"counts": 4}, snapshot("", "counts")) == ""
     assert spark_that_wrote([query(1, None)], {"counts": 4}, None) == ""
     assert spark_that_wrote([], {}, None) == ""
+
+
+def test_a_batch_that_was_written_and_not_committed_counts() -> None:
+    """Where the sink holds it, its state is gone on from as it is (Law 10): of those that found this position, and of
+    the one that came to it, nobody knows who wrote it."""
+    start = snapshot("4.1.4", "counts")
+    events = [started(1, "4.3.0"), query(1, 4), started(2, "4.2.0"), query(2, 4)]
+    assert spark_that_wrote(events, {"counts": 4}, start) == "4.1.4"
+    assert spark_that_wrote(events, {"counts": 4}, start, ["counts"]) == "4.3.0"
+    assert spark_that_wrote(events[2:], {"counts": 4}, snapshot("4.3.0", "counts"), ["counts"]) == "4.3.0"
+    assert spark_that_wrote([started(1, "4.3.0"), query(1, None)], {"counts": None}, None, ["counts"]) == "4.3.0"

@@ -10,6 +10,7 @@ from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.checkpoint.guards import ROCKSDB_PROVIDER
 from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError
 from airflow_streamstate.protocol.events import Drained
+from support.checkpoints import plan_batch
 from support.sim_stage import STREAM, Stage
 
 TO_COME = "5.0.0"
@@ -124,3 +125,25 @@ def test_where_nothing_is_known_or_nothing_changes_nothing_is_refused(stage: Sta
     stage.end()
     stage.launcher.spark = runs_on
     assert stage.deploy("print('v2')\n").start.mode == "restore"
+
+
+def test_a_newer_spark_that_died_before_its_commit_has_written_too(stage: Stage) -> None:
+    """What it left of its planned batch goes with the snapshot, and may be gone on from (1a.6, Law 10). The bounds of
+    the batch alone are no state: after that, who goes back goes back to what the old one left."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.end()
+    stage.deploy("print('v2')\n")
+    stage.come_to_life("d-0002", spark_version=TO_COME)
+    stage.start_query("counts", "d-0002", batch_id=3)
+    checkpoint = stage.run_batches(3, deployment_id="d-0002")
+    plan_batch(checkpoint, 4)
+    stage.end("d-0002")
+    written = checkpoint.key("state/0/0/5.delta")
+    stage.store.put(written, b"delta 5")
+    with pytest.raises(IncompatibleUpgradeError):
+        stage.deploy("print('v3')\n")
+    stage.store.delete(written)
+    view = stage.deploy("print('v3')\n")
+    assert stage.control.need_manifest(str(view.start.snapshot_id)).spark_version == "4.2.0"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
-from support.simulated_driver import STREAM, SimulatedStream, make_plan, waiting_script
+from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.simulated_query import Phase, SimulatedRun
 
 TO_COME = "5.0.0"
 """Newer than every Spark that was measured: no way back from it is known."""
@@ -64,6 +67,34 @@ def test_a_deployment_is_not_resumed_on_an_older_spark() -> None:
     number = stream.next_attempt()
     assert stream.run(waiting_script(plan), attempt=number) == 1
     assert checkpoint.offset_ids() == entries
+
+
+@pytest.mark.parametrize(("phase", "is_refused"), [("run", False), ("sink", True), ("commit", True)])
+def test_a_batch_that_a_newer_spark_wrote_and_never_committed_counts(phase: Phase, is_refused: bool) -> None:
+    """A sink that holds the batch makes Spark skip it, and go on from the state that the newer one left (Law 10). One
+    that died before that left nothing that an older one would read, but for the bounds of the batch."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    stream.spark_version = TO_COME
+    driver = SimulatedDriver(stream, attempt=stream.next_attempt())
+
+    def kill(run: SimulatedRun, at: Phase) -> None:
+        if at == phase:
+            driver.kill()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.startables[0].before_phase = kill
+        driver.await_all()
+
+    assert driver.run(script) is None
+    stream.spark_version = "4.2.0"
+    number = stream.next_attempt()
+    stream.order_at(30.0, StopRequest, attempt=number)
+    assert stream.run(waiting_script(plan), attempt=number) == is_refused
+    assert [TO_COME in event.error for event in stream.events_of(Failed)] == [True] * is_refused
 
 
 def test_positions_are_seeded_on_any_spark() -> None:
