@@ -193,14 +193,19 @@ def custody(console: Console, row: Row) -> None:
     for kind in ("gap", "overlap"):
         for found in row[f"{kind}s"]:
             place = f"{kind} at {found['deployment_id']}, {found['query']} {found['source']}".rstrip()
-            console.print(shown(f"{place}: {found['ended_at']} -> {found['began_at']}: {found['detail']}", "bold red"))
+            style = "yellow" if found["accepted"] else "bold red"
+            console.print(shown(f"{place}: {found['ended_at']} -> {found['began_at']}: {found['detail']}", style))
     for sentence in row["unread"]:
         console.print(shown(f"not read: {sentence}", "bold red"))
     for period in row["standstills"]:
-        ends = f"{period['seconds']} s until {period['before']}" if period["before"] else "until now"
+        most = "at most " if period["at_most"] else ""
+        ends = f"{most}{period['seconds']} s until {period['before']}" if period["before"] else "until now"
         console.print(shown(f"nothing ran after {period['after']}: {ends}"))
+    recorded = sum(query["evidence"] == "records" for one in row["deployments"] for query in one["queries"].values())
     if row["ok"]:
-        console.print("every deployment began exactly where its predecessor ended", style="green")
+        but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""
+        but += ", but for what was accepted by name" if row["gaps"] or row["overlaps"] else ""
+        console.print(f"every deployment began exactly where its predecessor ended{but}", style="green")
 
 
 def checks(console: Console, rows: Sequence[Row]) -> None:

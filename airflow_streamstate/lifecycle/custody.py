@@ -1,14 +1,14 @@
 """The chain of custody of a stream: every deployment began exactly where its predecessor ended, by the logs alone.
 
-Nothing is believed that can be read: where a query ended is in its predecessor's offset and commit logs, where it began
-in its own. Spark removes old entries of a log that goes on; then the manifest and the events of the time speak, and the
-report says so (``evidence``).
+Nothing is believed that can be read: where a query ended is in the offset and commit logs of the deployment that ran
+it last, where it began in its own. Spark removes old entries of a log that goes on; then the manifest and the events of
+the time speak, and the report says so (``evidence``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_streamstate.adapters.registry import SOURCES, find_adapters
@@ -16,11 +16,12 @@ from airflow_streamstate.adapters.source import SourceAdapter
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DeploymentNotFoundError, StreamStateError
-from airflow_streamstate.lifecycle.handovers import Break, Edge, Evidence, breaks_between
+from airflow_streamstate.lifecycle.handovers import Break, Edge, Evidence, compare_edges
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Event, QueryStarted
+from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 
@@ -32,7 +33,7 @@ class QueryCustody:
     Attributes:
         began_behind: the last batch that was committed before it began; None for none.
         ended_with: the last batch that it committed; None for none.
-        evidence: by what it is known where it began.
+        evidence: ``logs`` where both where it began and what it went on from are read in Spark's own logs.
     """
 
     began_behind: int | None
@@ -57,17 +58,19 @@ class Standstill:
 
     Attributes:
         after, before: the attempts around it, as ``d-0001 attempt 1 (drained)``; ``before`` is "" while it lasts.
-        from_at: the last word of the one.
+        from_at: the last word, or sign of life, of the one.
         until_at: the first query of the other; None while it lasts.
+        at_most: the one had no last word, so that nobody knows how much longer it ran.
     """
 
     after: str
     before: str
     from_at: datetime
     until_at: datetime | None
+    at_most: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """``after before from_at until_at seconds``; the last two are null while it lasts."""
+        """``after before from_at until_at seconds at_most``; until and seconds are null while it lasts."""
         seconds = None if self.until_at is None else round((self.until_at - self.from_at).total_seconds(), 3)
         until = None if self.until_at is None else format_time(self.until_at)
         return {
@@ -76,6 +79,7 @@ class Standstill:
             "from_at": format_time(self.from_at),
             "until_at": until,
             "seconds": seconds,
+            "at_most": self.at_most,
         }
 
 
@@ -98,8 +102,8 @@ class Custody:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every handover was read and is exact."""
-        return not self.breaks and not self.unread
+        """Whether every handover was read and is exact, but for what was asked for by name."""
+        return all(one.accepted for one in self.breaks) and not self.unread
 
     def to_json(self) -> dict[str, object]:
         """``stream_id ok deployments[] gaps[] overlaps[] standstills[] unread[]``."""
@@ -160,62 +164,72 @@ class _Reader:
         self._adapters = adapters
         self._breaks: list[Break] = []
         self._unread: list[str] = []
+        self._specs: dict[str, DeploymentSpec | None] = {}
+        self._said: dict[str, list[Event]] = {}
 
     def read(self, deployment_ids: Sequence[str]) -> Custody:
-        deployments: list[DeploymentCustody] = []
-        events: list[Event] = []
+        deployments = []
         for deployment_id in deployment_ids:
-            try:
-                spec = self._control.spec(deployment_id)
-                said = self._events(deployment_id)
-                events += said
-                deployments.append(self._deployment(spec, said))
-            except DeploymentNotFoundError:
-                continue  # a folder without a record was never begun
-            except StreamStateError as error:
-                self._unread.append(f"{deployment_id}: {error.message}")
+            spec = self._spec(deployment_id)
+            if spec is not None:
+                deployments.append(self._deployment(spec))
+        said = [event for deployment_id in deployment_ids for event in self._events(deployment_id)]
+        signs = {deployment_id: self._control.heartbeat(deployment_id) for deployment_id in deployment_ids}
         return Custody(
             self._control.stream_id,
             tuple(deployments),
             tuple(self._breaks),
-            tuple(standstills(events)),
+            tuple(standstills(said, {key: beat for key, beat in signs.items() if beat is not None})),
             tuple(self._unread),
         )
 
-    def _events(self, deployment_id: str) -> list[Event]:
-        found = []
-        for entry in self._control.journal(deployment_id).events():
-            if entry.event is None:
-                self._unread.append(f"{deployment_id}: event {entry.number} cannot be read")
-            else:
-                found.append(entry.event)
-        return found
+    def _spec(self, deployment_id: str) -> DeploymentSpec | None:
+        """The record; None where there is none: a folder without a record was never begun."""
+        if deployment_id not in self._specs:
+            self._specs[deployment_id] = None
+            try:
+                self._specs[deployment_id] = self._control.spec(deployment_id)
+            except DeploymentNotFoundError:
+                pass
+            except StreamStateError as error:
+                self._unread.append(f"{deployment_id}: {error}")
+        return self._specs[deployment_id]
 
-    def _deployment(self, spec: DeploymentSpec, said: list[Event]) -> DeploymentCustody:
-        before = None if spec.start.snapshot_id is None else self._manifest(spec)
+    def _events(self, deployment_id: str) -> list[Event]:
+        if deployment_id not in self._said:
+            entries = list(self._control.journal(deployment_id).events())
+            self._unread += [
+                f"{deployment_id}: event {entry.number} cannot be read" for entry in entries if entry.event is None
+            ]
+            self._said[deployment_id] = [entry.event for entry in entries if entry.event is not None]
+        return self._said[deployment_id]
+
+    def _ran(self, deployment_id: str, name: str) -> bool:
+        events = self._events(deployment_id)
+        return any(isinstance(event, QueryStarted) and event.query_name == name for event in events)
+
+    def _deployment(self, spec: DeploymentSpec) -> DeploymentCustody:
         queries = {}
+        before = None if spec.start.snapshot_id is None else self._manifest(spec)
+        events = self._events(spec.deployment_id)
         firsts: dict[str, QueryStarted] = {}
-        for event in said:
+        for event in events:
             if isinstance(event, QueryStarted):
                 firsts.setdefault(event.query_name, event)
         for name, first in sorted(firsts.items()):
-            checkpoint = self._checkpoint(spec.deployment_id, name)
-            known = None if before is None else before.queries.get(name)
-            start = self._start(checkpoint, first, known)
-            queries[name] = self._within(spec.deployment_id, name, checkpoint, start)
-            if known is not None and before is not None:
-                self._compare(spec, name, before, known, start)
-            elif spec.start.mode == "fresh":
-                self._compare_fresh(spec, name, first)
-        return DeploymentCustody(
-            spec.deployment_id, spec.start.predecessor_id, spec.start.mode, spec.start.snapshot_id, queries
-        )
+            try:
+                queries[name] = self._query(spec, first, None if before is None else before.queries.get(name))
+            except StreamStateError as error:
+                self._unread.append(f"{spec.deployment_id}, query {name}: {error}")
+        start = spec.start
+        return DeploymentCustody(spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries)
 
     def _manifest(self, spec: DeploymentSpec) -> SnapshotManifest | None:
-        snapshot_id = str(spec.start.snapshot_id)
-        found = self._control.readable_manifest(snapshot_id)
+        found = self._control.readable_manifest(str(spec.start.snapshot_id))
         if found is None:
-            self._unread.append(f"{spec.deployment_id}: {snapshot_id}, from which it started, is gone or damaged")
+            self._unread.append(
+                f"{spec.deployment_id}: {spec.start.snapshot_id}, from which it started, is gone or damaged"
+            )
         return found
 
     def _checkpoint(self, deployment_id: str, name: str) -> Checkpoint | None:
@@ -223,108 +237,144 @@ class _Reader:
         checkpoint = Checkpoint(self._home.checkpoints, folder)
         return checkpoint if checkpoint.exists() else None
 
-    def _start(self, checkpoint: Checkpoint | None, first: QueryStarted, known: QuerySnapshot | None) -> Edge:
-        """Where a query began: by its own log where that reaches back so far, else by what was written down."""
+    def _query(self, spec: DeploymentSpec, first: QueryStarted, known: QuerySnapshot | None) -> QueryCustody:
+        """One query of a deployment, held against the deployment that ran it last before."""
+        name = first.query_name
+        checkpoint = self._checkpoint(spec.deployment_id, name)
+        commits = [] if checkpoint is None else checkpoint.commit_ids()
+        last = commits[-1] if commits else None
+        self._breaks += [_passed_over(spec.deployment_id, name, batch_id) for batch_id in batches_passed_over(commits)]
+        holder_id = self._holder(spec, name)
+        holder = None if holder_id is None else self._checkpoint(holder_id, name)
+        end = _end(holder, known)
+        if first.how == "fresh" or (holder_id is None and known is None):
+            if end is not None and end.batch_id is not None:
+                self._breaks.append(_fresh(spec.deployment_id, name, end.batch_id))
+            return QueryCustody(None, last, "logs")
+        start = _start(checkpoint, first, known, end)
+        if start is None or end is None:
+            self._unread.append(f"{spec.deployment_id}, query {name}: nobody knows any more where it began")
+            return QueryCustody(None, last, "records")
+        if first.how == "seeded" and end.batch_id is None:
+            end = replace(end, batch_id=start.batch_id)  # a seed always has an entry to go on from
+        compared = compare_edges(
+            end,
+            start,
+            spec.deployment_id,
+            name,
+            self._adapters,
+            keeps_places=first.how == "restored",
+            accepted=name in spec.start.accept_lost_input,
+        )
+        self._breaks += compared.breaks
+        if compared.uncompared:
+            self._unread.append(f"{spec.deployment_id}, query {name}: {compared.uncompared}: nobody can compare them")
+        by_logs = start.evidence == end.evidence == "logs"
+        return QueryCustody(start.batch_id, last, "logs" if by_logs else "records")
+
+    def _holder(self, spec: DeploymentSpec, name: str) -> str | None:
+        """The deployment before this one that ran the query last; one that never started it left it as it was."""
+        before = spec.start.predecessor_id
+        seen = set()
+        while before is not None and before not in seen:
+            seen.add(before)
+            if self._checkpoint(before, name) is not None or self._ran(before, name):
+                return before
+            found = self._spec(before)
+            before = None if found is None else found.start.predecessor_id
+        return None
+
+
+def _end(holder: Checkpoint | None, known: QuerySnapshot | None) -> Edge | None:
+    """Where a query had ended: by the log of who ran it last, else by the manifest of the time; None: nobody knows."""
+    identities = () if known is None else known.identities
+    if holder is None:
         if known is None:
-            return Edge(None, evidence="records")
+            return None
         position = known.position
-        batch_id = position.batch_id
-        if known.drained and batch_id is None:
-            batch_id = 0  # a seed always has an entry to go on from
-        entry = None if checkpoint is None or batch_id is None else checkpoint.read_offset(batch_id)
-        planned_id = position.planned_batch_id
-        planned = None if checkpoint is None or planned_id is None else checkpoint.read_offset(planned_id)
-        own = planned is not None and not planned.is_ours
-        if first.how != "continued" and first.batch_id is not None:
-            batch_id = first.batch_id
-        return Edge(
-            batch_id,
-            entry.source_lines if entry is not None else position.end_offsets,
-            planned_id,
-            planned.source_lines if planned is not None and own else (),
-            first.identities if entry is not None else known.identities,
-            "logs" if entry is not None or batch_id is None else "records",
-        )
-
-    def _within(self, deployment_id: str, name: str, checkpoint: Checkpoint | None, start: Edge) -> QueryCustody:
-        commits = [] if checkpoint is None else checkpoint.commit_ids()
-        for passed_over in batches_passed_over(commits):
-            self._breaks.append(
-                Break(
-                    *("gap", deployment_id, name, ""),
-                    *(f"batch {passed_over - 1}", f"batch {passed_over + 1}"),
-                    f"the log passes over batch {passed_over}: its input may be lost (Law 12)",
-                )
-            )
-        return QueryCustody(start.batch_id, commits[-1] if commits else None, start.evidence)
-
-    def _compare(
-        self, spec: DeploymentSpec, name: str, before: SnapshotManifest, known: QuerySnapshot, start: Edge
-    ) -> None:
-        end = self._end(before.deployment_id, name, known)
-        self._breaks += breaks_between(end, start, spec.deployment_id, name, self._adapters)
-
-    def _end(self, predecessor_id: str, name: str, known: QuerySnapshot) -> Edge:
-        """Where the predecessor's query ended; one that it never started ended where it had found it."""
-        checkpoint = self._checkpoint(predecessor_id, name)
-        recorded = Edge(
-            0 if known.drained and known.position.batch_id is None else known.position.batch_id,
-            known.position.end_offsets,
-            known.position.planned_batch_id,
-            identities=known.identities,
-            evidence="records",
-        )
-        if checkpoint is None:
-            return recorded
-        position = checkpoint.position()
-        if position.batch_id is None:
-            return recorded if position.planned is None else Edge(None, (), 0, position.planned.source_lines)
-        entry = checkpoint.read_offset(position.batch_id)
-        return Edge(
-            position.batch_id,
-            entry.source_lines if entry is not None else (),
-            position.planned_id,
-            position.planned.source_lines if position.planned is not None else (),
-            known.identities,
-        )
-
-    def _compare_fresh(self, spec: DeploymentSpec, name: str, first: QueryStarted) -> None:
-        """Started with nothing by name: what its predecessor had read is read again, or not, as its options say."""
-        predecessor_id = spec.start.predecessor_id
-        checkpoint = None if predecessor_id is None else self._checkpoint(predecessor_id, name)
-        commits = [] if checkpoint is None else checkpoint.commit_ids()
-        if not commits:
-            return
-        detail = "it was started with nothing, as was asked by name: where its input begins, its options say"
-        self._breaks.append(
-            Break("gap", spec.deployment_id, name, "", f"batch {commits[-1]}", "none", f"{detail} ({first.how})")
-        )
+        return Edge(position.batch_id, position.end_offsets, (), identities, evidence="records")
+    found = holder.position()
+    entry = None if found.batch_id is None else holder.read_offset(found.batch_id)
+    return Edge(
+        found.batch_id,
+        entry.source_lines if entry is not None else (),
+        entry.source_names if entry is not None else (),
+        identities,
+        found.planned_id,
+        found.planned.source_lines if found.planned is not None else (),
+    )
 
 
-def standstills(events: Sequence[Event]) -> list[Standstill]:
+def _start(
+    checkpoint: Checkpoint | None, first: QueryStarted, known: QuerySnapshot | None, end: Edge | None
+) -> Edge | None:
+    """Where a query began: by its own log where that reaches back so far, else by what was written down."""
+    batch_id = None if known is None else known.position.batch_id
+    if first.how != "continued":
+        batch_id = first.batch_id  # of a start that told nothing, a later one is the first that is known
+    elif known is None:
+        return None
+    entry = None if checkpoint is None or batch_id is None else checkpoint.read_offset(batch_id)
+    planned_id = None if end is None else end.planned_batch_id
+    planned = None if checkpoint is None or planned_id is None else checkpoint.read_offset(planned_id)
+    recorded = () if known is None else known.position.end_offsets
+    return Edge(
+        batch_id,
+        entry.source_lines if entry is not None else recorded,
+        entry.source_names if entry is not None else (),
+        first.identities if entry is not None or known is None else known.identities,
+        planned_id,
+        planned.source_lines if planned is not None and not planned.is_ours else (),
+        "logs" if entry is not None or batch_id is None else "records",
+    )
+
+
+def _passed_over(deployment_id: str, name: str, batch_id: int) -> Break:
+    detail = f"the log passes over batch {batch_id}: its input may be lost (Law 12)"
+    return Break("gap", deployment_id, name, "", f"batch {batch_id - 1}", f"batch {batch_id + 1}", detail)
+
+
+def _fresh(deployment_id: str, name: str, batch_id: int) -> Break:
+    detail = "it was started with nothing, as was asked by name: where its input begins, its options say"
+    return Break("gap", deployment_id, name, "", f"batch {batch_id}", "none", detail, accepted=True)
+
+
+def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[Standstill]:
     """The periods between the last word of one attempt and the first query of the next, oldest first.
 
     Args:
         events: of all deployments of a stream.
+        signs: the last sign of life of each deployment.
     """
     attempts: dict[tuple[str, int], list[Event]] = {}
     for event in sorted(events, key=lambda event: event.at):
         attempts.setdefault((event.deployment_id, event.attempt), []).append(event)
     found = []
-    before: list[Event] = []
+    after: list[Event] = []
     for said in attempts.values():
         first = next((event for event in said if isinstance(event, QueryStarted)), None)
-        if first is None:
-            continue  # nothing ran in it
-        if before and before[-1].at < first.at:
-            found.append(Standstill(_named(before), _named(said), before[-1].at, first.at))
-        before = said
-    if before and isinstance(before[-1], TERMINAL_EVENTS):
-        found.append(Standstill(_named(before), "", before[-1].at, None))
+        if first is not None and after:
+            last_at = _last_at(after, signs)
+            if last_at < first.at:
+                found.append(Standstill(_named(after), _named(said), last_at, first.at, not _has_ended(after)))
+        if first is not None or _has_ended(said):
+            after = said
+    if after and _has_ended(after):
+        found.append(Standstill(_named(after), "", after[-1].at, None))
     return found
 
 
-def _named(said: Sequence[Event]) -> str:
+def _last_at(said: Sequence[Event], signs: Mapping[str, Heartbeat]) -> datetime:
     last = said[-1]
-    end = last.kind.lower() if isinstance(last, TERMINAL_EVENTS) else "no last word"
-    return f"{last.deployment_id} attempt {last.attempt} ({end})"
+    beat = signs.get(last.deployment_id)
+    is_of_it = beat is not None and beat.attempt == last.attempt and not _has_ended(said)
+    return max(last.at, beat.at) if beat is not None and is_of_it else last.at
+
+
+def _has_ended(said: Sequence[Event]) -> bool:
+    return any(isinstance(event, TERMINAL_EVENTS) for event in said)
+
+
+def _named(said: Sequence[Event]) -> str:
+    end = next((event.kind.lower() for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), "no last word")
+    return f"{said[-1].deployment_id} attempt {said[-1].attempt} ({end})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SourceAdapter
@@ -26,17 +26,19 @@ class Edge:
     Attributes:
         batch_id: the last committed batch; None for none.
         lines: per source, the offset up to which it was read, as Spark wrote it; () where nobody knows.
+        names: of sources that have names, one for each line.
+        identities: what each source is; shorter where unknown.
         planned_batch_id: a batch that was planned over fixed bounds and not committed; None for none.
         planned_lines: its bounds; () where nobody knows.
-        identities: what each source is; shorter where unknown.
         evidence: by what all this is known.
     """
 
     batch_id: int | None
     lines: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    identities: tuple[SourceIdentity, ...] = ()
     planned_batch_id: int | None = None
     planned_lines: tuple[str, ...] = ()
-    identities: tuple[SourceIdentity, ...] = ()
     evidence: Evidence = "logs"
 
 
@@ -49,6 +51,7 @@ class Break:
         source: which source, or part of it; "" where it is about batches.
         ended_at, began_at: the two offsets, or batch ids, as text.
         detail: one sentence.
+        accepted: it was asked for by name (``--accept-lost-input``, ``--fresh-query``, ``--start fresh``).
     """
 
     kind: BreakKind
@@ -58,9 +61,10 @@ class Break:
     ended_at: str
     began_at: str
     detail: str
+    accepted: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """``deployment_id query source ended_at began_at detail``."""
+        """``deployment_id query source ended_at began_at detail accepted``."""
         return {
             "deployment_id": self.deployment_id,
             "query": self.query_name,
@@ -68,13 +72,34 @@ class Break:
             "ended_at": self.ended_at,
             "began_at": self.began_at,
             "detail": self.detail,
+            "accepted": self.accepted,
         }
 
 
-def breaks_between(
-    end: Edge, start: Edge, deployment_id: str, query_name: str, adapters: Sequence[SourceAdapter]
-) -> list[Break]:
-    """What is wrong with the handover of a query; empty where the one began exactly where the other ended.
+@dataclass(frozen=True)
+class Compared:
+    """What came of holding two edges against each other.
+
+    Attributes:
+        breaks: empty where the one began exactly where the other ended.
+        uncompared: sources of which nobody can say whether one is the other, in words; "" for none.
+    """
+
+    breaks: tuple[Break, ...]
+    uncompared: str = ""
+
+
+def compare_edges(
+    end: Edge,
+    start: Edge,
+    deployment_id: str,
+    query_name: str,
+    adapters: Sequence[SourceAdapter],
+    *,
+    keeps_places: bool = False,
+    accepted: bool = False,
+) -> Compared:
+    """Hold where a query began against where it had ended.
 
     A source that only one of the two has is no break: it begins where its options say, or is left where it was.
 
@@ -84,15 +109,27 @@ def breaks_between(
         deployment_id: the successor.
         query_name: the query.
         adapters: which say how offsets lie to each other.
+        keeps_places: it was restored, so that each source goes on from the offset in its own place.
+        accepted: whether lost input was accepted by name.
     """
-    found = []
     if end.batch_id != start.batch_id:
-        found.append(_of_batches(end.batch_id, start.batch_id, deployment_id, query_name))
-    else:
-        for source, ended_at, began_at, name in _pairs(end, start):
-            found += _of_source(source, ended_at, began_at, name, adapters, deployment_id, query_name)
-        found += _of_planned(end, start, deployment_id, query_name)
-    return found
+        return Compared((_of_batches(end.batch_id, start.batch_id, deployment_id, query_name),))
+    pairs, uncompared = _pairs(end, start, keeps_places=keeps_places)
+    found: list[Break] = []
+    for pair in pairs:
+        found += _of_source(pair, adapters, deployment_id, query_name)
+    found += _of_planned(end, start, deployment_id, query_name)
+    return Compared(tuple(replace(one, accepted=accepted) for one in found), uncompared)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One source on both sides."""
+
+    source: str
+    ended_at: str
+    began_at: str
+    adapter_name: str = ""
 
 
 def _of_batches(ended: int | None, began: int | None, deployment_id: str, query_name: str) -> Break:
@@ -107,21 +144,13 @@ def _of_batches(ended: int | None, began: int | None, deployment_id: str, query_
     return Break(kind, deployment_id, query_name, "", _id(ended), _id(began), detail)
 
 
-def _of_source(
-    source: str,
-    ended_at: str,
-    began_at: str,
-    adapter_name: str,
-    adapters: Iterable[SourceAdapter],
-    deployment_id: str,
-    query_name: str,
-) -> list[Break]:
-    order = _order(ended_at, began_at, adapter_name, adapters)
+def _of_source(pair: _Pair, adapters: Iterable[SourceAdapter], deployment_id: str, query_name: str) -> list[Break]:
+    order = _order(pair, adapters)
     if order == "same":
         return []
-    parts = _parts(ended_at, began_at) or [(source, ended_at, began_at, order)]
+    parts = _parts(pair.ended_at, pair.began_at) or [("", pair.ended_at, pair.began_at, order)]
     return [
-        Break(_KINDS[lies], deployment_id, query_name, part or source, before, after, _SENTENCES[lies])
+        Break(_KINDS[lies], deployment_id, query_name, part or pair.source, before, after, _SENTENCES[lies])
         for part, before, after, lies in parts
     ]
 
@@ -146,39 +175,71 @@ def _of_planned(end: Edge, start: Edge, deployment_id: str, query_name: str) -> 
     return [Break("overlap", deployment_id, query_name, text, " ".join(before), " ".join(after), detail)]
 
 
-def _pairs(end: Edge, start: Edge) -> list[tuple[str, str, str, str]]:
-    """Source, where it ended, where it began, and its adapter; sources are matched by what they are."""
-    known = len(end.identities) >= len(end.lines) and len(start.identities) >= len(start.lines)
-    if not known or not all(identity.what for identity in (*end.identities, *start.identities)):
-        pairs = zip(end.lines, start.lines, strict=False)
-        return [(f"source {number}", before, after, "") for number, (before, after) in enumerate(pairs)]
-    found = []
-    left = list(zip(end.identities, end.lines, strict=False))
-    for identity, after in zip(start.identities, start.lines, strict=False):
-        same = next(
-            (item for item in left if (item[0].adapter, item[0].what) == (identity.adapter, identity.what)), None
-        )
-        if same is not None:
+def _pairs(end: Edge, start: Edge, *, keeps_places: bool) -> tuple[list[_Pair], str]:
+    """The sources that are on both sides; and, in words, those of which that cannot be told."""
+    before, after = _sources(end), _sources(start)
+    if not before or not after:
+        return [], ""
+    if end.names and start.names:
+        found = {source.key: source for source in before}
+        both = [(found[source.key], source) for source in after if source.key in found]
+        return [_paired(one, other) for one, other in both], ""
+    unknown = not all(source.what for source in (*before, *after))
+    if (keeps_places or unknown) and len(before) == len(after):
+        return [_paired(one, other) for one, other in zip(before, after, strict=True)], ""
+    pairs, left = [], list(before)
+    new = []
+    for source in after:
+        same = next((one for one in left if source.what and one.what == source.what), None)
+        if same is None:
+            new.append(source)
+        else:
             left.remove(same)
-            found.append((identity.what, same[1], after, identity.adapter))
+            pairs.append(_paired(same, source))
+    # What is gone and what is new may be one source in other words.
+    new = [source for source in new if source.line != NO_OFFSET]
+    words = f"{_whats(left)} ended, and {_whats(new)} began, behind an offset" if left and new else ""
+    return pairs, words
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One line of an edge, and what it is of."""
+
+    key: str
+    line: str
+    what: str = ""
+    adapter_name: str = ""
+
+
+def _sources(edge: Edge) -> list[_Source]:
+    found = []
+    for number, line in enumerate(edge.lines):
+        identity = edge.identities[number] if number < len(edge.identities) else SourceIdentity("", "")
+        key = edge.names[number] if number < len(edge.names) else f"source {number}"
+        found.append(_Source(key, line, identity.what, identity.adapter))
     return found
 
 
-def _is_same(one: SourceIdentity, other: SourceIdentity) -> bool:
-    return (one.adapter, one.what) == (other.adapter, other.what)
+def _paired(one: _Source, other: _Source) -> _Pair:
+    return _Pair(other.what or one.what or other.key, one.line, other.line, other.adapter_name or one.adapter_name)
 
 
-def _order(first: str, second: str, adapter_name: str, adapters: Iterable[SourceAdapter]) -> OffsetOrder:
+def _whats(sources: Iterable[_Source]) -> str:
+    return ", ".join(source.what or source.key for source in sources)
+
+
+def _order(pair: _Pair, adapters: Iterable[SourceAdapter]) -> OffsetOrder:
     """How the first lies to the second; "apart" where nobody can tell and they are not equal."""
-    if _plain(first) == _plain(second):
+    if _plain(pair.ended_at) == _plain(pair.began_at):
         return "same"
     for adapter in adapters:
-        if adapter.name == adapter_name:
+        if adapter.name == pair.adapter_name:
             try:
-                return adapter.compare(first, second)
+                return adapter.compare(pair.ended_at, pair.began_at)
             except Exception:  # an adapter of anybody: whatever it raises, it does not know
                 break
-    parts = _parts(first, second)
+    parts = _parts(pair.ended_at, pair.began_at)
     orders = {lies for *_, lies in parts} if parts else set()
     return orders.pop() if len(orders) == 1 else "apart"
 

@@ -282,17 +282,22 @@ def test_a_whole_chain_is_told(desk: Desk) -> None:
 
 
 def test_a_broken_chain_is_named(desk: Desk) -> None:
-    """Exit status 1; a start with nothing breaks it, and an audit that begins behind that one is whole."""
+    """Exit status 1 where a batch is missing; a start with nothing is told, and was asked for by name."""
     desk.stream().deploy().runs().stopped()
-    folder = layout.checkpoint_folder("flights", "d-0001", "delays")
-    run_stateful(Checkpoint(LocalStore(desk.home), folder), 3)
+    checkpoint = Checkpoint(LocalStore(desk.home), layout.checkpoint_folder("flights", "d-0001", "delays"))
+    run_stateful(checkpoint, 3)
     desk.stream().deploy().runs()
     answer = shell("audit", "flights", "--json")
-    assert (answer.status, answer.json["ok"]) == (1, False)
-    assert [(gap["query"], gap["ended_at"]) for gap in answer.json["gaps"]] == [("delays", "batch 3")]
-    assert "gap at d-0002, delays: batch 3 -> none: it was started with nothing" in shell("audit", "flights").out
-    desk.stream().deploy().runs()
-    assert shell("audit", "flights", "--since", "d-0003", "--json").status == 0
+    assert (answer.status, answer.json["ok"]) == (0, True)
+    assert [(gap["query"], gap["ended_at"], gap["accepted"]) for gap in answer.json["gaps"]] == [
+        ("delays", "batch 3", True)
+    ]
+    human = shell("audit", "flights").out
+    assert "gap at d-0002, delays: batch 3 -> none: it was started with nothing" in human
+    assert "but for what was accepted by name" in human
+    checkpoint.store.delete(checkpoint.commit_key(1))
+    assert shell("audit", "flights").status == 1
+    assert shell("audit", "flights", "--since", "d-0002", "--json").status == 0
     assert shell("audit", "flights", "--since", "d-0009").status == 2
 
 

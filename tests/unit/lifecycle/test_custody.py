@@ -13,7 +13,7 @@ from airflow_streamstate.lifecycle.custody import Custody, custody_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from support.sim_stage import STREAM, Stage
-from support.snapshots import run_stateful
+from support.snapshots import plan_stateful, run_stateful
 
 FIRST, SECOND = "d-0001", "d-0002"
 
@@ -28,15 +28,20 @@ def restored(stage: Stage, *, last: int = 3) -> None:
     stage.stopped(last)
     stage.clock.sleep(12)
     stage.deploy("print('v2')\n")
-    stage.come_to_life(SECOND)
-    source, target = stage.checkpoint(), stage.checkpoint(deployment_id=SECOND)
+    restore(stage, SECOND, last)
+
+
+def restore(stage: Stage, deployment_id: str, last: int) -> None:
+    """Its driver comes to life, with a copy of the checkpoint of d-0001."""
+    stage.come_to_life(deployment_id)
+    source, target = stage.checkpoint(), stage.checkpoint(deployment_id=deployment_id)
     for key in [info.key for info in stage.store.list_objects(f"{source.prefix}/")]:
         found = stage.store.get(key)
         assert found is not None
         stage.store.put(target.key(key.removeprefix(f"{source.prefix}/")), found.body)
     stage.say(
         QueryStarted,
-        SECOND,
+        deployment_id,
         query_name="counts",
         query_id="id",
         query_run_id="run",
@@ -59,7 +64,7 @@ def test_an_exact_chain_is_whole(stage: Stage) -> None:
     rows = found.to_json()["deployments"]
     assert isinstance(rows, list)
     first, second = rows
-    assert first["queries"]["counts"] == {"began_behind": None, "ended_with": 3, "evidence": "records"}
+    assert first["queries"]["counts"] == {"began_behind": None, "ended_with": 3, "evidence": "logs"}
     assert second["queries"]["counts"] == {"began_behind": 3, "ended_with": 6, "evidence": "logs"}
     (still,) = found.standstills
     assert (still.after, still.before) == ("d-0001 attempt 1 (stopped)", "d-0002 attempt 1 (no last word)")
@@ -111,27 +116,91 @@ def test_a_start_whose_entry_is_purged_is_known_by_the_records(stage: Stage) -> 
     assert found.deployments[1].queries["counts"].evidence == "records"
 
 
-def test_a_fresh_start_breaks_the_chain_until_one_begins_behind_it(stage: Stage) -> None:
-    """It was asked for by name, and still nobody can prove what was read. (Law 5)"""
+def nothing_started(stage: Stage, deployment_id: str) -> None:
+    """A deployment that died before it started any query."""
+    stage.come_to_life(deployment_id)
+    stage.end(deployment_id, state="gone")
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_fresh_start_is_told_and_was_asked_for(stage: Stage, between: bool) -> None:
+    """Also where a deployment that ran nothing lies in between: who ran it last counts. (Law 5)"""
     stage.deploy()
     stage.stopped()
-    stage.deploy("print('v2')\n", start="fresh")
-    stage.stopped(5, SECOND)
-    (found,) = audit(stage).breaks
-    assert (found.kind, found.ended_at, found.began_at) == ("gap", "batch 3", "none")
+    if between:
+        stage.deploy("print('bad')\n")
+        nothing_started(stage, SECOND)
+    newest = stage.deploy("print('v2')\n", start="fresh").deployment_id
+    stage.stopped(5, newest)
+    found = audit(stage)
+    (gap,) = found.breaks
+    assert (gap.kind, gap.deployment_id, gap.ended_at, gap.began_at) == ("gap", newest, "batch 3", "none")
+    assert gap.accepted
+    assert found.is_whole
     stage.deploy("print('v3')\n")
-    assert audit(stage, since="d-0003").is_whole
+    assert audit(stage, since="d-0003" if not between else "d-0004").breaks == ()
+
+
+def test_a_deployment_that_ran_nothing_hides_no_overlap(stage: Stage) -> None:
+    """The driver before it lived on, and committed what the one behind it ran, too. (1a.8)"""
+    stage.deploy()
+    stage.stopped()
+    stage.deploy("print('bad')\n")
+    nothing_started(stage, SECOND)
+    third = stage.deploy("print('v3')\n").deployment_id
+    restore(stage, third, 3)
+    assert audit(stage).breaks == ()
+    run_stateful(stage.checkpoint(), 5, first=4)
+    (found,) = audit(stage).breaks
+    assert (found.kind, found.deployment_id) == ("overlap", third)
+
+
+def test_a_batch_planned_after_the_handover_is_held_against_what_ran(stage: Stage) -> None:
+    """A driver that lived planned batch 4, and died before its commit: its sink may hold it. (Law 14)"""
+    restored(stage)
+    run_stateful(stage.checkpoint(deployment_id=SECOND), 6, first=4)
+    plan_stateful(stage.checkpoint(), 4)
+    assert audit(stage).breaks == ()  # over the same bounds
+    checkpoint = stage.checkpoint()
+    entry = checkpoint.read_offset(4)
+    assert entry is not None
+    other = format_offset_entry(replace(entry, source_lines=('{"logOffset":77}',)))
+    checkpoint.store.put(checkpoint.offset_key(4), other)
+    (found,) = audit(stage).breaks
+    assert (found.kind, found.source) == ("overlap", "batch 4")
+
+
+def test_a_kill_is_a_standstill_of_at_most_so_long(stage: Stage) -> None:
+    """Nobody knows when a driver without a last word ended: not before its last sign of life."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.clock.sleep(86_400)
+    stage.beat()
+    stage.end(state="gone")
+    stage.clock.sleep(5)
+    stage.controller.resume(STREAM)
+    stage.come_to_life(attempt=2, queries=("counts",))
+    (still,) = audit(stage).standstills
+    assert still.at_most
+    assert still.until_at is not None
+    assert still.until_at - still.from_at < timedelta(seconds=60)
 
 
 def test_what_cannot_be_read_is_not_proved(stage: Stage) -> None:
-    """A damaged manifest, a damaged event, a damaged log: each is said, and the rest is looked at. (Law 7)"""
+    """A damaged manifest, event or entry: each is said with its key, and the rest is looked at. (Law 7)"""
     restored(stage)
+    run_stateful(stage.checkpoint(deployment_id=SECOND), 6, first=4)
     stage.store.put(layout.manifest_key(STREAM, "d-0001-stopped-000001"), b"{")
     stage.store.put(layout.event_key(STREAM, FIRST, 99), b"{")
-    stage.checkpoint().store.put(stage.checkpoint().offset_key(3), b"\xff")
     found = audit(stage)
     assert not found.is_whole
     assert [part in " ".join(found.unread) for part in ("event 99", "d-0001-stopped-000001")] == [True, True]
+    assert found.deployments[1].queries["counts"].began_behind == 3  # its own log and event know
+    stage.checkpoint().store.put(stage.checkpoint().offset_key(3), b"\xff")
+    found = audit(stage)
+    assert [one.deployment_id for one in found.deployments] == [FIRST, SECOND]
+    assert "d-0001/checkpoints/counts/offsets/3" in " ".join(found.unread)
 
 
 def test_a_stream_or_deployment_that_is_not_there_is_told(stage: Stage) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.adapters.file_source import FileSource
 from airflow_streamstate.adapters.kafka_source import KafkaSource
-from airflow_streamstate.lifecycle.handovers import Break, Edge, breaks_between
+from airflow_streamstate.lifecycle.handovers import Break, Compared, Edge, compare_edges
 from airflow_streamstate.protocol.positions import SourceIdentity
 
 ADAPTERS = (KafkaSource(), FileSource())
@@ -14,8 +16,14 @@ FLIGHTS = SourceIdentity("kafka", "topic flights")
 FILES = SourceIdentity("file", "files of /in")
 
 
-def between(end: Edge, start: Edge) -> list[Break]:
-    return breaks_between(end, start, "d-0002", "counts", ADAPTERS)
+def compared(end: Edge, start: Edge, **said: bool) -> Compared:
+    return compare_edges(end, start, "d-0002", "counts", ADAPTERS, **said)
+
+
+def between(end: Edge, start: Edge, **said: bool) -> list[Break]:
+    found = compared(end, start, **said)
+    assert found.uncompared == ""
+    return list(found.breaks)
 
 
 def kafka(*offsets: int) -> str:
@@ -88,8 +96,40 @@ def test_a_planned_batch_keeps_its_bounds(ended: int | None) -> None:
     """The successor runs it first, over the same bounds (Law 14; 1a.6)."""
     lines = () if ended is None else (files(4),)
     planned = 0 if ended is None else ended + 1
-    end = Edge(ended, lines, planned, (files(5),))
-    assert between(end, Edge(ended, lines, planned, (files(5),))) == []
-    (found,) = between(end, Edge(ended, lines, planned, (files(6),)))
+    end = Edge(ended, lines, planned_batch_id=planned, planned_lines=(files(5),))
+    assert between(end, replace(end)) == []
+    (found,) = between(end, replace(end, planned_lines=(files(6),)))
     assert (found.kind, found.source) == ("overlap", f"batch {planned}")
-    assert between(end, Edge(ended, lines, planned)) == []  # purged since: nothing is known of it
+    assert between(end, replace(end, planned_lines=())) == []  # purged, or not run yet: nothing is known of it
+
+
+def test_restored_sources_keep_their_places() -> None:
+    """Whatever they are called by now: each goes on from the offset in its own place. (1a.6)"""
+    end = Edge(4, (files(5),), identities=(SourceIdentity("file", "files of s3://b/in"),))
+    start = Edge(4, (files(9),), identities=(SourceIdentity("file", "files of s3a://b/in"),))
+    (found,) = between(end, start, keeps_places=True)
+    assert (found.kind, found.source) == ("gap", "files of s3a://b/in")
+
+
+def test_what_nobody_can_match_is_said() -> None:
+    """One source is gone and another began behind an offset: it may be the same one in other words."""
+    end = Edge(4, (files(5),), identities=(FILES,))
+    found = compared(end, Edge(4, (files(9),), identities=(SourceIdentity("file", "files of /other"),)))
+    assert found.breaks == ()
+    assert found.uncompared == "files of /in ended, and files of /other began, behind an offset"
+
+
+def test_named_sources_are_matched_by_their_names() -> None:
+    """Two of one topic, and a new one before them that shifts their places: no break. One that moved is found."""
+    same = (FLIGHTS, FLIGHTS)
+    end = Edge(4, (kafka(10), kafka(20)), ("x", "y"), same)
+    start = Edge(4, ("-", kafka(10), kafka(20)), ("a", "x", "y"), (FLIGHTS, *same))
+    assert between(end, start) == []
+    (found,) = between(end, replace(start, lines=("-", kafka(10), kafka(21))))
+    assert (found.kind, found.ended_at, found.began_at) == ("gap", "20", "21")
+
+
+def test_what_was_accepted_by_name_is_told_as_such() -> None:
+    """Retention took it, and the user said to go on."""
+    (found,) = between(Edge(4, (kafka(5),)), Edge(4, (kafka(9),)), accepted=True)
+    assert (found.kind, found.accepted) == ("gap", True)
