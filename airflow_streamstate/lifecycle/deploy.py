@@ -198,7 +198,7 @@ class _Deploying:
         if isinstance(decision, Refused):
             raise decision.error
         if manifest is not None and decision.plan.snapshot_id is not None:
-            lost = () if predecessor is None else lost_with_start(self._control, predecessor, manifest)
+            lost = () if predecessor is None else lost_with_start(self._home, self._control, predecessor, manifest)
             return replace(decision, notes=(*decision.notes, *lost, *self._check(manifest)))
         return decision
 

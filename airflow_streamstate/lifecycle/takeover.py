@@ -20,7 +20,6 @@ from airflow_streamstate.control.kept_identities import identities_taken_over, i
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, VersionConflictError
-from airflow_streamstate.lifecycle.carrying import kept_by_own_snapshots
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.protocol import layout
@@ -28,6 +27,7 @@ from airflow_streamstate.protocol.events import Event, QueryStarted
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 
 StillOurs = Callable[[], None]
 
@@ -236,7 +236,7 @@ def _holders(
     if manifest is not None:
         return dict.fromkeys(manifest.queries, manifest)
     started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
-    kept = kept_by_own_snapshots(home, control, seen, {*checkpoints, *started})
+    kept = kept_by_own_snapshots(control, home.checkpoints, seen.deployment_id, _events(seen), {*checkpoints, *started})
     if not checkpoints and not kept:
         control.need_manifest(snapshot_id)
     return kept

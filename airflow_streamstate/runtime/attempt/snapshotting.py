@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -10,9 +10,10 @@ from typing import TypeVar
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.control.kept_identities import identities_taken_over, identities_when_planned
-from airflow_streamstate.control.writers import spark_that_wrote
+from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
@@ -20,6 +21,7 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.runtime.attempt.ports import Progress
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 
 RETRY_SECONDS = 0.5
 MAX_RETRY_SECONDS = 5.0
@@ -60,11 +62,28 @@ def query_names(attempt: Attempt) -> list[str]:
     Raises:
         SnapshotNotFoundError, DataError: that is gone, or damaged, and no query has come to a checkpoint of its own.
     """
+    return _query_names(attempt, holders(attempt))
+
+
+def _query_names(attempt: Attempt, held: Collection[str]) -> list[str]:
     built = checkpoint_names(attempt)
-    manifest = attempt.start_manifest()
-    if manifest is None and not any(attempt.checkpoint_of(name).exists() for name in built):
+    if not held and not any(attempt.checkpoint_of(name).exists() for name in built):
         attempt.need_start_manifest()
-    return sorted({*attempt.queries, *built, *(manifest.queries if manifest else ())})
+    return sorted({*attempt.queries, *built, *held})
+
+
+def holders(attempt: Attempt) -> dict[str, SnapshotManifest]:
+    """Which snapshot holds each query as it was before this deployment: the one that it started from; where that is
+    gone, or damaged, its own ones hold what it never started."""
+    manifest = attempt.start_manifest()
+    if manifest is not None:
+        return dict.fromkeys(manifest.queries, manifest)
+    if attempt.spec.start.snapshot_id is None:
+        return {}
+    events = attempt.reporter.events
+    own = {event.query_name for event in events if isinstance(event, QueryStarted)}
+    own |= {name for name in checkpoint_names(attempt) if attempt.checkpoint_of(name).exists()}
+    return kept_by_own_snapshots(attempt.control, attempt.checkpoints, attempt.deployment_id, events, own)
 
 
 def checkpoint_names(attempt: Attempt) -> list[str]:
@@ -79,15 +98,13 @@ def checkpoint_names(attempt: Attempt) -> list[str]:
 
 def queries_to_capture(attempt: Attempt) -> dict[str, QueryToCapture]:
     """What a snapshot of the whole deployment is made of, started in this attempt or not (1a.11)."""
-    return {name: query_to_capture(attempt, name) for name in query_names(attempt)}
+    held = holders(attempt)
+    return {name: _to_capture(attempt, name, held.get(name)) for name in _query_names(attempt, held)}
 
 
-def query_to_capture(attempt: Attempt, name: str) -> QueryToCapture:
-    """What a snapshot needs to know of one query."""
+def _to_capture(attempt: Attempt, name: str, holder: SnapshotManifest | None) -> QueryToCapture:
     need_checkpoint(attempt, name)
     logical = attempt.queries.get(name)
-    manifest = attempt.start_manifest()
-    carried = manifest.queries.get(name) if manifest is not None else None
     known = last_known(attempt, name)
     progress = logical.last_progress() if logical is not None else None
     facts = logical.startable.facts if logical is not None else None
@@ -95,8 +112,8 @@ def query_to_capture(attempt: Attempt, name: str) -> QueryToCapture:
     watermarks = facts.watermarks if facts is not None else ()
     return QueryToCapture(
         checkpoint=attempt.checkpoint_of(name),
-        carried=carried,
-        carried_snapshot_id=manifest.snapshot_id if carried is not None and manifest is not None else None,
+        carried=holder.queries[name] if holder is not None else None,
+        carried_snapshot_id=holder.snapshot_id if holder is not None else None,
         sources=sources or (known.sources if known is not None else ()),
         watermarks=watermarks or (known.watermarks if known is not None else ()),
         identities_at=partial(_identities_at, attempt, name, known),
@@ -206,8 +223,10 @@ def _written_by(attempt: Attempt, queries: Mapping[str, QueryToCapture]) -> str:
             positions[name] = position.batch_id
             if has_begun_planned(query.checkpoint, position):
                 begun.append(name)
+    held = holders(attempt) if attempt.start_manifest() is None else {}
+    carried = [held[name].spark_version for name in queries if name in held]
     wrote = spark_that_wrote(attempt.reporter.events, positions, attempt.start_manifest(), begun)
-    return wrote or attempt.spark_version
+    return newest_spark((wrote, *carried)) or attempt.spark_version
 
 
 def take_final_snapshot(attempt: Attempt, kind: SnapshotKind, command_id: str) -> SnapshotManifest:

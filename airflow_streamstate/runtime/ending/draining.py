@@ -25,6 +25,7 @@ from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, Logi
 from airflow_streamstate.runtime.attempt.sealing import seal_positions
 from airflow_streamstate.runtime.attempt.snapshotting import (
     checkpoint_names,
+    holders,
     need_current,
     persist,
     positions_in,
@@ -140,10 +141,9 @@ class _Drain:
 
     def _not_started(self) -> list[str]:
         attempt = self._attempt
-        manifest = persist(attempt, "the start snapshot", attempt.start_manifest)
-        known = manifest.queries if manifest is not None else {}
+        held = persist(attempt, "the start snapshot", lambda: holders(attempt))
         built = persist(attempt, "the list of checkpoints", lambda: checkpoint_names(attempt))
-        with_state = {name for name, query in known.items() if has_state(query)}
+        with_state = {name for name, holder in held.items() if has_state(holder.queries[name])}
         return sorted({*built, *with_state} - set(attempt.queries))
 
     def _has_committed(self, query: LogicalQuery) -> bool:

@@ -121,3 +121,21 @@ def test_a_query_that_was_started_goes_on_from_its_own_checkpoint_alone(stage: S
     stage.end("d-0002", state="gone")
     with pytest.raises(DataError, match="checkpoint of this query is gone"):
         taken(stage)
+
+
+def test_a_query_that_the_end_has_not_and_an_earlier_snapshot_has_is_told_with_that_snapshot(stage: Stage) -> None:
+    """It is not lost: nobody ran it since, and its data is whole."""
+    start = started_from_two(stage)
+    kept = live(stage, start, 1)
+    end = stage.keep(deployment_id="d-0002")
+    stage.say(
+        Stopped,
+        "d-0002",
+        snapshot_id=end.snapshot_id,
+        queries={name: query.position for name, query in end.queries.items()},
+    )
+    stage.end("d-0002")
+    lose(stage)
+    (note,) = stage.deploy("print('v3')\n").notes
+    assert note.startswith(f"query late is not in snapshot {end.snapshot_id}")
+    assert note.endswith(f"snapshot {kept.snapshot_id} still has it as it was")

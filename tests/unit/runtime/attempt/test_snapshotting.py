@@ -6,8 +6,8 @@ import pytest
 
 from airflow_streamstate.errors import DataError, FencedError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import QueryStarted, SnapshotReady, Stopped
+from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.events import Drained, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.snapshotting import (
@@ -112,3 +112,40 @@ def test_a_snapshot_that_cannot_be_read_stops_no_start() -> None:
     assert driver.run(waiting_script(plan)) is None
     assert stream.events_of(QueryStarted)[-1].attempt == attempt
     assert stream.events_of(SnapshotReady)[-1].attempt == attempt
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+@pytest.mark.parametrize("order", [StopRequest, DrainNotification])
+def test_the_end_holds_what_was_never_started_though_the_start_snapshot_is_lost(
+    order: type[Command], is_damaged: bool
+) -> None:
+    """A snapshot that the deployment took before that has it as it was: nothing of it is dropped (1a.12, Law 5)."""
+    stream, plan = SimulatedStream(spark_version="4.2.1"), make_plan(400)
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan, make_plan(40), names=("counts", "late"))) == 0
+    start_id = stream.events_of(Stopped)[0].snapshot_id
+    start = stream.control.need_manifest(start_id)
+    stream.deploy(2, StartPlan("restore", start_id, "d-0001"))
+    stream.order_at(1.5, SnapshotRequest, "d-0002")
+
+    def killed(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.clock.after(4.1, driver.kill)
+        driver.await_all()
+
+    assert stream.run(killed, "d-0002") is None
+    assert sorted(stream.events_of(SnapshotReady, "d-0002")[0].queries) == ["counts", "late"]
+    if is_damaged:
+        stream.checkpoints.put(layout.manifest_key(STREAM, start_id), b'{"kind": "SnapshotManifest", "pro')
+    else:
+        for info in list(stream.checkpoints.list_objects(layout.manifest_key(STREAM, start_id).rpartition("/")[0])):
+            stream.checkpoints.delete(info.key)
+    number = stream.next_attempt("d-0002")
+    stream.order_at(2.1, order, "d-0002", attempt=number)
+    assert stream.run(waiting_script(plan), "d-0002", number) == 0
+    ended = stream.events_of(Stopped if order is StopRequest else Drained, "d-0002")[0]
+    end = stream.control.need_manifest(ended.snapshot_id)
+    assert end.queries["late"] == start.queries["late"]
+    assert end.queries["counts"].drained == (order is DrainNotification)
+    assert end.spark_version == "4.2.1"

@@ -1,0 +1,35 @@
+"""Which snapshots of a deployment still hold queries that it never started."""
+
+from __future__ import annotations
+
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.events import SnapshotReady
+from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
+from support.simulated_driver import STREAM, SimulatedStream, make_plan, waiting_script
+
+
+def test_the_newest_snapshot_that_has_a_query_whole_holds_it() -> None:
+    """One that lacks a file of it does not; and what has a place of its own is asked of no snapshot (Laws 5 and 14)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    for seconds in (1.5, 3.0):
+        stream.order_at(seconds, SnapshotRequest)
+    stream.order_at(5.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(400), make_plan(400), names=("a", "b"))) == 0
+    events = [entry.event for entry in stream.control.journal("d-0001").events()]
+    older, newer = [event.snapshot_id for event in events if isinstance(event, SnapshotReady)]
+    end = stream.control.need_manifest("d-0001-stopped-000001")
+
+    def held(own: set[str], deployment_id: str = "d-0001") -> dict[str, str]:
+        found = kept_by_own_snapshots(stream.control, stream.checkpoints, deployment_id, [*events, None], own)
+        return {name: manifest.snapshot_id for name, manifest in found.items()}
+
+    assert held(set()) == {"a": end.snapshot_id, "b": end.snapshot_id}
+    assert held({"a"}) == {"b": end.snapshot_id}
+    assert held({"a", "b"}) == held(set(), "d-0002") == {}
+    folder = layout.snapshot_data_folder(STREAM, end.snapshot_id, "a")
+    stream.checkpoints.delete(f"{folder}/{end.queries['a'].files[0].path}")
+    assert held(set()) == {"a": newer, "b": end.snapshot_id}
+    stream.checkpoints.put(layout.manifest_key(STREAM, newer), b"{")
+    assert held(set()) == {"a": older, "b": end.snapshot_id}
