@@ -2,7 +2,8 @@
 
 A Spark that was started and neither committed a batch nor left state of one wrote nothing that an older one could not
 read: who goes back after a failed upgrade goes back to what the old one left. The state of a batch that was not
-committed counts, since it is gone on from where the sink holds that batch.
+committed counts, since it is gone on from where the sink holds that batch. Where the snapshot that they started from
+cannot be read, nobody knows what lay there before: then every Spark that went on from it counts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ def spark_that_wrote(
     positions: Mapping[str, int | None],
     start: SnapshotManifest | None,
     begun: Collection[str] = (),
+    *,
+    is_start_lost: bool = False,
 ) -> str:
     """The newest Spark that wrote a batch of this deployment, or of what a query still stands on; "" if unknown.
 
@@ -27,6 +30,7 @@ def spark_that_wrote(
         positions: last committed batch of each of its queries; None for none, and for one that was never started here.
         start: the snapshot that it started from; None for none.
         begun: the queries whose next batch was written, and not committed (``has_begun_planned``).
+        is_start_lost: it started from a snapshot that is gone or damaged; ``start`` is None.
     """
     known = [event for event in events if event is not None]
     versions = {event.attempt: event.spark_version for event in known if isinstance(event, Started)}
@@ -35,6 +39,8 @@ def spark_that_wrote(
         starts = [event for event in known if isinstance(event, QueryStarted) and event.query_name == name]
         ends = [event.batch_id for event in starts[1:]] + [batch_id] * bool(starts)
         by = {versions.get(event.attempt, "") for event, end in zip(starts, ends, strict=True) if event.batch_id != end}
+        if is_start_lost:
+            by = by or {versions.get(event.attempt, "") for event in starts}
         wrote |= by or ({start.spark_version} if start is not None and name in start.queries else set())
         if name in begun:  # by whichever of those that found this position, or came to it
             wrote |= {versions.get(event.attempt, "") for event in starts if event.batch_id == batch_id}

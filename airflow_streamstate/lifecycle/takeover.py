@@ -98,7 +98,8 @@ def written_by(control: StreamControl, seen: Observation, checkpoints: dict[str,
     found = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
     positions |= {name: position.batch_id for name, position in found.items()}
     begun = [name for name, position in found.items() if has_begun_planned(checkpoints[name], position)]
-    return spark_that_wrote((entry.event for entry in seen.events), positions, start, begun)
+    is_start_lost = snapshot_id is not None and start is None
+    return spark_that_wrote(_events(seen), positions, start, begun, is_start_lost=is_start_lost)
 
 
 def _refuse_unfinished_drain(name: str, checkpoint: Checkpoint, seen: Observation, *, may_discard: bool) -> None:

@@ -125,6 +125,10 @@ class Attempt:
         self._start_is_gone = self._start_manifest is None
         return self._start_manifest
 
+    def is_start_lost(self) -> bool:
+        """Whether this deployment started from a snapshot that is gone or damaged."""
+        return self.spec.start.snapshot_id is not None and self.start_manifest() is None
+
     def need_start_manifest(self) -> SnapshotManifest | None:
         """The same for what cannot be without it.
 

@@ -78,7 +78,7 @@ def holders(attempt: Attempt) -> dict[str, SnapshotManifest]:
     manifest = attempt.start_manifest()
     if manifest is not None:
         return dict.fromkeys(manifest.queries, manifest)
-    if attempt.spec.start.snapshot_id is None:
+    if not attempt.is_start_lost():
         return {}
     events = attempt.reporter.events
     own = {event.query_name for event in events if isinstance(event, QueryStarted)}
@@ -223,9 +223,10 @@ def _written_by(attempt: Attempt, queries: Mapping[str, QueryToCapture]) -> str:
             positions[name] = position.batch_id
             if has_begun_planned(query.checkpoint, position):
                 begun.append(name)
-    held = holders(attempt) if attempt.start_manifest() is None else {}
+    start, is_lost = attempt.start_manifest(), attempt.is_start_lost()
+    held = holders(attempt) if is_lost else {}
     carried = [held[name].spark_version for name in queries if name in held]
-    wrote = spark_that_wrote(attempt.reporter.events, positions, attempt.start_manifest(), begun)
+    wrote = spark_that_wrote(attempt.reporter.events, positions, start, begun, is_start_lost=is_lost)
     return newest_spark((wrote, *carried)) or attempt.spark_version
 
 

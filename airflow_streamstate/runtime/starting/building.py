@@ -90,7 +90,7 @@ class Builder:
             guard_checkpoint(checkpoint)
             known = last_known(self._attempt, name)
             remarks = self._look_at_own(name, checkpoint, known)
-            if self._attempt.spec.start.snapshot_id is not None and self._attempt.start_manifest() is None:
+            if self._attempt.is_start_lost():
                 remarks = (*remarks, START_IS_DAMAGED if self._attempt.start_is_damaged else START_IS_GONE)
             return Built("continued", sources=known.sources if known is not None else (), remarks=remarks)
         need_checkpoint(self._attempt, name)

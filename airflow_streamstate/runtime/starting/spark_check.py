@@ -41,7 +41,9 @@ def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[st
         batch_id = position.batch_id
         entry = position.planned if batch_id is None else checkpoint.read_offset(batch_id)
         begun = (name,) if has_begun_planned(checkpoint, position) else ()
-        written_by = spark_that_wrote(attempt.reporter.events, {name: batch_id}, start, begun)
+        written_by = spark_that_wrote(
+            attempt.reporter.events, {name: batch_id}, start, begun, is_start_lost=attempt.is_start_lost()
+        )
         return written_by, state_store_of(entry, has_state=checkpoint.has_state()), offset_log_of(entry)
     if start is None or known is None:
         return "", "", ""

@@ -81,3 +81,11 @@ def test_a_batch_that_was_written_and_not_committed_counts() -> None:
     assert spark_that_wrote(events, {"counts": 4}, start, ["counts"]) == "4.3.0"
     assert spark_that_wrote(events[2:], {"counts": 4}, snapshot("4.3.0", "counts"), ["counts"]) == "4.3.0"
     assert spark_that_wrote([started(1, "4.3.0"), query(1, None)], {"counts": None}, None, ["counts"]) == "4.3.0"
+
+
+def test_over_a_start_snapshot_that_is_lost_every_spark_that_went_on_from_it_counts() -> None:
+    """What lay there before is of none that they could not read; which one, nobody can say any more (Law 10)."""
+    events = [started(1, "4.3.0"), query(1, 4), started(2, "4.2.0"), query(2, 4)]
+    assert spark_that_wrote(events, {"counts": 4}, None, is_start_lost=True) == "4.3.0"
+    assert spark_that_wrote(events, {"counts": 5}, None, is_start_lost=True) == "4.2.0"
+    assert spark_that_wrote(events, {"late": None}, None, is_start_lost=True) == ""

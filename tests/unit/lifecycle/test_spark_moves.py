@@ -9,6 +9,7 @@ import pytest
 from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.checkpoint.guards import ROCKSDB_PROVIDER
 from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained
 from support.checkpoints import plan_batch
 from support.sim_stage import STREAM, Stage
@@ -147,3 +148,22 @@ def test_a_newer_spark_that_died_before_its_commit_has_written_too(stage: Stage)
     stage.store.delete(written)
     view = stage.deploy("print('v3')\n")
     assert stage.control.need_manifest(str(view.start.snapshot_id)).spark_version == "4.2.0"
+
+
+def test_over_a_start_snapshot_that_is_lost_the_spark_that_went_on_from_it_counts(stage: Stage) -> None:
+    """It said whose the state is; without it nobody knows of one that is older (Law 10)."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",), spark_version=TO_COME)
+    stage.run_batches(3)
+    stage.end()
+    stage.launcher.spark = TO_COME
+    view = stage.deploy("print('v2')\n")
+    stage.come_to_life("d-0002", spark_version=TO_COME)
+    stage.start_query("counts", "d-0002", batch_id=3)
+    stage.run_batches(3, deployment_id="d-0002")
+    stage.end("d-0002")
+    stage.store.put(layout.manifest_key(STREAM, str(view.start.snapshot_id)), b"{")
+    stage.launcher.spark = "4.2.0"
+    with pytest.raises(IncompatibleUpgradeError) as error:
+        stage.deploy("print('v3')\n")
+    assert error.value.context["written_by"] == TO_COME

@@ -109,3 +109,31 @@ def test_positions_are_seeded_on_any_spark() -> None:
     stream.order_at(5.0, DrainNotification, "d-0002")
     assert stream.run(waiting_script(plan), "d-0002") == 0
     assert stream.events_of(QueryStarted, "d-0002")[0].how == "seeded"
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_start_snapshot_that_is_lost_lets_no_older_spark_go_on(is_damaged: bool) -> None:
+    """It said which Spark wrote the state; without it the one that went on from that state speaks (Law 10)."""
+    stream, plan = SimulatedStream(spark_version=TO_COME), make_plan()
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    snapshot_id = stream.events_of(Stopped)[0].snapshot_id
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+
+    def killed(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.kill()
+
+    assert stream.run(killed, "d-0002") is None
+    (started,) = stream.events_of(QueryStarted, "d-0002")
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0002", "counts"))
+    assert checkpoint.position().batch_id == started.batch_id
+    if is_damaged:
+        stream.checkpoints.put(layout.manifest_key(STREAM, snapshot_id), b"{")
+    else:
+        stream.checkpoints.delete(layout.manifest_key(STREAM, snapshot_id))
+    stream.spark_version = "4.2.0"
+    number = stream.next_attempt("d-0002")
+    assert stream.run(waiting_script(plan), "d-0002", number) == 1
+    assert TO_COME in stream.events_of(Failed, "d-0002")[-1].error
