@@ -185,6 +185,9 @@ class SimulatedStartable:
         return run
 
     def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
+        return self.run_empty_batch(checkpoint_uri)
+
+    def run_empty_batch(self, checkpoint_uri: str) -> Progress | None:
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", SimulatedSink("append"))
         while not run.has_ended():
             run.step(in_haste=True)

@@ -35,6 +35,7 @@ _WAITING = ("Waiting for data to arrive", "Waiting for next trigger")
 _UNDEFINED = "<undefined>"  # Spark's word for a setting that it knows, that has no default, and that nobody set
 _SLICE_SECONDS = 1.0
 SEED_QUERY_NAME = "streamstate-seed"
+REHEARSAL_QUERY_NAME = "streamstate-rehearsal"
 
 
 class SparkQueryRun:
@@ -220,13 +221,23 @@ class SparkWriter:
 
     def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
         with jvm_answers():
-            jwriter = self._jdf.writeStream().outputMode(read_field(self._jwriter, "outputMode"))
-            jwriter = jwriter.queryName(SEED_QUERY_NAME).format("noop").trigger(self._once())
-            jwriter = jwriter.option(CHECKPOINT_OPTION, checkpoint_uri)
+            jwriter = self._into_nothing(SEED_QUERY_NAME, checkpoint_uri)
             with whole_state(self._jdf.sparkSession()):
                 jquery = jwriter.start()
             jquery.awaitTermination()
         return SparkQueryRun(jquery).last_progress()
+
+    def run_empty_batch(self, checkpoint_uri: str) -> Progress | None:
+        with jvm_answers():
+            jquery = self._into_nothing(REHEARSAL_QUERY_NAME, checkpoint_uri).start()
+            jquery.awaitTermination()
+        return SparkQueryRun(jquery).last_progress()
+
+    def _into_nothing(self, query_name: str, checkpoint_uri: str) -> Any:
+        """A writer of one batch of the same plan into no sink at all."""
+        jwriter = self._jdf.writeStream().outputMode(read_field(self._jwriter, "outputMode"))
+        jwriter = jwriter.queryName(query_name).format("noop").trigger(self._once())
+        return jwriter.option(CHECKPOINT_OPTION, checkpoint_uri)
 
     def _once(self) -> Any:
         return self._jvm.org.apache.spark.sql.streaming.Trigger.Once()
