@@ -43,13 +43,15 @@ class Expression:
         text: normalised; columns by their names.
         type: Spark's short word for its type, e.g. ``bigint``; "" where the plan does not say.
         name: that it has in the output; "" for none.
-        is_event_time: whether it is, or is made of, a column with a watermark.
+        is_event_time: whether state by it can end by the watermark: a column with one, or a window over it.
+        origin: the same in the columns of the sources, and of the stateful operators below; a digest where it is long.
     """
 
     text: str
     type: str = ""
     name: str = ""
     is_event_time: bool = False
+    origin: str = ""
 
 
 @dataclass(frozen=True)
