@@ -1,4 +1,5 @@
-"""Verbs that only look: ``status``, ``streams``, ``events``, ``logs``, ``snapshots``, ``verify``."""
+"""Verbs that only look: ``status``, ``streams``, ``events``, ``logs``, ``snapshots``, ``verify``,
+``audit``."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from airflow_streamstate.cli.exits import FAILED
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.custody import custody_of
 from airflow_streamstate.lifecycle.logs import LogReader
 from airflow_streamstate.protocol.codec import to_json
 
@@ -135,3 +137,20 @@ def verify(session: Session, /, stream_id: str, snapshot_id: str) -> int:
     result = {"snapshot_id": snapshot_id, "ok": not rows, "problems": rows}
     session.emit(result, lambda console: tables.problems(console, snapshot_id, rows))
     return FAILED if rows else 0
+
+
+@click.command(cls=HelpfulCommand, short_help="Whether every deployment began exactly where its predecessor ended.")
+@stream_argument
+@click.option("--since", metavar="DEPLOYMENT", help="Begin with the start of this deployment.")
+@shared
+@pass_session
+def audit(session: Session, /, stream_id: str, since: str | None) -> int:
+    """Prove from the logs alone that every deployment of STREAM began exactly where its predecessor ended.
+
+    Per query and source partition, with batch ids going on. Each gap (input that nobody read) and overlap (input that
+    two deployments read) is named with its offsets, and each period in which nothing ran. Exit status 1 if the chain
+    does not hold, or cannot be read.
+    """
+    result = custody_of(session.controller().home, stream_id, since).to_json()
+    session.emit(result, lambda console: tables.custody(console, result))
+    return 0 if result["ok"] else FAILED

@@ -20,7 +20,7 @@ from airflow_streamstate.errors import StreamStateError
 SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
     "Start": (start.deploy, start.resume),
     "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
-    "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, look.verify),
+    "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, look.verify, look.audit),
     "This machine": (doctor.doctor,),
 }
 TRACEBACK_VARIABLE = "STREAMSTATE_TRACEBACK"

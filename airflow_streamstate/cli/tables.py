@@ -181,6 +181,28 @@ def problems(console: Console, snapshot_id: str, rows: Sequence[Row]) -> None:
     console.print(table)
 
 
+def custody(console: Console, row: Row) -> None:
+    """After audit: the chain, then what breaks it, then when nothing ran."""
+    chain = _table("deployment", "starts", "query", "began behind", "ended with", "known by")
+    for one in row["deployments"]:
+        for name, query in one["queries"].items():
+            ids = ("-" if query[key] is None else f"batch {query[key]}" for key in ("began_behind", "ended_with"))
+            words = (one["deployment_id"], f"{one['mode']} {one['snapshot_id'] or ''}", name, *ids, query["evidence"])
+            chain.add_row(*map(shown, words))
+    console.print(chain)
+    for kind in ("gap", "overlap"):
+        for found in row[f"{kind}s"]:
+            place = f"{kind} at {found['deployment_id']}, {found['query']} {found['source']}".rstrip()
+            console.print(shown(f"{place}: {found['ended_at']} -> {found['began_at']}: {found['detail']}", "bold red"))
+    for sentence in row["unread"]:
+        console.print(shown(f"not read: {sentence}", "bold red"))
+    for period in row["standstills"]:
+        ends = f"{period['seconds']} s until {period['before']}" if period["before"] else "until now"
+        console.print(shown(f"nothing ran after {period['after']}: {ends}"))
+    if row["ok"]:
+        console.print("every deployment began exactly where its predecessor ended", style="green")
+
+
 def checks(console: Console, rows: Sequence[Row]) -> None:
     """After doctor: what was looked at, and how to mend what is not well."""
     for row in rows:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
@@ -15,6 +17,7 @@ from airflow_streamstate.protocol.events import (
     SnapshotReady,
     Stopped,
 )
+from support.fake_clock import FakeClock
 from support.sim_processes import Process
 from support.sim_world import World
 from support.simulated_driver import STREAM
@@ -41,6 +44,8 @@ def assert_laws(world: World, *, orders_may_lie: bool = False, woke_up: bool = F
     _assert_query_ids(world)
     _assert_orders(world, woke_up=woke_up)
     _assert_settled(world, orders_may_lie=orders_may_lie)
+    if not woke_up:
+        _assert_custody(world)
 
 
 def _assert_rows(world: World) -> None:
@@ -67,6 +72,12 @@ def _assert_rows(world: World) -> None:
         assert ids == sorted(set(ids)), f"batch ids in the sink: {ids}"
         twice = {batch_id: rows for batch_id, rows in plan.sink.offered.items() if len(rows) > 1}
         assert twice == {}, f"a batch id of {name} stood for two things (Law 14): {twice}"
+
+
+def _assert_custody(world: World) -> None:
+    """An audit by the logs alone finds a whole chain (Laws 9, 12, 14)."""
+    found = custody_of(Home.of(world.store, world.store, world.folder, FakeClock()), STREAM).to_json()
+    assert found["ok"], found
 
 
 def _assert_snapshots(world: World) -> None:

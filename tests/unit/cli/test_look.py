@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Fenced
@@ -262,6 +263,37 @@ def test_a_manifest_that_cannot_be_read_is_told(shelf: Shelf) -> None:
     answer = shell("verify", "orders", SNAPSHOT, "--json")
     assert answer.status == 1
     assert answer.error["type"] == "MalformedMessageError"
+
+
+# audit
+
+
+def test_a_whole_chain_is_told(desk: Desk) -> None:
+    """Exit status 0: each query with where it began, and since when nothing runs."""
+    desk.stream().deploy().runs().stopped()
+    answer = shell("audit", "flights", "--json")
+    assert (answer.status, answer.json["ok"]) == (0, True)
+    assert set(answer.json) == {"stream_id", "ok", "deployments", "gaps", "overlaps", "standstills", "unread"}
+    (deployment,) = answer.json["deployments"]
+    assert list(deployment["queries"]) == ["delays"]
+    human = shell("audit", "flights").out
+    assert "every deployment began exactly where its predecessor ended" in human
+    assert "nothing ran after d-0001 attempt 1 (stopped): until now" in human
+
+
+def test_a_broken_chain_is_named(desk: Desk) -> None:
+    """Exit status 1; a start with nothing breaks it, and an audit that begins behind that one is whole."""
+    desk.stream().deploy().runs().stopped()
+    folder = layout.checkpoint_folder("flights", "d-0001", "delays")
+    run_stateful(Checkpoint(LocalStore(desk.home), folder), 3)
+    desk.stream().deploy().runs()
+    answer = shell("audit", "flights", "--json")
+    assert (answer.status, answer.json["ok"]) == (1, False)
+    assert [(gap["query"], gap["ended_at"]) for gap in answer.json["gaps"]] == [("delays", "batch 3")]
+    assert "gap at d-0002, delays: batch 3 -> none: it was started with nothing" in shell("audit", "flights").out
+    desk.stream().deploy().runs()
+    assert shell("audit", "flights", "--since", "d-0003", "--json").status == 0
+    assert shell("audit", "flights", "--since", "d-0009").status == 2
 
 
 # logs
