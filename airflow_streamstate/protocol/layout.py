@@ -73,6 +73,17 @@ def events_prefix(stream_id: str, deployment_id: str) -> str:
     return f"{deployment_folder(stream_id, deployment_id)}/events/"
 
 
+def plans_prefix(stream_id: str, deployment_id: str, query_name: str | None = None) -> str:
+    """All recorded plans of a deployment, or of one query of it."""
+    folder = f"{deployment_folder(stream_id, deployment_id)}/plans/"
+    return folder if query_name is None else f"{folder}{encode_query_name(query_name)}/"
+
+
+def plan_key(stream_id: str, deployment_id: str, query_name: str, number: int) -> str:
+    """One plan of a query, as it was before a start of it; the next number is for the next one that differs."""
+    return f"{plans_prefix(stream_id, deployment_id, query_name)}{number:0{NUMBER_DIGITS}d}.json"
+
+
 def heartbeat_key(stream_id: str, deployment_id: str) -> str:
     """The beacon of a deployment."""
     return f"{deployment_folder(stream_id, deployment_id)}/heartbeat.json"

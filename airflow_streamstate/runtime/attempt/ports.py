@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from airflow_streamstate.adapters.sink import HeldBatches
+from airflow_streamstate.adapters.sink import HeldBatches, Sink
 from airflow_streamstate.adapters.source import PlannedSource, SparkDoor
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
@@ -177,6 +177,21 @@ class WriterFacts:
         return tuple(told[place] for place in places) if sorted(places) == list(range(len(told))) else ()
 
 
+@dataclass(frozen=True)
+class AnalyzedPlan:
+    """What a query is going to do, as Spark has understood the script.
+
+    Attributes:
+        text: Spark's JSON of the analyzed plan.
+        sink: what is written to.
+        partitioned_by: the columns by which the sink is partitioned.
+    """
+
+    text: str
+    sink: Sink
+    partitioned_by: tuple[str, ...] = ()
+
+
 class StartableQuery(Protocol):
     """The script's writer, remembered: it can run the same plan again."""
 
@@ -187,6 +202,9 @@ class StartableQuery(Protocol):
     @property
     def door(self) -> SparkDoor:
         """What adapters of its sources are given."""
+
+    def analyzed_plan(self) -> AnalyzedPlan:
+        """The plan that its start would run. Raises what Spark raises."""
 
     def start(self, checkpoint_uri: str) -> QueryRun:
         """Start as the script wanted, on this checkpoint. Raises what Spark raises."""

@@ -18,9 +18,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
 
 from airflow_streamstate.adapters.sink import HeldBatches
-from airflow_streamstate.runtime.attempt.ports import OperatorRows, Progress, Skipped, WriterFacts
+from airflow_streamstate.runtime.attempt.ports import AnalyzedPlan, OperatorRows, Progress, Skipped, WriterFacts
 from airflow_streamstate.runtime.spark.executions import plans_that_ran
-from airflow_streamstate.runtime.spark.jvm import jvm_answers, jvm_is_ending, jvm_is_gone, read_field
+from airflow_streamstate.runtime.spark.jvm import (
+    jvm_answers,
+    jvm_is_ending,
+    jvm_is_gone,
+    read_field,
+    scala_option,
+    scala_sequence,
+)
 from airflow_streamstate.runtime.spark.progress import parse_progress, ran_a_batch
 from airflow_streamstate.runtime.spark.reports import Reports
 from airflow_streamstate.runtime.spark.sinks import AskedSink
@@ -200,6 +207,15 @@ class SparkWriter:
             self.settings: WriterSettings = read_settings(self._jvm, self._jwriter)
             self.facts: WriterFacts = read_facts(self._jvm, jdf, self._jwriter, table_name)
         self._sink = AskedSink(spark, self._jwriter, path, table_name)
+
+    def analyzed_plan(self) -> AnalyzedPlan:
+        with jvm_answers():
+            partitioned = scala_option(read_field(self._jwriter, "partitioningColumns"))
+            return AnalyzedPlan(
+                text=str(self._jdf.queryExecution().analyzed().toJSON()),
+                sink=self._sink.found(),
+                partitioned_by=() if partitioned is None else tuple(map(str, scala_sequence(partitioned))),
+            )
 
     def start(self, checkpoint_uri: str) -> SparkQueryRun:
         with jvm_answers():
