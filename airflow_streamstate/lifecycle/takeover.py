@@ -65,7 +65,7 @@ def take_over(
     existing = control.manifest(snapshot_id)
     if existing is not None:
         return existing
-    queries = _to_capture(control, seen, checkpoints)
+    queries = to_capture(control, seen, checkpoints)
     fence(checkpoints, seen, request_id, home.clock, still_ours)
     return capture(
         control,
@@ -217,9 +217,14 @@ def _start_queries(
     return {} if manifest is None else dict(manifest.queries)
 
 
-def _to_capture(
+def to_capture(
     control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
 ) -> dict[str, QueryToCapture]:
+    """What a snapshot of these checkpoints of a deployment is made of, as far as its events tell.
+
+    Raises:
+        DataError: a checkpoint, or the snapshot that the deployment started from, is gone.
+    """
     before = _start_queries(control, seen, checkpoints)
     # Newest first, so the first of each query counts.
     started: dict[str, QueryStarted] = {}

@@ -26,6 +26,7 @@ class Rehearsal(Message):
         deadline_at: whatever is not over by then is ended.
         request_id: of whoever asked; the same one finds it again.
         request_digest: sha256 over what was asked.
+        fresh_queries: queries that may start with nothing although the snapshot does not know them.
     """
 
     stream_id: str
@@ -38,6 +39,7 @@ class Rehearsal(Message):
     request_id: str
     request_digest: str
     write_id: str
+    fresh_queries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class RehearsedQuery:
     Attributes:
         outcome: ``accepted``: it would start, and an empty batch ran on its state; ``refused``: by a rule of ours, in
             its words; ``failed``: by Spark, in Spark's; ``not_run``: no batch was asked for, or none could be.
-        start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where it did not come so far.
+        start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where that is refused.
         seconds: that it took.
         error: why not; one line, no secrets.
         notes: what a person should know of its start.

@@ -114,7 +114,7 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     attempt = RehearsedAttempt(
         control, checkpoints, spec, config.attempt, clock, lambda key: f"{folder}/{key}", looked_up=config.secrets
     )
-    rehearsing = Rehearsing(attempt, rehearsal, _spark_words, lambda *_: None)
+    rehearsing = Rehearsing(attempt, rehearsal, _spark_words)
     hide_in_uncaught(attempt.reporter.redacted)
     os.environ[REHEARSAL_VARIABLE] = "1"
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()

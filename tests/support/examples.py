@@ -161,7 +161,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     Rehearsal(
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
-        "56" * 32, WRITE_ID,
+        "56" * 32, WRITE_ID, fresh_queries=("raw",),
     ),
     RehearsalVerdict(
         "orders", "r-0b8e3c525f0e-0001", "failed",

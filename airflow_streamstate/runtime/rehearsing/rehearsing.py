@@ -21,9 +21,10 @@ from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.ending.finishing import ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
-from airflow_streamstate.runtime.rehearsing.trial import build, run_empty_batch
+from airflow_streamstate.runtime.rehearsing.trial import build, expected_start, run_empty_batch
 from airflow_streamstate.runtime.starting.building import Builder
 from airflow_streamstate.runtime.starting.naming import NameBook
+from airflow_streamstate.runtime.starting.plans import record_before_start
 
 DONE_STATUS = 0
 FAILED_STATUS = 1
@@ -32,7 +33,6 @@ MAX_TRACEBACK_CHARACTERS = 8_000
 RETRY_SECONDS = 1.0
 _NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
 Words = Callable[[BaseException], str]
-RecordPlan = Callable[[RehearsedAttempt, str, StartableQuery], None]
 
 
 class Rehearsing:
@@ -42,14 +42,12 @@ class Rehearsing:
         attempt: whose keys everything lies under.
         rehearsal: what is asked for.
         words: what Spark itself says in an error, in one line.
-        record_plan: keeps the plan of a query that is about to start; what it raises is told.
     """
 
-    def __init__(self, attempt: RehearsedAttempt, rehearsal: Rehearsal, words: Words, record_plan: RecordPlan) -> None:
+    def __init__(self, attempt: RehearsedAttempt, rehearsal: Rehearsal, words: Words) -> None:
         self.attempt = attempt
         self._rehearsal = rehearsal
         self._words = words
-        self._record_plan = record_plan
         self._builder = Builder(attempt)
         self._names = NameBook()
         self._queries: dict[str, RehearsedQuery] = {}
@@ -101,30 +99,33 @@ class Rehearsing:
     def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
         attempt, begun = self.attempt, self.attempt.clock.monotonic_seconds()
         outcome: QueryOutcome = "not_run"
-        start, error, notes = "", "", tuple[str, ...]()
-        self._record(name, startable)
+        start, error, notes, built = "", "", tuple[str, ...](), None
         try:
             refusal = self._refused.pop(id(startable), None)
             if refusal is not None:
                 raise refusal
+            start = expected_start(attempt, name) or ""
             if self._rehearsal.runs_batches:
                 built = build(attempt, self._builder, name, startable)
                 start = built.how
+        except Exception as problem:
+            outcome, error = self._judged(problem)
+        # Now: what a checkpoint that is there holds a query to is a part of its plan.
+        for word in record_before_start(attempt, name, startable):
+            self._note(f"query {name}: {word}")
+        if built is not None:
+            try:
                 outcome, notes = run_empty_batch(attempt, name, startable, built)
-        except StreamStateError as refused:
-            outcome, error = "failed" if isinstance(refused, _NO_REFUSALS) else "refused", str(refused)
-        except Exception as failed:
-            outcome, error = "failed", self._words(failed)
-        finally:
-            attempt.sources.close(name)
+            except Exception as problem:
+                outcome, error = self._judged(problem)
+        attempt.sources.close(name)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
-        return RehearsedQuery(outcome, start, seconds, self._line(error), tuple(self._line(note) for note in notes))
+        return RehearsedQuery(outcome, start, seconds, self._line(error), tuple(map(self._line, notes)))
 
-    def _record(self, name: str, startable: StartableQuery) -> None:
-        try:
-            self._record_plan(self.attempt, name, startable)
-        except Exception as error:
-            self._note(f"the plan of query {name} cannot be read: {self._words(error)}")
+    def _judged(self, problem: Exception) -> tuple[QueryOutcome, str]:
+        if not isinstance(problem, StreamStateError):
+            return "failed", self._words(problem)
+        return "failed" if isinstance(problem, _NO_REFUSALS) else "refused", str(problem)
 
     def _note(self, text: str) -> None:
         self.attempt.reporter.note(self._line(text))

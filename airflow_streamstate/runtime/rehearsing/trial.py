@@ -11,10 +11,11 @@ from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_form
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.events import QueryStart
 from airflow_streamstate.protocol.rehearsals import QueryOutcome
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
-from airflow_streamstate.runtime.starting.building import Builder, Built
+from airflow_streamstate.runtime.starting.building import Builder, Built, has_positions
 from airflow_streamstate.runtime.starting.seeding import describe_sources
 from airflow_streamstate.runtime.starting.sinks import listed
 from airflow_streamstate.runtime.starting.spark_check import check_spark
@@ -43,6 +44,19 @@ def build(attempt: Attempt, builder: Builder, name: str, startable: StartableQue
     elif built.how == "fresh":
         _refuse_held_batches(startable)
     return built
+
+
+def expected_start(attempt: Attempt, name: str) -> QueryStart | None:
+    """How a query would start, by what the snapshot says of it; None where a start would be refused."""
+    manifest = attempt.need_start_manifest()
+    if manifest is None:
+        return "fresh"
+    known = manifest.queries.get(name)
+    if known is None:
+        return "fresh" if name in attempt.spec.start.fresh_queries else None
+    if not has_positions(known):
+        return "fresh"
+    return "seeded" if known.drained else "restored"
 
 
 def run_empty_batch(

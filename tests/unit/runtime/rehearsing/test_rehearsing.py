@@ -10,6 +10,7 @@ import pytest
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import UnsupportedCheckpointError
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Stopped
@@ -17,7 +18,7 @@ from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
-from airflow_streamstate.runtime.attempt.ports import StartableQuery, WriterFacts
+from airflow_streamstate.runtime.attempt.ports import AnalyzedPlan, WriterFacts
 from airflow_streamstate.runtime.ending.finishing import ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing, oversee
@@ -35,8 +36,6 @@ class Stage:
     """A stream that has ended, and the rehearsal of what is to come after it."""
 
     stream: SimulatedStream = field(default_factory=SimulatedStream)
-    recorded: list[str] = field(default_factory=list)
-    unreadable: set[str] = field(default_factory=set)
 
     def stopped(self, plan: SimulatedPlan, name: str = "counts") -> str:
         """A first deployment, stopped; its snapshot."""
@@ -65,12 +64,12 @@ class Stage:
             own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append
         )
         attempt.spark_version = self.stream.spark_version
-        return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}", self._record)
+        return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}")
 
-    def _record(self, attempt: RehearsedAttempt, name: str, startable: StartableQuery) -> None:
-        if name in self.unreadable:
-            raise ValueError("no such plan")
-        self.recorded.append(name)
+    @property
+    def recorded(self) -> list[str]:
+        """The queries whose plan is recorded."""
+        return list(recorded_plans(self.stream.control, REHEARSAL))
 
     def start(self, rehearsing: Rehearsing, plan: SimulatedPlan, name: str = "counts") -> LogicalQuery:
         """The script's ``start()``."""
@@ -140,7 +139,7 @@ def test_a_start_that_would_be_refused_is_refused_in_the_same_words() -> None:
     assert queries["renamed"].outcome == queries["counts"].outcome == "refused"
     assert "--fresh-query renamed" in queries["renamed"].error
     assert "the trigger continuous knows no barrier" in queries["counts"].error
-    assert stage.recorded == ["renamed", "counts"]
+    assert stage.recorded == ["counts", "renamed"]
 
 
 def test_a_drained_stream_is_tried_as_it_would_be_seeded() -> None:
@@ -178,11 +177,12 @@ def test_without_batches_the_plans_alone_are_kept() -> None:
     rehearsing = stage.rehearsing(snapshot_id, runs_batches=False)
     stage.start(rehearsing, plan)
     rehearsing.script_ended(None)
-    assert stage.verdict.queries == {"counts": RehearsedQuery("not_run")}
+    assert stage.verdict.queries == {"counts": RehearsedQuery("not_run", "restored")}
     assert (stage.recorded, stage.outside()) == (["counts"], before)
     own = layout.deployment_folder(STREAM, REHEARSAL)
     assert [info.key for info in stage.stream.checkpoints.list_objects(f"{own}/")] == [
-        layout.verdict_key(STREAM, REHEARSAL)
+        layout.plan_key(STREAM, REHEARSAL, "counts", 1),
+        layout.verdict_key(STREAM, REHEARSAL),
     ]
 
 
@@ -229,12 +229,26 @@ def test_a_query_that_is_started_again_is_tried_once() -> None:
 
 def test_a_plan_that_cannot_be_read_is_said_and_stops_nothing() -> None:
     """Its batch runs all the same."""
-    stage, plan = Stage(unreadable={"counts"}), make_plan()
+
+    class Unreadable(SimulatedStartable):
+        def analyzed_plan(self) -> AnalyzedPlan:
+            raise ValueError("no such plan")
+
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    rehearsing.start_query("counts", None, Unreadable(stage.stream.checkpoints, stage.stream.clock, plan))
+    rehearsing.script_ended(None)
+    assert (stage.verdict.queries["counts"].outcome, stage.recorded) == ("accepted", [])
+    assert any("no such plan" in note for note in stage.verdict.notes)
+
+
+def test_a_plan_is_recorded_with_what_the_state_holds_it_to() -> None:
+    """As a start of it would record it: whatever the script asks for, the log wins."""
+    stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan))
     stage.start(rehearsing, plan)
-    rehearsing.script_ended(None)
-    assert stage.verdict.queries["counts"].outcome == "accepted"
-    assert any("no such plan" in note for note in stage.verdict.notes)
+    (recorded,) = recorded_plans(stage.stream.control, REHEARSAL).values()
+    assert recorded.pinned["spark.sql.shuffle.partitions"] == "2"
 
 
 def test_a_script_that_hangs_is_ended_at_the_deadline() -> None:
