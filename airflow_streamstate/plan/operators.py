@@ -37,6 +37,7 @@ _KINDS: dict[str, tuple[OperatorKind, str]] = {
     "GlobalLimit": ("global_limit", "globalLimit"),
 }
 _SESSION: tuple[OperatorKind, str] = ("session_window", "sessionWindowStateStoreSaveExec")
+_OF_ROWS = (213, 214)  # pyspark's PythonEvalType of a processor over rows, without and with initial state
 _LIMIT = "GlobalLimit"
 _SHOWN_IN_PATH = 6
 
@@ -179,7 +180,7 @@ def _without_own_window(node: Node, below: Node) -> Node:
 def _operator(number: int, draft: _Draft, watermarks: Sequence[WatermarkSpec]) -> StateOperator:
     node = draft.node
     kind, spark_name = _KINDS[node.kind]
-    if str(node.fields["class"]).endswith("TransformWithStateInPandas"):
+    if node.kind == "TransformWithStateInPySpark" and not _takes_rows(node):
         spark_name = "transformWithStateInPandasExec"
     inputs = tuple(
         OperatorInput(side.digest, side.line, side.expressions(), side.sources, tuple(below), _specs(side, watermarks))
@@ -190,6 +191,11 @@ def _operator(number: int, draft: _Draft, watermarks: Sequence[WatermarkSpec]) -
         kind, spark_name = _SESSION
     operator = StateOperator(number, kind, spark_name, inputs, draft.path, keys=keys, windows=windows)
     return replace(operator, limit=draft.limit, **_more(node))
+
+
+def _takes_rows(node: Node) -> bool:
+    """Whether a processor in Python is given rows, and no frames of pandas: Spark names the two in two ways."""
+    return any(term.fields.get("evalType") in _OF_ROWS for term in node.terms.get("functionExpr", ()))
 
 
 def _specs(node: Node, watermarks: Sequence[WatermarkSpec]) -> tuple[WatermarkSpec, ...]:

@@ -15,6 +15,8 @@ from airflow_streamstate.plan.model import Window
 from airflow_streamstate.plan.types import short_type
 
 HIDDEN = "***"
+USER_FUNCTION = "udf:"
+"""Before the name of a function of the script: what it does is not in a plan."""
 _CHANGING = re.compile(r"#\d+L?\b|\$\$Lambda[^ ,)]*|@[0-9a-f]{4,8}\b")
 _COUNTED = re.compile(r"_\d+$")  # pyspark counts the variables of its lambdas
 _OPERATORS = {
@@ -238,7 +240,7 @@ def _struct(_: Mapping[str, Any], texts: list[str], __: Names) -> str:
 
 
 def _user_function(node: Mapping[str, Any], texts: list[str], _: Names) -> str:
-    return f"{plain_name(node.get('name') or node.get('udfName') or 'udf')}({', '.join(texts)})"
+    return f"{USER_FUNCTION}{plain_name(node.get('name') or node.get('udfName') or '')}({', '.join(texts)})"
 
 
 _SPECIAL: dict[str, Callable[[Mapping[str, Any], list[str], Names], str]] = {

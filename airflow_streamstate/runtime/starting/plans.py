@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from airflow_streamstate.adapters.sink import Sink, adapter_for, known_sinks
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.plan.kept_state import kept_operators, with_kept_state
 from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan, RecordedPlan
 from airflow_streamstate.plan.options import PACE_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS, kept_options
 from airflow_streamstate.plan.reading import PlanFacts, read_plan
@@ -38,7 +39,7 @@ def keep_plan(attempt: Attempt, name: str, startable: StartableQuery) -> None:
         UnavailableError, OutcomeUnknownError: the store does not answer.
         whatever Spark raises.
     """
-    plan = plan_of(attempt, name, startable)
+    plan = _with_own_state(attempt, name, plan_of(attempt, name, startable))
     record = RecordedPlan(
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,
@@ -73,6 +74,17 @@ def plan_of(attempt: Attempt, name: str, startable: StartableQuery) -> QueryPlan
             hide=hide,
         ),
     )
+
+
+def _with_own_state(attempt: Attempt, name: str, plan: QueryPlan) -> QueryPlan:
+    """With what its checkpoint tells, where the state there is this deployment's own, or was made by its seed."""
+    checkpoint = attempt.checkpoint_of(name)
+    is_own = attempt.number > 1 or name in attempt.queries or attempt.spec.start.mode == "seed"
+    has_variables = any(operator.kind == "transform_with_state" for operator in plan.operators)
+    batch_id = checkpoint.position().batch_id if is_own and has_variables and checkpoint.exists() else None
+    if batch_id is None:
+        return plan
+    return with_kept_state(plan, kept_operators(checkpoint, batch_id, len(plan.operators)))
 
 
 def _places(known: tuple[KnownSource, ...]) -> tuple[int, ...]:
