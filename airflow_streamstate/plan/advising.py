@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from airflow_streamstate.plan.codes import advice
 from airflow_streamstate.plan.differences import Advice
 from airflow_streamstate.plan.model import QueryPlan, StateOperator
 from airflow_streamstate.plan.rules_operators import named
+from airflow_streamstate.plan.terms import USER_FUNCTION
 
-_FUNCTION = re.compile(r"\b(PythonUDF|pythonUDF|ScalaUDF|UDF|BatchEvalPython|ArrowEvalPython)\b")
 _USER_CODE = frozenset({"transform_with_state", "apply_in_pandas_with_state", "flat_map_groups_with_state"})
 _SINK_FUNCTIONS = frozenset({"foreachbatch", "foreach"})
 
@@ -25,7 +24,7 @@ def advice_on(plan: QueryPlan) -> Iterator[Advice]:
                 " before, results mix without a difference here."
             )
             yield advice("function-unseen", operator.path, text)
-    if plan.operators and any(_FUNCTION.search(node.text) or _FUNCTION.search(node.kind) for node in plan.nodes):
+    if plan.operators and any(USER_FUNCTION in node.text for node in plan.nodes):
         text = (
             "The plan calls functions of the script by their names; what they do is not in it. Where one before state"
             " computes otherwise than before, drain and seed."

@@ -8,43 +8,16 @@ from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.differences import Difference, Verdict
 from airflow_streamstate.plan.matching import Pairs, is_reordered
 from airflow_streamstate.plan.model import PlannedSource, QueryPlan
+from airflow_streamstate.plan.options import PACE_OPTIONS
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
 STARTS = frozenset(
-    {
-        "startingoffsets",
-        "startingoffsetsbytimestamp",
-        "startingoffsetsbytimestampstrategy",
-        "startingtimestamp",
-        "startingversion",
-        "starttimestamp",
-        "stream-from-timestamp",
-        "fromsnapshotid",
-    }
+    {"startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp", "startingversion"}
+    | {"starttimestamp", "stream-from-timestamp"}
 )
 """Options that say where a source begins: Spark reads them for a query without a checkpoint alone."""
-PACES = frozenset(
-    {
-        "maxfilespertrigger",
-        "maxbytespertrigger",
-        "maxoffsetspertrigger",
-        "minoffsetspertrigger",
-        "maxtriggerdelay",
-        "maxcachedfiles",
-        "minpartitions",
-        "rowspersecond",
-        "rowsperbatch",
-        "rampuptime",
-        "numpartitions",
-        "latestfirst",
-        "streaming-max-files-per-micro-batch",
-        "streaming-max-rows-per-micro-batch",
-        "fetchoffset.numretries",
-        "fetchoffset.retryintervalms",
-        "cleansource",
-        "sourcearchivedir",
-    }
-)
+PACES = PACE_OPTIONS | {"rowspersecond", "rowsperbatch", "rampuptime", "latestfirst", "maxfileage", "cleansource"}
+PACES |= {"kafka.bootstrap.servers", "advancemillisperbatch"}
 """Options that say how much is read at once, and when, or how: not what."""
 
 

@@ -7,6 +7,7 @@ their names, so a column may count that is only called as one that is used; neve
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -91,12 +92,17 @@ def _own_words(operator: StateOperator) -> Names:
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:
     """All words in these texts: every column that they name is among them."""
-    return frozenset(word for text in texts for word in _WORD.findall(text))
+    return frozenset[str]().union(*(_words(text) for text in texts))
+
+
+@functools.lru_cache(maxsize=4096)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text))
 
 
 def is_asked(name: str, asked: Names) -> bool:
     """Whether a column of this name is asked for."""
-    return asked is None or words_of([name]) <= asked
+    return asked is None or _words(name) <= asked
 
 
 def changes(old: Stretch, new: Stretch) -> Iterator[tuple[str, str]]:
@@ -158,9 +164,11 @@ def _step(node: PlanNode, asked: Names, silent: frozenset[str]) -> tuple[Step | 
     return step, _together(asked, words_of([node.text])) if node.kind in _KEEPS_NAMES else None
 
 
-def _items(text: str) -> list[str]:
+@functools.lru_cache(maxsize=4096)
+def _items(text: str) -> tuple[str, ...]:
     """The columns of a projection: its text, cut at the commas that stand in no brackets and no quotes."""
-    items, depth, quoted, begin = [], 0, False, 0
+    items: list[str] = []
+    depth, quoted, begin = 0, False, 0
     for index, letter in enumerate(text):
         if letter == "'" and text[index - 1 : index] != "\\":
             quoted = not quoted
@@ -173,7 +181,7 @@ def _items(text: str) -> list[str]:
         elif letter == "," and depth <= 0:
             items.append(text[begin:index].strip())
             begin = index + 1
-    return [*items, text[begin:].strip()]
+    return (*items, text[begin:].strip())
 
 
 def _name(item: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.plan.advising import advice_on
-from airflow_streamstate.plan.model import Expression, PlannedSink, QueryPlan, StateVariable
+from airflow_streamstate.plan.model import Expression, PlannedSink, PlanNode, QueryPlan, StateVariable
 from support.built_plans import operator, plan, processor, without_state
 
 KEY = (Expression("k", "string", "k"),)
@@ -31,6 +31,8 @@ TIMED = (*KEY, Expression("ts", "timestamp", "ts", True))
             plan(operator(kind="apply_in_pandas_with_state", timeout="NoTimeout")),
             ["timeout-missing", "function-unseen"],
         ),
+        (without_state(nodes=(PlanNode("Filter", "udf:is_big(v)", 0),)), []),
+        (plan(nodes=(PlanNode("Aggregate", "", 0, 0), PlanNode("Filter", "udf:is_big(v)", 1))), ["function-unseen"]),
         (without_state(sink=PlannedSink("foreachBatch", "foreachbatch")), ["sink-function-unseen"]),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.differences import Comparison
 from airflow_streamstate.plan.model import Expression, PlannedSource
+from airflow_streamstate.plan.options import PACE_OPTIONS, SOURCE_OPTIONS
 from airflow_streamstate.plan.rules_sources import PACES, STARTS, watermark_differences
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from support.built_plans import TOPIC, plan, without_state
@@ -41,9 +42,9 @@ def test_an_option_is_judged_by_what_it_decides(option: str, verdict: str, code:
     assert (found.verdict, found.codes) == (verdict, (code,))
 
 
-def test_options_are_known_by_their_lower_case_names() -> None:
-    """As plans have them."""
-    assert {name for name in PACES | STARTS if name != name.lower()} == set()
+def test_options_that_are_judged_are_options_that_are_kept() -> None:
+    """A word that no plan holds judges nothing."""
+    assert PACES | STARTS <= SOURCE_OPTIONS | PACE_OPTIONS
 
 
 def test_without_state_rules_of_reading_mix_nothing() -> None:
