@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -113,13 +113,11 @@ class Describer:
     Args:
         relations: the text of each source.
         watermarks: the text of each watermark.
-        hide: takes secrets out of a text.
     """
 
-    def __init__(self, relations: Sequence[str], watermarks: Sequence[str], hide: Callable[[str], str] = str) -> None:
+    def __init__(self, relations: Sequence[str], watermarks: Sequence[str]) -> None:
         self._relations = relations
         self._watermarks = watermarks
-        self._hide_secrets = hide
 
     def describe(self, root: Node) -> None:
         """Fill in all that is to know of every node; raises as ``terms.read_term``."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
 
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
@@ -12,6 +14,8 @@ from airflow_streamstate.plan.nodes import RELATIONS, Describer, Node, after_chi
 from airflow_streamstate.plan.operators import walk
 from airflow_streamstate.plan.settings import state_layout
 from airflow_streamstate.protocol.positions import WatermarkSpec
+
+_FREE_TEXTS = ("value", "name", "sourceName", "comment")
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def read_plan(analyzed: str, facts: PlanFacts) -> QueryPlan:
 
 
 def _read(analyzed: str, facts: PlanFacts) -> QueryPlan:
-    root = plan_tree(json.loads(analyzed))
+    root = plan_tree(json.loads(analyzed, object_hook=_hiding(facts.hide)))
     relations = sorted(
         (node for node in after_children(root) if node.kind in RELATIONS), key=lambda node: node.number or 0
     )
@@ -70,7 +74,7 @@ def _read(analyzed: str, facts: PlanFacts) -> QueryPlan:
     for node in relations:
         node.number = numbers[node.number or 0]
     watermarks = [f"{each.column}, {each.delay_ms} ms" for each in facts.watermarks]
-    Describer([_source_text(source) for source in sources], watermarks, facts.hide).describe(root)
+    Describer([_source_text(source) for source in sources], watermarks).describe(root)
     walked = walk(root, facts.output_mode, facts.watermarks)
     columns = {node.number: node.expressions() for node in relations}
     return QueryPlan(
@@ -93,19 +97,31 @@ def _read(analyzed: str, facts: PlanFacts) -> QueryPlan:
     )
 
 
+def _hiding(hide: Callable[[str], str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Takes secrets out of literals and names, before anything is made of them."""
+    hidden = cache(hide)
+
+    def hook(node: dict[str, Any]) -> dict[str, Any]:
+        for field_name in _FREE_TEXTS:
+            if isinstance(node.get(field_name), str):
+                node[field_name] = hidden(node[field_name])
+        return node
+
+    return hook
+
+
 def _sources(relations: list[Node], facts: PlanFacts) -> tuple[tuple[PlannedSource, ...], dict[int, int]]:
     """The sources in the order of the offset lines, and for each place in the plan the number of its source."""
     if facts.sources and len(facts.sources) == len(relations) and sorted(facts.places) == list(range(len(relations))):
         return facts.sources, {place: number for number, place in enumerate(facts.places)}
     stated = tuple(
-        PlannedSource(str(node.fields.get("sourceName", "")).partition("[")[0].lower(), identity=_stated(node, facts))
+        PlannedSource(
+            str(node.fields.get("sourceName", "")).partition("[")[0].lower(),
+            identity=str(node.fields.get("sourceName", "")),
+        )
         for node in relations
     )
     return stated, {number: number for number in range(len(relations))}
-
-
-def _stated(node: Node, facts: PlanFacts) -> str:
-    return facts.hide(str(node.fields.get("sourceName", "")))
 
 
 def _source_text(source: PlannedSource) -> str:

@@ -61,7 +61,7 @@ def state_layout(settings: Mapping[str, str]) -> StateLayout:
     """How state is kept under these settings; Spark's own defaults where a Spark does not know one."""
     return StateLayout(
         partitions=_number(settings.get(PARTITIONS), 200),
-        provider=settings.get(PROVIDER, "").rpartition(".")[2],
+        provider=settings.get(PROVIDER, ""),
         checkpoint_format=_number(settings.get(CHECKPOINT_FORMAT), 1),
         changelog=settings.get(CHANGELOG, "").lower() == "true",
         encoding=settings.get(ENCODING, "unsaferow").lower(),

@@ -26,7 +26,7 @@ def plan_tree_text(plan: QueryPlan) -> str:
     ]
     if plan.operators:
         lines.append(
-            f"state: {_count(state.partitions, 'partition')}, {state.provider}, checkpoint format"
+            f"state: {_count(state.partitions, 'partition')}, {state.provider.rpartition('.')[2]}, checkpoint format"
             f" {state.checkpoint_format}{', changelogs' if state.changelog else ''}"
         )
     for node in plan.nodes:

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate import errors, protocol
+from airflow_streamstate.plan import model as plan_model
 from airflow_streamstate.protocol.codec import Message, from_json, known_kinds, to_json
 
 # Kinds are known once their modules are imported.
+assert plan_model.RecordedPlan.kind
 for _module in pkgutil.iter_modules(protocol.__path__):
     importlib.import_module(f"{protocol.__name__}.{_module.name}")
 

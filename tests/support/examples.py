@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.protocol.codec import Message, to_json
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import (
@@ -40,6 +41,7 @@ from airflow_streamstate.protocol.records import (
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
 from airflow_streamstate.protocol.settings import AgentSettings
+from support.example_plan import EXAMPLE_PLAN
 
 AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=UTC)
 LATER = datetime(2026, 3, 1, 10, 30, tzinfo=UTC)
@@ -176,6 +178,7 @@ EXAMPLES: tuple[Message, ...] = (
         traceback="Traceback …\nModuleNotFoundError: No module named 'rules'", log_tail="…", spark_version="4.2.0",
         notes=("the script ran on for 30 s after its last start; it was ended",),
     ),
+    RecordedPlan("orders", "d-0003", "counts per minute", 2, 2, EXAMPLE_PLAN, WRITE_ID, AT),
 )  # fmt: skip
 
 
