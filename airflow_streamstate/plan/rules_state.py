@@ -49,8 +49,10 @@ def state_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
     if old.is_stateful and new.is_stateful:
         yield from _layout(old, new)
     for name in sorted(old.settings.keys() | new.settings.keys()):
-        if name not in _LAYOUT and old.settings.get(name) != new.settings.get(name):
-            yield _setting(old, new, name)
+        if name in _LAYOUT or old.settings.get(name) == new.settings.get(name):
+            continue
+        if old.spark_version == new.spark_version or (name in old.settings and name in new.settings):
+            yield _setting(old, new, name)  # else one of the two does not know it
     yield from _spark(old, new)
 
 

@@ -47,6 +47,13 @@ def test_settings_are_judged_by_what_they_change(setting: str, was: str, now: st
     assert compare(plan(settings={setting: was}), plan(settings={setting: now})).codes == (code,)
 
 
+def test_a_setting_that_another_spark_does_not_know_is_no_difference() -> None:
+    """Of one Spark it is one that somebody has set."""
+    setting = {"spark.sql.caseSensitive": "true"}
+    assert compare(plan(settings={}), plan(settings=setting, spark_version="4.3.0")).codes == ("spark-changed",)
+    assert compare(plan(settings={}), plan(settings=setting)).codes == ("setting-changed",)
+
+
 def test_a_time_zone_counts_where_times_are_read_from_words() -> None:
     """In a text without a zone, or in an expression that reads the session's."""
     old, new = {TIME_ZONE: "UTC"}, {TIME_ZONE: "Asia/Tokyo"}
