@@ -93,6 +93,9 @@ class Rehearsing:
             logical = LogicalQuery(attempt, name, startable, attempt.checkpoint_of(name))
             logical.end()
             attempt.queries[name] = logical
+            if self._queries[name].outcome == "accepted":
+                # Once more: the batch has left in the state what the script's own processors say of their variables.
+                record_before_start(attempt, name, startable)
             self._quiet_since_seconds = attempt.clock.monotonic_seconds()
             return logical
 
