@@ -11,12 +11,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.plan.model import PlannedSink, PlannedSource
-from airflow_streamstate.plan.reading import PlanFacts
+from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
+from airflow_streamstate.plan.reading import PlanFacts, read_plan
 from airflow_streamstate.protocol.positions import WatermarkSpec
+from support.sparks import IN_FULL
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "plans"
 FOLDER = Path("/tmp/streamstate-plans")
@@ -27,6 +29,7 @@ def versions() -> list[str]:
     return sorted(path.name.removesuffix(".json.gz") for path in GOLDEN.iterdir())
 
 
+@cache
 def kept(version: str) -> dict[str, dict[str, Any]]:
     """What this Spark wrote, by the names of the queries."""
     found: dict[str, dict[str, Any]] = json.loads(gzip.decompress((GOLDEN / f"{version}.json.gz").read_bytes()))
@@ -47,6 +50,13 @@ def facts_of(name: str, version: str, raw: Mapping[str, Any]) -> PlanFacts:
         if any(source["name"] for source in raw["sources"])
         else tuple(range(len(raw["sources"]))),
     )
+
+
+@cache
+def golden(name: str, version: str = IN_FULL) -> QueryPlan:
+    """The plan that a Spark wrote for a query, read now."""
+    raw = kept(version)[name]
+    return read_plan(json.dumps(raw["analyzed"]), facts_of(name, version, raw))
 
 
 def main(arguments: Sequence[str]) -> None:
