@@ -49,7 +49,7 @@ class RehearsedQuery:
     Attributes:
         outcome: ``accepted``: it would start, and an empty batch ran on its state; ``refused``: by a rule of ours, in
             its words; ``failed``: by Spark, in Spark's; ``not_run``: no batch was asked for, or none could be.
-        start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where that is refused.
+        start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where the snapshot does not know it.
         seconds: that it took.
         error: why not; one line, no secrets.
         notes: what a person should know of its start.
@@ -69,7 +69,7 @@ class RehearsalVerdict(Message):
 
     Attributes:
         outcome: ``done``: the script came to its end; ``failed``: it did not, or its driver died; ``deadline``.
-        queries: those that it started, in order.
+        queries: those that it started, by name.
         error: why it is not done; one line, no secrets.
         traceback, log_tail: of a script that failed, of a driver that died.
         seconds: from the driver's first line to the end.
