@@ -97,6 +97,14 @@ def test_the_table_of_settings_has_every_setting() -> None:
     assert missing == []
 
 
+def test_the_page_of_plans_has_every_setting_that_is_kept() -> None:
+    """docs/plans.md names each, and no other."""
+    from airflow_streamstate.plan.settings import SETTINGS
+
+    listed = re.findall(r"^- `(spark\.[^`]+)`$", (DOCS / "plans.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == list(SETTINGS)
+
+
 def test_the_compatibility_page_is_what_was_lived() -> None:
     """docs/compatibility.md is made of docs/compatibility.json (python docs/compatibility.py); what was not run says
     so, and the Sparks and formats are those of the tests."""
