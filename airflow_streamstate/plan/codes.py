@@ -78,7 +78,11 @@ CODES: Mapping[str, Code] = {
     ),
     "variable-changed": _drain("a state variable of another kind or type"),
     "variable-ttl-changed": _drain("time to live of a state variable set or taken away"),
-    "limit-changed": _drain("another limit"),
+    "limit-changed": _person(
+        "another limit",
+        "Keep the limit, or deploy --start fresh: it counts over the whole life of a query, and Spark refuses the empty"
+        " batch that a drain is.",
+    ),
     # time
     "watermark-added": _drain("a watermark where there was none"),
     "watermark-removed": _drain("no watermark where there was one"),

@@ -13,6 +13,7 @@ from airflow_streamstate.plan.segments import Names, is_asked, words_of
 _MIXED = "accepted in silence: rows of before and of now would stand in one result"
 _REFUSED = "Spark refuses the state"
 _SEMI = "LeftSemi"
+_WINDOWS = ("window", "session_window")
 
 
 def operator_differences(
@@ -77,7 +78,7 @@ def _keys(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
     before, now = _plain(old.keys), _plain(new.keys)
     if len(old.windows) == len(new.windows) and old.windows != new.windows:
         # The windows speak for themselves: here they count for their places alone.
-        before, now = _without_windows(before), _without_windows(now)
+        before, now = _without_windows(old.keys), _without_windows(new.keys)
     if before == now:
         return
     if Counter(before) == Counter(now):
@@ -85,7 +86,7 @@ def _keys(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
         yield difference("keys-reordered", new.path, reason)
     elif len(before) == len(now):
         for was, is_now in zip(old.keys, new.keys, strict=True):
-            if (was.text, was.type) != (is_now.text, is_now.type) and (_window_of(was), _window_of(is_now)) != (1, 1):
+            if (was.text, was.type) != (is_now.text, is_now.type) and not (_is_window(was) and _is_window(is_now)):
                 reason = f"the key {was.text} became {is_now.text}: {_why(was, is_now)}"
                 yield difference("key-changed", new.path, reason)
     else:
@@ -100,16 +101,12 @@ def _plain(expressions: Sequence[Expression]) -> list[tuple[str, str]]:
     return [(each.text, each.type) for each in expressions]
 
 
-def _without_windows(keys: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [("window", "") if _is_window(text) else (text, kind) for text, kind in keys]
+def _without_windows(keys: Sequence[Expression]) -> list[tuple[str, str]]:
+    return [("window", "") if _is_window(key) else (key.text, key.type) for key in keys]
 
 
-def _is_window(text: str) -> bool:
-    return text.startswith(("window(", "session_window(", "window", "session_window"))
-
-
-def _window_of(key: Expression) -> int:
-    return int(_is_window(key.text))
+def _is_window(key: Expression) -> bool:
+    return key.text in _WINDOWS or (key.origin or key.text).startswith(tuple(f"{word}(" for word in _WINDOWS))
 
 
 def _listed(expressions: Sequence[Expression]) -> str:
