@@ -49,9 +49,6 @@ def _end_of(control: StreamControl, seen: Observation) -> SnapshotManifest | Non
 
 def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_id: str) -> SnapshotManifest | None:
     """The last committed batch of every query by now, linked; None where none of them has committed any."""
-    existing = control.manifest(rehearsal_id)
-    if existing is not None:
-        return existing
     checkpoints = built_checkpoints(home, seen)
     queries = to_capture(control, seen, checkpoints)
     batches = [checkpoint.position().batch_id for checkpoint in checkpoints.values()]

@@ -137,6 +137,7 @@ def test_a_start_that_would_be_refused_is_refused_in_the_same_words() -> None:
     rehearsing.script_ended(None)
     queries = stage.verdict.queries
     assert queries["renamed"].outcome == queries["counts"].outcome == "refused"
+    assert queries["renamed"].start == ""
     assert "--fresh-query renamed" in queries["renamed"].error
     assert "the trigger continuous knows no barrier" in queries["counts"].error
     assert stage.recorded == ["counts", "renamed"]
@@ -225,6 +226,7 @@ def test_a_query_that_is_started_again_is_tried_once() -> None:
     rehearsing.script_ended(None)
     assert stage.recorded == ["counts"]
     assert any("started again" in note for note in stage.verdict.notes)
+    assert list(stage.stream.control.journal(REHEARSAL).events()) == []
 
 
 def test_a_plan_that_cannot_be_read_is_said_and_stops_nothing() -> None:
