@@ -131,7 +131,7 @@ class StateOperator:
         condition: of a join, whole; "" for none.
         function: the name of the user's function or processor; "" where there is none, or the plan does not say.
         output_mode: of an operator that has its own; "" for none.
-        time_mode: of a ``transformWithState``: ``None``, ``ProcessingTime`` or ``EventTime``; "" for others.
+        time_mode: of a ``transformWithState``: ``NoTime``, ``ProcessingTime`` or ``EventTime``; "" for others.
         timeout: of an operator with a timeout: ``NoTimeout``, ``ProcessingTimeTimeout`` or ``EventTimeTimeout``.
         limit: of a limit: its rows; None for others.
         state_schema: of the user's state (``applyInPandasWithState``), DDL; "" where unknown.

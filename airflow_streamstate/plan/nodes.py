@@ -103,7 +103,7 @@ def _put_in_place(made: Sequence[Node]) -> None:
             node.children = [node.children[int(node.fields["plan"])]]
         elif node.kind == "CTERelationRef" and not node.fields.get("recursive"):
             node.children = [defined[node.fields["cteId"]]]
-        elif node.kind.startswith("TransformWithState") and not node.fields.get("hasInitialState"):
+        elif node.fields.get("hasInitialState") is False:
             node.children = node.children[:1]
 
 

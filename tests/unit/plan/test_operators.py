@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.plan.reading import read_plan
+from airflow_streamstate.plan.model import PlannedSink
+from airflow_streamstate.plan.reading import PlanFacts, read_plan
 from support.plan_golden import facts_of, golden, kept
 from support.sparks import IN_FULL
 
@@ -92,3 +93,34 @@ def test_state_of_the_users_own_making() -> None:
         "ProcessingTime", True, "transformWithStateInPySparkExec",
     )  # fmt: skip
     assert golden("tws_rows").operators[0].keys[0].is_event_time
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "expected"),
+    [
+        (
+            "FlatMapGroupsWithState",
+            {"timeout": {"object": "org.apache.spark.sql.catalyst.plans.logical.EventTimeTimeout$"}},
+            ("flat_map_groups_with_state", "flatMapGroupsWithState", "EventTimeTimeout", ""),
+        ),
+        (
+            "TransformWithState",
+            {"timeMode": {"object": "org.apache.spark.sql.catalyst.plans.logical.NoTime$"}},
+            ("transform_with_state", "transformWithStateExec", "", "NoTime"),
+        ),
+    ],
+)
+def test_operators_of_scala_are_known_too(kind: str, own: dict[str, object], expected: tuple[str, ...]) -> None:
+    """A script may get its frame from a jar; the empty initial state beside it feeds nothing."""
+    relation = kept(IN_FULL)["stateless"]["analyzed"][-1]
+    key = relation["output"][1]
+    empty = {"class": "x.LocalRelation", "num-children": 0, "output": [], "isStreaming": False}
+    mode = {"object": "org.apache.spark.sql.catalyst.streaming.InternalOutputModes$Update$"}
+    head = {"class": f"x.{kind}", "num-children": 2, "groupingAttributes": [key], "outputMode": mode}
+    nodes = [{**head, "hasInitialState": False, **own}, relation, empty]
+    facts = PlanFacts("jar", IN_FULL, "update", "once", PlannedSink("noop"))
+    plan = read_plan(json.dumps(nodes), facts)
+    (found,) = plan.operators
+    assert (found.kind, found.spark_name, found.timeout, found.time_mode) == expected
+    assert (found.output_mode, [each.text for each in found.keys]) == ("update", ["k"])
+    assert [node.kind for node in plan.nodes] == [kind, "StreamingRelation"]
