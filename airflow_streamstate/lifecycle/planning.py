@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DataError
+from airflow_streamstate.errors import DataError, UnavailableError
 from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.polling import poll
@@ -112,10 +113,11 @@ class Planning:
         """Wait until a rehearsal is over, which it is at its deadline, and report."""
 
         def look() -> bool | None:
-            if self.is_over(view.stream_id, view.rehearsal_id):
-                return True
-            if on_progress is not None:
-                on_progress(self._rehearsals.describe(view.stream_id, view.rehearsal_id))
+            with suppress(UnavailableError):  # says nothing about the rehearsal
+                if self.is_over(view.stream_id, view.rehearsal_id):
+                    return True
+                if on_progress is not None:
+                    on_progress(self._rehearsals.describe(view.stream_id, view.rehearsal_id))
             return None
 
         left = (view.deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS

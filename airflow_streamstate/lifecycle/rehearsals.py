@@ -321,7 +321,10 @@ class Rehearsals:
         folder = layout.deployment_folder(control.stream_id, rehearsal_id)
         stores = (self._home.home, self._home.checkpoints)
         found = {name for store in stores for name in store.list_folders(folder)} - set(_KEPT)
-        return bool(found) or self._home.home.head(layout.spec_key(control.stream_id, rehearsal_id)) is not None
+        if found or self._home.home.head(layout.spec_key(control.stream_id, rehearsal_id)) is not None:
+            return True
+        # Where launches lie apart they are each machine's own: whoever concluded it may not have seen this folder.
+        return self._home.launch_path(f"{folder}/launches").exists()
 
     def _remove(self, control: StreamControl, rehearsal_id: str, *, everything: bool = False) -> None:
         folder = layout.deployment_folder(control.stream_id, rehearsal_id)

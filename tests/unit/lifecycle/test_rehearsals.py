@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +15,11 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     SnapshotNotFoundError,
     StreamNotFoundError,
+    StreamStateError,
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.rehearsal_start import start_of
 from airflow_streamstate.lifecycle.rehearsals import KEPT_REPORTS, LATE_SECONDS, Rehearsals, RehearsalView
@@ -23,6 +27,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
 
@@ -273,3 +278,37 @@ def test_a_stopped_deployment_is_never_taken_for_a_rehearsal(rehearsed: Rehearse
     *_, last = rehearsed.stage.control.journal("d-0001").events()
     assert isinstance(last.event, Stopped)
     assert list(rehearsed.stage.control.journal(view.rehearsal_id).events()) == []
+
+
+@pytest.mark.parametrize("fault", KILL_POINTS)
+def test_a_controller_that_dies_anywhere_leaves_a_stream_as_it_was(tmp_path: Path, fault: Fault) -> None:
+    """At each call of a begin, and at each of a conclusion: the next one removes all that is left, and no stream, no
+    checkpoint and no event has changed (Laws 1 and 4)."""
+    number = 0
+    while True:
+        number += 1
+        stage = Stage(tmp_path / f"{fault.name}-{number}")
+        stage.folder.mkdir()
+        rehearsed = Rehearsed(stage).runs(3)
+        before = rehearsed.outside()
+        plan = FaultPlan({number: fault})
+        store = FaultyStore(stage.store, plan)
+        dying = Rehearsed.__new__(Rehearsed)
+        dying.stage = stage
+        home = Home.of(store, store, stage.folder, stage.clock)
+        dying.rehearsals = Rehearsals(Means.of(home, stage.launcher, stage.clock, "tests", None))
+        with suppress(SimulatedCrash, StreamStateError):
+            view = dying.begin()
+            dying.rehearsals.conclude(STREAM, view.rehearsal_id)
+        stage.clock.advance(100 + LATE_SECONDS + 1)
+        rehearsed.rehearsals.sweep(STREAM)
+        for rehearsal_id in stage.control.rehearsal_ids():
+            folder = f"{layout.deployment_folder(STREAM, rehearsal_id)}/"
+            left = {info.key[len(folder) :] for info in stage.store.list_objects(folder)}
+            assert left == {"rehearsal.json", "verdict.json"}, (number, left)
+            key = launch_key_for(rehearsal_id, 1)
+            assert stage.launcher.states.get(key, "gone") in ("gone", "exited"), number
+        assert rehearsed.outside() == before, number
+        if number > len(plan.calls):
+            break
+    assert number > 20
