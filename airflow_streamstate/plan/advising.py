@@ -24,7 +24,9 @@ def advice_on(plan: QueryPlan) -> Iterator[Advice]:
                 " before, results mix without a difference here."
             )
             yield advice("function-unseen", operator.path, text)
-    if plan.operators and any(USER_FUNCTION in node.text for node in plan.nodes):
+    if plan.operators and any(
+        USER_FUNCTION in node.text for node in plan.nodes if node.operator_id is None or node.kind == "Aggregate"
+    ):
         text = (
             "The plan calls functions of the script by their names; what they do is not in it. Where one before state"
             " computes otherwise than before, drain and seed."

@@ -49,6 +49,7 @@ class Row:
         spark: what Spark does with the new one on the checkpoint of the old one: ``refused``, ``right`` (its rows are
             those that it would have written had it run from the beginning) or ``mixed`` (they are not, and Spark says
             nothing).
+        needs_workers: whether Python's workers run in it, which take seconds to start: tried by name.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Row:
     verdict: str
     codes: tuple[str, ...]
     spark: str
+    needs_workers: bool = False
 
 
 def _s(text: str, mode: str = "append", **settings: str) -> Script:
@@ -118,7 +120,41 @@ _UDF = 'f = udf(lambda v: {body}, "long")\nresult = ' + _with(SUMS, (_SUM, 'sum(
 
 def _row(name: str, change: str, old: str | Script, new: str | Script, told: str, *codes: str, spark: str) -> Row:
     versions = [each if isinstance(each, Script) else Script(each) for each in (old, new)]
-    return Row(name, change, *versions, _VERDICTS[told], codes, spark)
+    return Row(name, change, *versions, _VERDICTS[told], codes, spark, "import pandas" in versions[0].text)
+
+
+_PROCESSOR = """import pandas
+from pyspark.sql.streaming import StatefulProcessor
+class Totals(StatefulProcessor):
+    def init(self, handle):
+        self.total = handle.getValueState("total", "n long")
+    def handleInputRows(self, key, frames, timers):
+        n = int(self.total.get()[0]) if self.total.exists() else 0
+        for frame in frames:
+            n += int(frame["v"].sum())
+        self.total.update((n,))
+        yield pandas.DataFrame({"k": [key[0]], "n": [n]})
+    def close(self):
+        pass
+keyed = rows().withWatermark("t", "10 seconds").groupBy("k")
+result = keyed.transformWithStateInPandas(Totals(), "k string, n long", "append", "None")
+"""
+_FUNCTION = """import pandas
+from pyspark.sql.streaming.state import GroupStateTimeout
+def total(key, frames, state):
+    n = int(state.get[0]) if state.exists else 0
+    for frame in frames:
+        n += int(frame["v"].sum())
+    state.update((n,))
+    yield pandas.DataFrame({"k": [key[0]], "n": [n]})
+keyed = rows().withWatermark("t", "10 seconds").groupBy("k")
+result = keyed.applyInPandasWithState(total, "k string, n long", "n long", "append", GroupStateTimeout.NoTimeout)
+"""
+
+
+def processor(*changes: tuple[str, str]) -> Script:
+    """Totals per key by a ``transformWithState``, changed."""
+    return _s(_with(_PROCESSOR, *changes), provider=ROCKSDB)
 
 
 _VERDICTS = {"same": "same", "restore": "state-compatible", "drain": "needs-drain", "person": "hazardous"}
@@ -555,6 +591,60 @@ ROWS: tuple[Row, ...] = (
         "limit-changed",
         spark="mixed",
     ),
+    # functions with state
+    _row(
+        "processor renamed",
+        "a processor has another name",
+        processor(),
+        processor(("Totals", "Sums"), ("Totals", "Sums")),
+        "same",
+        spark="right",
+    ),
+    _row(
+        "processor key",
+        "a processor's key is another column",
+        processor(),
+        processor(('groupBy("k")', 'groupBy("j")')),
+        "drain",
+        "key-changed",
+        spark="mixed",
+    ),
+    _row(
+        "processor time mode",
+        "another time mode of a processor",
+        processor(),
+        processor(('"None"', '"EventTime"')),
+        "drain",
+        "time-mode-changed",
+        spark="refused",
+    ),
+    _row(
+        "processor output mode",
+        "another output mode of a processor",
+        processor(),
+        processor(('"append"', '"update"')),
+        "drain",
+        "operator-mode-changed",
+        spark="refused",
+    ),
+    _row(
+        "function state",
+        "another schema of a function's state",
+        _FUNCTION,
+        _with(_FUNCTION, ("(n,)", "(n, n)"), ('"n long"', '"n long, m long"')),
+        "drain",
+        "state-schema-changed",
+        spark="refused",
+    ),
+    _row(
+        "function timeout",
+        "another timeout of a function with state",
+        _FUNCTION,
+        _with(_FUNCTION, ("NoTimeout", "EventTimeTimeout")),
+        "drain",
+        "timeout-changed",
+        spark="refused",
+    ),
     # sources
     _row(
         "source path",
@@ -736,3 +826,11 @@ SEEDED = frozenset(
 
 UNSEEN = (Script(_UDF.format(body="v + 1")), Script(_UDF.format(body="v * 2")))
 """Two scripts of which no plan shows the difference."""
+
+VARIABLES = {
+    "added": (
+        ("getValueState", 'getMapState("seen", "k string", "n long")\n        self.total = handle.getValueState'),
+    ),
+    "changed": (('"total", "n long"', '"total", "n double"'),),
+}
+"""Changes of the variables of ``processor``, which a plan does not show."""
