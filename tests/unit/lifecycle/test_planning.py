@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.errors import StreamNotFoundError
+from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
 from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.rehearsals import LATE_SECONDS, RehearsalView
 from airflow_streamstate.plan.report import PlanReport
@@ -121,3 +121,21 @@ def test_a_wait_ends_with_a_report_in_any_case(stage: Stage) -> None:
     assert stage.controller.plans.wait(other).verdict == "state-compatible"  # raw held no state
     stage.controller.plans.give_up(STREAM, other.rehearsal_id)
     stage.controller.plans.sweep(STREAM)
+
+
+def test_a_wait_outlives_a_store_that_is_away(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That says nothing about the rehearsal."""
+    planned = Planned(stage)
+    view = planned.begin()
+    looks: list[bool] = []
+
+    def is_over(_stream_id: str, _rehearsal_id: str) -> bool:
+        looks.append(True)
+        if len(looks) < 3:
+            raise UnavailableError("the store does not answer")
+        planned.gives(view)
+        return True
+
+    monkeypatch.setattr(stage.controller.plans, "is_over", is_over)
+    assert stage.controller.plans.wait(view).outcome == "refused"  # it started no query
+    assert len(looks) == 3

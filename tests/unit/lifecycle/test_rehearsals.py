@@ -247,6 +247,23 @@ def test_whoever_comes_next_removes_what_a_dead_controller_left(rehearsed: Rehea
     assert rehearsed.names(others) == {"rehearsal.json", "verdict.json"}
 
 
+@pytest.mark.parametrize("what", ["object", "launch"])
+def test_what_a_late_driver_or_another_machine_left_is_removed(rehearsed: Rehearsed, what: str) -> None:
+    """A driver that nobody could end writes into what was removed; a launch is its machine's own."""
+    view = rehearsed.runs().begin()
+    rehearsed.gives(view)
+    rehearsed.rehearsals.conclude(STREAM, view.rehearsal_id)
+    folder = layout.deployment_folder(STREAM, view.rehearsal_id)
+    launch = rehearsed.stage.home.launch_path(f"{folder}/launches/key")
+    if what == "object":
+        rehearsed.stage.store.put(f"{folder}/checkpoints/counts/metadata", b"{}")
+    else:
+        launch.mkdir(parents=True)
+    rehearsed.rehearsals.sweep(STREAM)
+    assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
+    assert not launch.exists()
+
+
 def test_old_reports_are_not_kept_for_ever(rehearsed: Rehearsed) -> None:
     """The newest of them are."""
     rehearsed.runs()
