@@ -21,6 +21,13 @@ def test_keys_tell_whether_state_can_end_and_what_they_are_made_of() -> None:
     assert [key.is_event_time for key in golden("deduplicated").operators[0].keys] == [False, True]
 
 
+def test_an_origin_goes_through_the_operators_below() -> None:
+    """What is made of what is made."""
+    last = golden("chained").operators[0]
+    assert last.aggregates[0].origin == "Sum(Count(1))"
+    assert last.keys[0].origin == "window((window(ts, 60000 ms).end - 1), 600000 ms)"
+
+
 def test_an_origin_that_is_long_is_a_digest() -> None:
     """It tells two apart all the same, and fills no record."""
     nodes = [

@@ -38,3 +38,12 @@ def test_the_state_of_another_plan_tells_nothing() -> None:
     checkpoint.store.put(checkpoint.key("state/0/_metadata/v2/0"), f"v2\n{json.dumps(METADATA)}".encode())
     for other in (plan(operator(0)), plan(), plan(TWS, operator(1))):
         assert with_kept_state(other, kept_operators(checkpoint, 0, len(other.operators))) == other
+
+
+def test_state_of_more_operators_is_another_plans() -> None:
+    """One more is looked for than the plan has."""
+    checkpoint = memory_checkpoint()
+    for number in (0, 1):
+        body = {**METADATA, "operatorInfo": {**METADATA["operatorInfo"], "operatorId": number}}  # type: ignore[dict-item]
+        checkpoint.store.put(checkpoint.key(f"state/{number}/_metadata/v2/0"), f"v2\n{json.dumps(body)}".encode())
+    assert with_kept_state(plan(TWS), kept_operators(checkpoint, 0, 1)) == plan(TWS)

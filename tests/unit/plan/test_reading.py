@@ -79,7 +79,7 @@ def test_secrets_are_hidden_wherever_they_stand() -> None:
 def test_without_facts_of_its_sources_a_plan_says_what_spark_calls_them() -> None:
     """And with facts of another number, too: nobody can tell which is which."""
     raw = kept(IN_FULL)["union"]
-    facts = replace(facts_of("union", IN_FULL, raw), sources=(PlannedSource("json"),), places=(0,))
+    facts = replace(facts_of("union", IN_FULL, raw), sources=(PlannedSource("json"),), places=(0, 1))
     sources = read_plan(json.dumps(raw["analyzed"]), facts).sources
     assert [source.identity for source in sources] == [
         "FileSource[/tmp/streamstate-plans/a]", "FileSource[/tmp/streamstate-plans/b]",

@@ -38,6 +38,8 @@ def test_a_plan_that_differs_gets_the_next_number() -> None:
     assert record_plan(control, other).number == 2
     assert record_plan(control, replace(FIRST, attempt=3)).number == 3
     assert recorded_plans(control, "d-0003") == {FIRST.query_name: FIRST.plan}
+    assert record_plan(control, replace(other, attempt=4)).number == 4
+    assert recorded_plans(control, "d-0003") == {FIRST.query_name: other.plan}
     assert control.home.get(layout.plan_key("orders", "d-0003", FIRST.query_name, 2)) is not None
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from airflow_streamstate.plan.tree import duration_text, plan_tree_text
 from support.example_plan import EXAMPLE_PLAN
+from support.plan_golden import golden
 
 
 def test_a_plan_is_a_tree_that_says_what_counts() -> None:
@@ -21,6 +22,11 @@ def test_a_plan_is_a_tree_that_says_what_counts() -> None:
         "  source 0: kafka kafka orders at broker:9092 named orders (event_time timestamp, shop string)"
         " subscribe=orders",
     ]
+
+
+def test_a_node_stands_below_what_it_feeds() -> None:
+    """Two blanks to the right."""
+    assert "      Filter (v > cast(3 as bigint))" in plan_tree_text(golden("tumbling")).splitlines()
 
 
 @pytest.mark.parametrize(
