@@ -23,7 +23,12 @@ def get_provider_info() -> dict[str, object]:
         ],
         "hooks": rooms("hooks.streamstate"),
         "operators": rooms(
-            "operators.deploy", "operators.resume", "operators.stop", "operators.drain", "operators.snapshot"
+            "operators.deploy",
+            "operators.resume",
+            "operators.stop",
+            "operators.drain",
+            "operators.snapshot",
+            "operators.plan",
         ),
         "sensors": rooms("sensors.drain", "sensors.snapshot", "sensors.health"),
         "triggers": rooms("triggers.streamstate"),

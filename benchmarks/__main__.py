@@ -12,13 +12,13 @@ from rich.console import Console
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import StreamStateError
-from benchmarks import agent, drain, s3_snapshot, snapshot
+from benchmarks import agent, drain, plan_comparison, s3_snapshot, snapshot
 from benchmarks.machine import machine_facts
 from benchmarks.results import BenchmarkError, Result, write_results
 from benchmarks.session import Session
 from benchmarks.table import show
 
-BENCHMARKS = {benchmark.NAME: benchmark.run for benchmark in (drain, snapshot, s3_snapshot, agent)} | {
+BENCHMARKS = {benchmark.NAME: benchmark.run for benchmark in (drain, snapshot, s3_snapshot, agent, plan_comparison)} | {
     drain.ON_S3: drain.run_on_s3
 }
 

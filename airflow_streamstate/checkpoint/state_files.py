@@ -14,8 +14,9 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_streamstate.checkpoint.entries import CommitEntry
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
@@ -29,12 +30,33 @@ _NUMBERED = re.compile(r"([0-9]+)(?:_[0-9a-f-]+)?")
 
 
 @dataclass(frozen=True)
+class KeptVariable:
+    """One variable of a ``transformWithState``, as the metadata of its operator has it.
+
+    Attributes:
+        name: as the processor named it; of timers Spark's own, which begins with ``$``.
+        kind: ``ValueState``, ``ListState``, ``MapState``, ``TimerState``.
+        has_ttl: whether its values end by themselves.
+    """
+
+    name: str
+    kind: str
+    has_ttl: bool
+
+
+@dataclass(frozen=True)
 class OperatorStores:
-    """The stores of one stateful operator, from its metadata: ``stores`` maps names to numbers of partitions."""
+    """What the metadata of one stateful operator tells.
+
+    Attributes:
+        stores: numbers of partitions, by the names of its stores.
+        variables: of a ``transformWithState``; None for others.
+    """
 
     operator_id: int
     operator_name: str
     stores: dict[str, int]
+    variables: tuple[KeptVariable, ...] | None = None
 
 
 def unsupported_state_file(name: str) -> bool:
@@ -127,9 +149,18 @@ def _read_operator(checkpoint: Checkpoint, path: str) -> OperatorStores:
         raw = json.loads(stored.body.decode().split("\n", 1)[1])
         info = raw["operatorInfo"]
         stores = {store["storeName"]: int(store["numPartitions"]) for store in raw["stateStoreInfo"]}
-        return OperatorStores(int(info["operatorId"]), str(info["operatorName"]), stores)
+        return OperatorStores(int(info["operatorId"]), str(info["operatorName"]), stores, _variables(raw))
     except (ValueError, KeyError, TypeError, IndexError):
         raise DataError("the metadata of a stateful operator is damaged", key=key) from None
+
+
+def _variables(raw: Mapping[str, Any]) -> tuple[KeptVariable, ...] | None:
+    properties = json.loads(raw.get("operatorPropertiesJson") or "{}")
+    listed = properties.get("stateVariables")
+    if listed is None:
+        return None
+    found = (KeptVariable(str(o["stateName"]), str(o["stateVariableType"]), bool(o["ttlEnabled"])) for o in listed)
+    return tuple(sorted(found, key=lambda variable: variable.name))
 
 
 def _schema_paths(paths: set[str], batch_id: int) -> Iterator[str]:

@@ -118,10 +118,10 @@ def deploy(
         application=Path(application),
         arguments=arguments,
         start=start_mode,
-        py_files=tuple(Path(part) for part in _split(py_files)),
-        files=tuple(Path(part) for part in _split(files)),
-        packages=_split(packages),
-        jars=_split(jars),
+        py_files=tuple(Path(part) for part in split(py_files)),
+        files=tuple(Path(part) for part in split(files)),
+        packages=split(packages),
+        jars=split(jars),
         settings=_settings(session, settings),
         **rest,
     )
@@ -177,7 +177,8 @@ def _settings(session: Session, named: Mapping[str, str]) -> AgentSettings | Non
     return replace(default_settings(session.home().home.uri), **values)
 
 
-def _split(values: tuple[str, ...]) -> tuple[str, ...]:
+def split(values: tuple[str, ...]) -> tuple[str, ...]:
+    """The parts of an option that is repeated, or given with commas."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 

@@ -17,6 +17,7 @@ from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
 from airflow_streamstate.store.interface import Store
 
 
@@ -154,6 +155,34 @@ class StreamControl:
         check_id(request_id, "request id")
         key = layout.idempotency_key(self.stream_id, request_id)
         stored = self.cells.read(key, RequestRecord, stream_id=self.stream_id, request_id=request_id)
+        return None if stored is None else stored.value
+
+    # rehearsals
+
+    def rehearsal_ids(self) -> list[str]:
+        """Every rehearsal of which anything is left, sorted."""
+        return self.home.list_folders(layout.rehearsals_folder(self.stream_id))
+
+    def create_rehearsal(self, rehearsal: Rehearsal) -> None:
+        """Record a rehearsal; raises ObjectExistsError where it is recorded already."""
+        self.cells.create(layout.rehearsal_key(self.stream_id, rehearsal.rehearsal_id), rehearsal)
+
+    def rehearsal(self, rehearsal_id: str) -> Rehearsal | None:
+        """What a rehearsal is; None where there is none."""
+        check_id(rehearsal_id, "rehearsal id")
+        key = layout.rehearsal_key(self.stream_id, rehearsal_id)
+        stored = self.cells.read(key, Rehearsal, stream_id=self.stream_id, rehearsal_id=rehearsal_id)
+        return None if stored is None else stored.value
+
+    def create_verdict(self, verdict: RehearsalVerdict) -> None:
+        """End a rehearsal; raises ObjectExistsError where it is over already."""
+        self.cells.create(layout.verdict_key(self.stream_id, verdict.rehearsal_id), verdict)
+
+    def verdict(self, rehearsal_id: str) -> RehearsalVerdict | None:
+        """What became of a rehearsal; None while it is under way."""
+        check_id(rehearsal_id, "rehearsal id")
+        key = layout.verdict_key(self.stream_id, rehearsal_id)
+        stored = self.cells.read(key, RehearsalVerdict, stream_id=self.stream_id, rehearsal_id=rehearsal_id)
         return None if stored is None else stored.value
 
     # snapshots

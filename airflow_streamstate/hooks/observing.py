@@ -23,8 +23,8 @@ from airflow_streamstate.protocol.commands import DrainNotification, SnapshotReq
 from airflow_streamstate.protocol.events import Drained, Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
-Wanted = Literal["drained", "stopped", "snapshot", "healthy", "finished"]
-WANTED: tuple[Wanted, ...] = ("drained", "stopped", "snapshot", "healthy", "finished")
+Wanted = Literal["drained", "stopped", "snapshot", "healthy", "finished", "rehearsed"]
+WANTED: tuple[Wanted, ...] = ("drained", "stopped", "snapshot", "healthy", "finished", "rehearsed")
 _FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
     "drained": FULFILLED_BY[DrainNotification.kind],
     "stopped": FULFILLED_BY[StopRequest.kind],
@@ -38,9 +38,9 @@ class Watch:
     """What is waited for. Plain JSON, so that a trigger can carry it through a database.
 
     Attributes:
-        wanted: the deployment drained, stopped, healthy or ended, or a snapshot of it complete.
+        wanted: the deployment drained, stopped, healthy or ended, a snapshot of it complete, or a rehearsal over.
         stream_id: the stream.
-        deployment_id: whose end or snapshot it is.
+        deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal.
         command_id: the order, to know its own ends too; None for whoever orders it.
         snapshot_id: for ``snapshot``: that one; None for any.
     """
@@ -200,6 +200,12 @@ def _look_for_snapshot(controller: Controller, watch: Watch) -> Sighting:
     return Sighting("over", error=_ended_without(watch, outcome))
 
 
+def _look_for_rehearsal(controller: Controller, watch: Watch) -> Sighting:
+    if not controller.plans.is_over(watch.stream_id, watch.deployment_id):
+        return PENDING
+    return Sighting("done", result={"rehearsal_id": watch.deployment_id})
+
+
 def _newest_snapshot(controller: Controller, watch: Watch) -> str | None:
     for entry in reversed(controller.events(watch.stream_id, watch.deployment_id)):
         if isinstance(entry.event, SnapshotReady | Drained | Stopped | Finished) and entry.event.snapshot_id:
@@ -249,4 +255,5 @@ _LOOKS: Mapping[str, Callable[[Controller, Watch], Sighting]] = {
     "finished": _look_for_finish,
     "healthy": _look_for_health,
     "snapshot": _look_for_snapshot,
+    "rehearsed": _look_for_rehearsal,
 }

@@ -21,7 +21,10 @@ from airflow_streamstate.launch.folder import write_file
 
 PACKAGE = "airflow_streamstate"
 DISTRIBUTION = "airflow-streamstate"
-TRAVELLING = ("errors", "clock", "protocol", "store", "control", "checkpoint", "snapshot", "adapters", "runtime")
+TRAVELLING = (
+    *("errors", "clock", "protocol", "store", "control", "checkpoint", "snapshot", "plan", "adapters"),
+    "runtime",
+)
 ZIP_NAME = "airflow_streamstate_runtime.zip"
 RUNNER_NAME = "runner.py"
 

@@ -18,6 +18,7 @@ from airflow_streamstate.lifecycle.logs import LogReader
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.notifications import clean_up, read_command
 from airflow_streamstate.lifecycle.orders import Orders
+from airflow_streamstate.lifecycle.planning import Planning
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.lifecycle.secrets import LookUp
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
@@ -64,6 +65,7 @@ class Controller:
         self._watching = Watching(self._means)
         self._orders = Orders(self._means, self._attempts, self._watching)
         self._waits = Waits(self._means, self._watching)
+        self.plans = Planning(self._means)
 
     @classmethod
     def local(

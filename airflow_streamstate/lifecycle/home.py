@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +118,13 @@ class Home:
         answers: launches are always files, wherever the checkpoints lie.
         """
         return self._launches / key
+
+    def remove_launches(self, folder: str) -> None:
+        """Remove what launches below this key left on this machine; nothing of them may run any more."""
+        shutil.rmtree(self.launch_path(f"{folder}/launches"), ignore_errors=True)
+        for path in (self.launch_path(folder), self.launch_path(folder).parent):
+            with contextlib.suppress(OSError):
+                path.rmdir()  # where launches lie apart, nothing else is there
 
     def control(self, stream_id: str) -> StreamControl:
         """One stream's control objects; raises InvalidRequestError for an id that is none."""

@@ -68,8 +68,8 @@ def take_over(
     existing = control.manifest(snapshot_id)
     if existing is not None:
         return existing
-    holders = _holders(home, control, seen, checkpoints)
-    queries = _to_capture(control, seen, checkpoints, holders)
+    holders = holders_of(home, control, seen, checkpoints)
+    queries = to_capture(control, seen, checkpoints, holders)
     carried = [holder.spark_version for name, holder in holders.items() if name not in checkpoints]
     fence(checkpoints, seen, request_id, home.clock, still_ours)
     return capture(
@@ -226,7 +226,7 @@ def _start_queries(
     return {} if manifest is None else dict(manifest.queries)
 
 
-def _holders(
+def holders_of(
     home: Home, control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
 ) -> dict[str, SnapshotManifest]:
     """Which snapshot holds each query as it was before this deployment; its own ones, where its start is gone."""
@@ -243,12 +243,23 @@ def _holders(
     return kept
 
 
-def _to_capture(
+def to_capture(
     control: StreamControl,
     seen: Observation,
     checkpoints: dict[str, Checkpoint],
     holders: dict[str, SnapshotManifest],
 ) -> dict[str, QueryToCapture]:
+    """What a snapshot of these checkpoints of a deployment is made of, as far as its events tell.
+
+    Args:
+        control: the stream.
+        seen: the deployment.
+        checkpoints: its own, by query.
+        holders: as ``holders_of`` gives them.
+
+    Raises:
+        DataError: a checkpoint is gone.
+    """
     # Newest first, so the first of each query counts.
     started: dict[str, QueryStarted] = {}
     for event in seen.of_kind(QueryStarted, any_attempt=True):

@@ -11,7 +11,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamStateError
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
-from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.launch.interface import Launcher, LaunchHandle
 from airflow_streamstate.lifecycle.drain_phase import drain_phases
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
@@ -148,21 +148,8 @@ class Watching:
 
     def log_tail(self, seen: Observation) -> str:
         """The last lines of the driver's log, secrets hidden, or why they are not shown; "" where there is none."""
-        if seen.handle is None or seen.handle.launcher != self._launcher.name:
-            return ""
-        try:
-            text = self._launcher.logs(seen.handle, LOG_TAIL_BYTES)
-        except StreamStateError:
-            return ""
-        if len(text.encode(errors="replace")) >= LOG_TAIL_BYTES:
-            text = text.partition("\n")[2]  # cut in two, it could begin with half a secret
-        if seen.launch_status is not None and seen.launch_status.state in ("running", "pending"):
-            text = text[: text.rfind("\n") + 1]  # and a line that is still being written could end with one
-        try:
-            text = redact_text(text, secrets_in_log(seen.spec, seen.handle, self._home)) if text else ""
-        except DataError as error:
-            return str(error)
-        return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+        is_alive = seen.launch_status is not None and seen.launch_status.state in ("running", "pending")
+        return log_tail_of(self._launcher, self._home, seen.spec, seen.handle, is_alive=is_alive)
 
     def end_of(self, seen: Observation) -> End | None:
         """How the deployment ended; None while it has not."""
@@ -192,6 +179,27 @@ class Watching:
         except DataError:
             manifest = None
         return start, None if manifest is None else manifest.taken_at
+
+
+def log_tail_of(
+    launcher: Launcher, home: Home, spec: DeploymentSpec, handle: LaunchHandle | None, *, is_alive: bool = False
+) -> str:
+    """The last lines of a driver's log, as ``Watching.log_tail``; ``is_alive``: it may be writing its last one."""
+    if handle is None or handle.launcher != launcher.name:
+        return ""
+    try:
+        text = launcher.logs(handle, LOG_TAIL_BYTES)
+    except StreamStateError:
+        return ""
+    if len(text.encode(errors="replace")) >= LOG_TAIL_BYTES:
+        text = text.partition("\n")[2]  # cut in two, it could begin with half a secret
+    if is_alive:
+        text = text[: text.rfind("\n") + 1]  # and a line that is still being written could end with one
+    try:
+        text = redact_text(text, secrets_in_log(spec, handle, home)) if text else ""
+    except DataError as error:
+        return str(error)
+    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
 
 
 def secrets_seen(spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...]:

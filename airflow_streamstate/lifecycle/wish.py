@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -62,25 +62,23 @@ def read_wish(request: DeployRequest) -> Wish:
     Raises:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
     """
-    application = _digest(request.application)
-    py_files = _digests(request.py_files, "py_files")
-    files = _digests(request.files, "files")
-    jars = tuple(_absolute(jar) for jar in request.jars)
+    application = digest_of_file(request.application)
+    py_files = digests_of(request.py_files, "py_files")
+    files = digests_of(request.files, "files")
+    jars = tuple(absolute_jar(jar) for jar in request.jars)
     master = request.master or ("" if request.spark_conn_id else DEFAULT_MASTER)
-    code = {
-        "application": asdict(application),
-        "py_files": [asdict(artifact) for artifact in py_files],
-        "files": [asdict(artifact) for artifact in files],
-        "arguments": list(request.arguments),
-        "conf": dict(request.conf),
-        "packages": list(request.packages),
-        "jars": list(jars),
-        "master": master,
-        "spark_conn_id": request.spark_conn_id,
-    }
-    if request.environment:  # without any, the digest is the one that earlier versions recorded
-        code["environment"] = dict(request.environment)
-    code_digest = digest_of(code)
+    code_digest = code_digest_of(
+        application,
+        py_files=py_files,
+        files=files,
+        arguments=request.arguments,
+        conf=request.conf,
+        packages=request.packages,
+        jars=jars,
+        master=master,
+        spark_conn_id=request.spark_conn_id,
+        environment=request.environment,
+    )
     asked = {
         "verb": "deploy",
         "code": code_digest,
@@ -96,13 +94,44 @@ def read_wish(request: DeployRequest) -> Wish:
     return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
 
 
+def code_digest_of(
+    application: Artifact,
+    *,
+    py_files: Sequence[Artifact],
+    files: Sequence[Artifact],
+    arguments: Sequence[str],
+    conf: Mapping[str, str],
+    packages: Sequence[str],
+    jars: Sequence[str],
+    master: str,
+    spark_conn_id: str | None,
+    environment: Mapping[str, str],
+) -> str:
+    """The one digest over what runs; equal for equal runs, whoever asked for them."""
+    code: dict[str, object] = {
+        "application": asdict(application),
+        "py_files": [asdict(artifact) for artifact in py_files],
+        "files": [asdict(artifact) for artifact in files],
+        "arguments": list(arguments),
+        "conf": dict(conf),
+        "packages": list(packages),
+        "jars": list(jars),
+        "master": master,
+        "spark_conn_id": spark_conn_id,
+    }
+    if environment:  # without any, the digest is the one that earlier versions recorded
+        code["environment"] = dict(environment)
+    return digest_of(code)
+
+
 def digest_of(value: Mapping[str, object]) -> str:
     """Hex sha256 of a plain JSON object."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def _digests(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
-    artifacts = tuple(_digest(path) for path in paths)
+def digests_of(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
+    """Files of one kind as they will be pinned; raises as ``digest_of_file``, and where two have the same name."""
+    artifacts = tuple(digest_of_file(path) for path in paths)
     names = [artifact.name for artifact in artifacts]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -112,7 +141,12 @@ def _digests(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
     return artifacts
 
 
-def _digest(path: Path) -> Artifact:
+def digest_of_file(path: Path) -> Artifact:
+    """A file as it will be pinned.
+
+    Raises:
+        InvalidRequestError: it cannot be read.
+    """
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -128,5 +162,6 @@ def _digest(path: Path) -> Artifact:
     return Artifact(name=path.name, sha256=digest.hexdigest())
 
 
-def _absolute(jar: str) -> str:
+def absolute_jar(jar: str) -> str:
+    """A local path made absolute; a URI word for word."""
     return jar if ":" in jar else str(Path(jar).absolute())

@@ -106,9 +106,11 @@ class StreamStateOperator(BaseOperator):
             content = read_event(event)
             return self.result_from(content.watch, content.need_result())
 
-    def wait_until_done(self, hook: StreamStateHook, watch: Watch, on_kill: OnKill = "leave") -> dict[str, Any]:
-        """Wait here or in the triggerer, until the watch is done."""
-        wait_seconds = as_seconds(self.wait_seconds, "wait_seconds")
+    def wait_until_done(
+        self, hook: StreamStateHook, watch: Watch, on_kill: OnKill = "leave", *, beyond_seconds: float = 0.0
+    ) -> dict[str, Any]:
+        """Wait here or in the triggerer, until the watch is done; ``beyond_seconds`` longer than was asked for."""
+        wait_seconds = as_seconds(self.wait_seconds, "wait_seconds") + beyond_seconds
         if not self.deferrable:
             found = hook.wait_for(
                 watch, deadline_seconds=wait_seconds, poll_interval_seconds=self.poll_interval_seconds

@@ -2,10 +2,12 @@
 
 A stream id is the user's. Deployment ids (``d-0001``) carry the stream's fencing token, snapshot ids
 (``d-0001-stopped-000002``) say whose end or which request they hold, so that trying twice makes the same id (Law 2).
+Rehearsals (``r-5f0c1b7e6a0c-0001``) are named after the request that asked for them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Literal
 
@@ -14,6 +16,7 @@ from airflow_streamstate.errors import InvalidRequestError
 MAX_ID_CHARACTERS = 63
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _DEPLOYMENT = re.compile(r"d-([0-9]{4,12})")
+_REHEARSAL = re.compile(r"r-[0-9a-f]{12}-[0-9]{4}")
 
 SnapshotKind = Literal["live", "stopped", "pre-drain", "drained"]
 SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ("live", "stopped", "pre-drain", "drained")
@@ -64,6 +67,16 @@ def fencing_token_of(deployment_id: str) -> int:
 def snapshot_id_for(deployment_id: str, kind: SnapshotKind, number: int) -> str:
     """The one id of a snapshot: ``number`` is the attempt whose end it is, or for ``live`` the command that asked."""
     return f"{deployment_id}-{kind}-{number:06d}"
+
+
+def rehearsal_id_for(request_id: str, number: int) -> str:
+    """The id of the ``number``-th rehearsal that a request became, from 1."""
+    return f"r-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}-{number:04d}"
+
+
+def is_rehearsal_id(value: str) -> bool:
+    """Whether this names a rehearsal, and no deployment or snapshot of a stream."""
+    return _REHEARSAL.fullmatch(value) is not None
 
 
 def launch_key_for(deployment_id: str, attempt: int) -> str:

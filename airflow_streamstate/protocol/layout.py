@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from airflow_streamstate.protocol.ids import decode_query_name, encode_query_name
+from airflow_streamstate.protocol.ids import decode_query_name, encode_query_name, is_rehearsal_id
 
 NUMBER_DIGITS = 8
 
@@ -30,8 +30,12 @@ def artifact_key(stream_id: str, sha256: str, name: str) -> str:
 
 
 def deployment_folder(stream_id: str, deployment_id: str) -> str:
-    """Everything that one deployment writes lies below this (Law 4)."""
-    return f"{stream_id}/deployments/{deployment_id}"
+    """Everything that one deployment writes lies below this (Law 4).
+
+    A rehearsal has the keys of a deployment, in a room of its own: no list of deployments knows it.
+    """
+    room = "rehearsals" if is_rehearsal_id(deployment_id) else "deployments"
+    return f"{stream_id}/{room}/{deployment_id}"
 
 
 def deployments_folder(stream_id: str) -> str:
@@ -69,6 +73,17 @@ def events_prefix(stream_id: str, deployment_id: str) -> str:
     return f"{deployment_folder(stream_id, deployment_id)}/events/"
 
 
+def plans_prefix(stream_id: str, deployment_id: str, query_name: str | None = None) -> str:
+    """All recorded plans of a deployment, or of one query of it."""
+    folder = f"{deployment_folder(stream_id, deployment_id)}/plans/"
+    return folder if query_name is None else f"{folder}{encode_query_name(query_name)}/"
+
+
+def plan_key(stream_id: str, deployment_id: str, query_name: str, number: int) -> str:
+    """One plan of a query, as it was before a start of it; the next number is for the next one that differs."""
+    return f"{plans_prefix(stream_id, deployment_id, query_name)}{number:0{NUMBER_DIGITS}d}.json"
+
+
 def heartbeat_key(stream_id: str, deployment_id: str) -> str:
     """The beacon of a deployment."""
     return f"{deployment_folder(stream_id, deployment_id)}/heartbeat.json"
@@ -104,29 +119,51 @@ def driver_log_key(stream_id: str, deployment_id: str, launch_key: str) -> str:
     return f"{launch_folder(stream_id, deployment_id, launch_key)}/driver.log"
 
 
+def rehearsals_folder(stream_id: str) -> str:
+    """The folder whose sub-folders are a stream's rehearsals."""
+    return f"{stream_id}/rehearsals"
+
+
+def rehearsal_key(stream_id: str, rehearsal_id: str) -> str:
+    """What a rehearsal is; written before anything else of it."""
+    return f"{deployment_folder(stream_id, rehearsal_id)}/rehearsal.json"
+
+
+def verdict_key(stream_id: str, rehearsal_id: str) -> str:
+    """What became of a rehearsal; with it, it is over."""
+    return f"{deployment_folder(stream_id, rehearsal_id)}/verdict.json"
+
+
 def snapshots_folder(stream_id: str) -> str:
     """The folder whose sub-folders are a stream's snapshots."""
     return f"{stream_id}/snapshots"
 
 
+def _snapshot_folder(stream_id: str, snapshot_id: str) -> str:
+    """Of one snapshot; the position that a rehearsal forks of a running stream lies with the rehearsal."""
+    if is_rehearsal_id(snapshot_id):
+        return deployment_folder(stream_id, snapshot_id)
+    return f"{snapshots_folder(stream_id)}/{snapshot_id}"
+
+
 def manifest_key(stream_id: str, snapshot_id: str) -> str:
     """The list that makes a snapshot exist (Law 3)."""
-    return f"{stream_id}/snapshots/{snapshot_id}/manifest.json"
+    return f"{_snapshot_folder(stream_id, snapshot_id)}/manifest.json"
 
 
 def seal_key(stream_id: str, snapshot_id: str) -> str:
     """The sha256 of every file of a snapshot, written some time after its manifest."""
-    return f"{stream_id}/snapshots/{snapshot_id}/seal.json"
+    return f"{_snapshot_folder(stream_id, snapshot_id)}/seal.json"
 
 
 def data_note_key(stream_id: str, snapshot_id: str) -> str:
     """A copy of the manifest beside the data, where that lies in another store than the home."""
-    return f"{stream_id}/snapshots/{snapshot_id}/data.json"
+    return f"{_snapshot_folder(stream_id, snapshot_id)}/data.json"
 
 
 def snapshot_data_folder(stream_id: str, snapshot_id: str, query_name: str) -> str:
     """The files of one query in a snapshot (in the checkpoints store)."""
-    return f"{stream_id}/snapshots/{snapshot_id}/data/{encode_query_name(query_name)}"
+    return f"{_snapshot_folder(stream_id, snapshot_id)}/data/{encode_query_name(query_name)}"
 
 
 def number_of(key: str) -> int | None:

@@ -10,28 +10,34 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import FencedError, InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
+from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.runtime.agent.agent import Agent
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.driver_config import DriverConfig, read_driver_config
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing, oversee
 from airflow_streamstate.runtime.script import origins_of, run_script
 from airflow_streamstate.runtime.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.runtime.uncaught import hide_in_uncaught
 from airflow_streamstate.runtime.watchdog import is_child_of_jvm, watch_parent
+from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import s3a_uri
 
 FAILED_STATUS = 1
 USAGE_STATUS = 2
 LOST_JVM_SECONDS = 10.0
+REHEARSAL_VARIABLE = "STREAMSTATE_REHEARSAL"
+"""In the environment of a script that is rehearsed: by it a script leaves out what is not to happen then."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         secrets = config.secrets
         known = secrets_of({}, (), looked_up=secrets)
         hide_in_uncaught(lambda text: redact_text(text, known))
-        return run_driver(config, SYSTEM_CLOCK)
+        run = run_rehearsal if is_rehearsal_id(config.deployment_id) else run_driver
+        return run(config, SYSTEM_CLOCK)
     except StreamStateError as error:
         _say(error, secrets)
         return FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS
@@ -78,22 +85,65 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
     hide_in_uncaught(supervisor.attempt.reporter.redacted)
     agent = Agent(supervisor, end_process)
     agent.start()
+
+    def intercept() -> None:
+        from airflow_streamstate.runtime.spark.interception import Interception
+
+        Interception(supervisor, clock).install()
+
     try:
-        return supervisor.script_ended(_run_script(config, supervisor, clock))
+        return supervisor.script_ended(_run_script(config, intercept, clock, supervisor.attempt.reporter.redacted))
     finally:
         agent.stop()
 
 
-def _run_script(config: DriverConfig, supervisor: Supervisor, clock: Clock) -> ScriptFailure | None:
+def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
+    """Run the script once without running a query of it, and give the verdict; 0 where the script came to its end.
+
+    Raises:
+        DataError: nobody recorded such a rehearsal.
+        StreamStateError: its record cannot be read. The script has not run.
+    """
+    if is_child_of_jvm(os.environ):
+        watch_parent(clock, end_process)
+    control, checkpoints = _open_stores(config, clock)
+    rehearsal = control.rehearsal(config.deployment_id)
+    if rehearsal is None:
+        raise DataError("nobody recorded this rehearsal", rehearsal_id=config.deployment_id)
+    spec, folder = control.spec(config.deployment_id), _folder_of(checkpoints.uri)
+    attempt = RehearsedAttempt(
+        control, checkpoints, spec, config.attempt, clock, lambda key: f"{folder}/{key}", looked_up=config.secrets
+    )
+    rehearsing = Rehearsing(attempt, rehearsal, _spark_words)
+    hide_in_uncaught(attempt.reporter.redacted)
+    os.environ[REHEARSAL_VARIABLE] = "1"
+    threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
+
+    def intercept() -> None:
+        from airflow_streamstate.runtime.spark.rehearsed import RehearsedInterception
+
+        RehearsedInterception(rehearsing, clock).install()
+
+    return rehearsing.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+
+
+def _spark_words(error: BaseException) -> str:
+    from airflow_streamstate.runtime.spark.words import spark_words
+
+    return spark_words(error)
+
+
+def _run_script(
+    config: DriverConfig, intercept: Callable[[], None], clock: Clock, redacted: Callable[[str], str]
+) -> ScriptFailure | None:
     try:
         refuse_connect_environment(os.environ)
         # Only now: importing pyspark takes a second, and an order given before the start is then already known.
-        from airflow_streamstate.runtime.spark.interception import Interception
+        intercept()
         from airflow_streamstate.runtime.spark.jvm import jvm_is_gone
     except (InvalidRequestError, ImportError) as error:
         _say(error, config.secrets)
         return ScriptFailure(error=f"{type(error).__name__}: {error}", traceback="", exit_status=FAILED_STATUS)
-    Interception(supervisor, clock).install()
     refuse_connect_writers()
 
     def before_report(error: BaseException) -> None:
@@ -101,7 +151,7 @@ def _run_script(config: DriverConfig, supervisor: Supervisor, clock: Clock) -> S
         if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
             clock.sleep(LOST_JVM_SECONDS)
 
-    return run_script(config.application, config.arguments, before_report, supervisor.attempt.reporter.redacted)
+    return run_script(config.application, config.arguments, before_report, redacted)
 
 
 def _say(error: Exception, secrets: Iterable[str]) -> None:
@@ -109,13 +159,17 @@ def _say(error: Exception, secrets: Iterable[str]) -> None:
     print(f"streamstate: {redact_text(str(error), secrets_of({}, (), looked_up=secrets))}", file=sys.stderr)
 
 
-def _become_attempt(config: DriverConfig, clock: Clock) -> Supervisor:
+def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Store]:
     home = open_store(config.home_uri, options=config.s3_options, clock=clock)
     checkpoints = home
     if config.checkpoints_uri != config.home_uri:
         checkpoints = open_store(config.checkpoints_uri, options=config.s3_options, clock=clock)
+    return StreamControl(home, config.stream_id, clock), checkpoints
+
+
+def _become_attempt(config: DriverConfig, clock: Clock) -> Supervisor:
+    control, checkpoints = _open_stores(config, clock)
     folder = _folder_of(checkpoints.uri)
-    control = StreamControl(home, config.stream_id, clock)
     spec = control.spec(config.deployment_id)
     supervisor = Supervisor(
         control,

@@ -13,6 +13,8 @@ from airflow_streamstate.protocol.commands import DrainNotification
 from support import scripted_driver
 from support.airflow_streams import NamedHome
 from support.dag_results import returned, states
+from support.scripted_rehearsal import keep_plan
+from support.scripted_stream import QUERY
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -121,6 +123,20 @@ def test_the_scheduled_upgrade_does_nothing_where_nothing_changed(
     second = run_dag("scheduled_upgrade")
     assert states(second) == {"something_changed": "success", "stop": "skipped", "deploy": "skipped"}
     assert scripted.hook().status("flights").deployment_id == "d-0002"
+
+
+@pytest.mark.parametrize(("word", "done", "mode"), [("fits", "stop", "restore"), ("needs-drain", "drain", "seed")])
+def test_a_planned_upgrade_is_made_as_its_plan_says(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path, word: str, done: str, mode: str
+) -> None:
+    """Kept where the state can be, drained where that is allowed."""
+    running(scripted, scripted_driver.script(tmp_path, "runs"))
+    keep_plan(scripted.home.control("flights"), "d-0001", QUERY)
+    script = scripted_driver.script(tmp_path, "runs", word, name="new.py")
+    run = run_dag("planned_upgrade", {"application": str(script), "arguments": ["-v"], "allow_drain": True})
+    assert returned(run, "plan")["outcome"] == ("fits" if done == "stop" else "refused")
+    assert states(run)[done] == "success"
+    assert returned(run, "deploy")["start"]["mode"] == mode
 
 
 def test_the_gate_opens_for_a_drain_that_somebody_else_ordered(

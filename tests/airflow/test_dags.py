@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import ParamValidationError
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_names import DagBag, DagSerialization
 
-DAG_IDS = ["deploy_with_secrets", "drain_gate", "scheduled_upgrade", "upgrade_stream"]
+DAG_IDS = ["deploy_with_secrets", "drain_gate", "planned_upgrade", "scheduled_upgrade", "upgrade_stream"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_two_runs_never_move_a_stream_at_once_and_no_past_is_caught_up(bag: DagB
     assert dag.catchup is False
 
 
-@pytest.mark.parametrize("dag_id", ["upgrade_stream", "drain_gate"])
+@pytest.mark.parametrize("dag_id", ["upgrade_stream", "drain_gate", "planned_upgrade"])
 def test_every_parameter_has_a_title_and_a_sound_default(bag: DagBag, dag_id: str) -> None:
     """They are the form that somebody fills in, and a scheduled run takes the defaults."""
     params = bag.dags[dag_id].params

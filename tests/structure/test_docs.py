@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate import errors, protocol
+from airflow_streamstate.plan import model as plan_model
 from airflow_streamstate.protocol.codec import Message, from_json, known_kinds, to_json
 
 # Kinds are known once their modules are imported.
+assert plan_model.RecordedPlan.kind
 for _module in pkgutil.iter_modules(protocol.__path__):
     importlib.import_module(f"{protocol.__name__}.{_module.name}")
 
@@ -93,6 +95,14 @@ def test_the_table_of_settings_has_every_setting() -> None:
         field.name for field in dataclasses.fields(AgentSettings) if f"| `{field.name}` | {field.default:g}" not in page
     ]
     assert missing == []
+
+
+def test_the_page_of_plans_has_every_setting_that_is_kept() -> None:
+    """docs/plans.md names each, and no other."""
+    from airflow_streamstate.plan.settings import SETTINGS
+
+    listed = re.findall(r"^- `(spark\.[^`]+)`$", (DOCS / "plans.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == list(SETTINGS)
 
 
 def test_the_compatibility_page_is_what_was_lived() -> None:

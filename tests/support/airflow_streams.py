@@ -60,7 +60,7 @@ class NamedHome:
 
     def end_drivers(self) -> None:
         """End every driver that was launched for this home."""
-        for folder in self.base.rglob("launches/d-*"):
+        for folder in self.base.rglob("launches/[dr]-*"):
             if folder.is_dir():
                 end_processes(str(folder))
 

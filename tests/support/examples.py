@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.protocol.codec import Message, to_json
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import (
@@ -38,7 +39,9 @@ from airflow_streamstate.protocol.records import (
     StartPlan,
 )
 from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
 from airflow_streamstate.protocol.settings import AgentSettings
+from support.example_plan import EXAMPLE_PLAN
 
 AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=UTC)
 LATER = datetime(2026, 3, 1, 10, 30, tzinfo=UTC)
@@ -158,6 +161,24 @@ EXAMPLES: tuple[Message, ...] = (
     StreamRegister(
         "orders", 3, "d-0003", 2, "drain", Intent("af-987", "d-0004", AT, "shell:ada"), WRITE_ID, AT, "controller"
     ),
+    Rehearsal(
+        "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
+        "56" * 32, WRITE_ID, fresh_queries=("raw",),
+    ),
+    RehearsalVerdict(
+        "orders", "r-0b8e3c525f0e-0001", "failed",
+        {
+            "counts per minute": RehearsedQuery(
+                "failed", "restored", 1.25, "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema …",
+                ("source kafka orders is new: it starts where its options say",),
+            ),
+            "raw": RehearsedQuery("accepted", "seeded", 0.5),
+        },
+        "ModuleNotFoundError: No module named 'rules'", 14.75, "driver", LATER, WRITE_ID,
+        traceback="Traceback …\nModuleNotFoundError: No module named 'rules'", log_tail="…", spark_version="4.2.0",
+        notes=("the script ran on for 30 s after its last start; it was ended",),
+    ),
+    RecordedPlan("orders", "d-0003", "counts per minute", 2, 2, EXAMPLE_PLAN, WRITE_ID, AT),
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
+import airflow_streamstate.plan.model
 import airflow_streamstate.protocol
 from airflow_streamstate.clock import whole_milliseconds
 from airflow_streamstate.protocol import codec

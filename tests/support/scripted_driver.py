@@ -9,6 +9,8 @@ script that is "run" holds one word per line, and these are what it knows:
 - ``hangs``: starts, and never commits anything;
 - ``cannot-drain``: rejects a drain;
 - ``drain-fails``: the flush fails.
+
+In a rehearsal it knows the words of ``scripted_rehearsal``.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import os
 import sys
 import time
 from pathlib import Path
+
+from airflow_streamstate.protocol.ids import is_rehearsal_id
 
 STREAM_STATE_ROWS = 7
 WATERMARK_TEXT = "2001-03-31T21:27:00.000Z"
@@ -54,6 +58,11 @@ def main(argv: list[str]) -> int:
     config = json.loads(Path(argv[-1]).read_text())
     words = Path(config["application"]).read_text().split()
     print(f"scripted driver: {' '.join(words)}", flush=True)
+    if is_rehearsal_id(config["deployment_id"]):
+        from support.scripted_rehearsal import rehearse
+        from support.scripted_stream import QUERY
+
+        return rehearse(config, words, QUERY)
     attempt = ScriptedAttempt.of_driver(config, os.getpid())
     attempt.claim(config["launch_key"])
     if attempt.is_only_to_drain():

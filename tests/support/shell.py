@@ -99,7 +99,7 @@ class Desk:
 
     def end_drivers(self) -> None:
         """End every driver that was launched for this home."""
-        for folder in self.home.rglob("launches/d-*"):
+        for folder in self.home.rglob("launches/[dr]-*"):
             if folder.is_dir():
                 end_processes(str(folder))
 

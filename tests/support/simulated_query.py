@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from airflow_streamstate.adapters.sink import HeldBatches
+from airflow_streamstate.adapters.sink import HeldBatches, Sink
 from airflow_streamstate.adapters.source import PlannedSource
 from airflow_streamstate.checkpoint.entries import (
     NO_OFFSET,
@@ -40,6 +40,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from airflow_streamstate.runtime.attempt.ports import (
+    AnalyzedPlan,
     OperatorRows,
     Progress,
     QueryRun,
@@ -50,6 +51,7 @@ from airflow_streamstate.runtime.attempt.ports import (
 from airflow_streamstate.store.interface import Store
 from support.acting_clock import ActingClock
 from support.simulated_adapter import SimulatedDoor
+from support.simulated_plan import analyzed_json
 from support.simulated_sources import OutputRow, Row, SimulatedSink, SimulatedSource, WindowCount
 
 CONF = {
@@ -167,6 +169,12 @@ class SimulatedStartable:
     def door(self) -> SimulatedDoor:
         return SimulatedDoor({source.description: source for source in self.plan.sources})
 
+    def analyzed_plan(self) -> AnalyzedPlan:
+        plan = self.plan
+        descriptions = [source.description for source in plan.sources]
+        text = analyzed_json(descriptions, plan.window_ms, plan.delay_ms)
+        return AnalyzedPlan(text, Sink(f"simulated:{plan.sink.mode}"))
+
     def start(self, checkpoint_uri: str) -> QueryRun:
         if self.plan.refuses_to_start is not None:
             raise self.plan.refuses_to_start
@@ -185,6 +193,9 @@ class SimulatedStartable:
         return run
 
     def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
+        return self.run_empty_batch(checkpoint_uri)
+
+    def run_empty_batch(self, checkpoint_uri: str) -> Progress | None:
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", SimulatedSink("append"))
         while not run.has_ended():
             run.step(in_haste=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from airflow_streamstate.adapters.sink import HeldBatches
+from airflow_streamstate.adapters.sink import HeldBatches, Sink
 from airflow_streamstate.adapters.source import PlannedSource, SparkDoor
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
@@ -177,6 +177,21 @@ class WriterFacts:
         return tuple(told[place] for place in places) if sorted(places) == list(range(len(told))) else ()
 
 
+@dataclass(frozen=True)
+class AnalyzedPlan:
+    """What a query is going to do, as Spark has understood the script.
+
+    Attributes:
+        text: Spark's JSON of the analyzed plan.
+        sink: what is written to.
+        partitioned_by: the columns by which the sink is partitioned.
+    """
+
+    text: str
+    sink: Sink
+    partitioned_by: tuple[str, ...] = ()
+
+
 class StartableQuery(Protocol):
     """The script's writer, remembered: it can run the same plan again."""
 
@@ -188,6 +203,9 @@ class StartableQuery(Protocol):
     def door(self) -> SparkDoor:
         """What adapters of its sources are given."""
 
+    def analyzed_plan(self) -> AnalyzedPlan:
+        """The plan that its start would run. Raises what Spark raises."""
+
     def start(self, checkpoint_uri: str) -> QueryRun:
         """Start as the script wanted, on this checkpoint. Raises what Spark raises."""
 
@@ -198,6 +216,11 @@ class StartableQuery(Protocol):
     def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
         """Run the planned batch 0 of a seed into a ``noop`` sink with ``Trigger.Once``, and wait for its end: creates
         the empty state of this plan. Raises what Spark raises. Returns its progress."""
+
+    def run_empty_batch(self, checkpoint_uri: str) -> Progress | None:
+        """Run the planned batch of a fork (``checkpoint.empty_batch``) into a ``noop`` sink with ``Trigger.Once``, and
+        wait for its end: the script's own sink, and its ``foreachBatch``, is not asked. Raises what Spark raises.
+        Returns its progress."""
 
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:
         """These settings in the script's session, Spark's default where the script set none; unknown ones left out."""

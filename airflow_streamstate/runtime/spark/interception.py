@@ -8,21 +8,34 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryManager
 
 from airflow_streamstate.checkpoint.guards import guard_start
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.spark.handles import SupervisedQuery, check_timeout
-from airflow_streamstate.runtime.spark.spark_query import SEED_QUERY_NAME, SparkWriter
+from airflow_streamstate.runtime.spark.spark_query import REHEARSAL_QUERY_NAME, SEED_QUERY_NAME, SparkWriter
 
 POLL_SECONDS = 0.1
 PACE_SECONDS = 0.5
 _GUARDED_TRIGGERS = {"default": "processingTime", "processing_time": "processingTime", "available_now": "availableNow"}
 Start = Callable[[DataStreamWriter, str | None, str | None], StreamingQuery]
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
+
+
+class DecidesOnStarts(Protocol):
+    """Who decides what a ``start()`` of the script becomes: ``agent.supervisor.Supervisor``, or a rehearsal."""
+
+    def session_started(self, spark_version: str, application_id: str) -> None:
+        """The Spark session is there."""
+
+    def start_query(
+        self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
+    ) -> LogicalQuery:
+        """The intercepted ``start()``; raises whatever the script is to see."""
 
 
 class Interception:
@@ -33,7 +46,7 @@ class Interception:
         clock: for waits.
     """
 
-    def __init__(self, supervisor: Supervisor, clock: Clock) -> None:
+    def __init__(self, supervisor: DecidesOnStarts, clock: Clock) -> None:
         self._supervisor = supervisor
         self._clock = clock
         self._guard = threading.Lock()
@@ -54,15 +67,18 @@ class Interception:
     def _start(self, writer: DataStreamWriter, path: str | None, table_name: str | None) -> StreamingQuery:
         spark = writer._spark
         startable = SparkWriter(spark, writer._df._jdf, writer._jwrite, path, table_name)
-        settings = startable.settings
-        trigger = startable.facts.trigger
-        guard_start(dict(spark.conf.getAll), settings.options, _GUARDED_TRIGGERS.get(trigger, trigger))
+        self._guard_start(spark, startable)
         self._tell_of_session(spark)
+        settings = startable.settings
         logical = self._supervisor.start_query(settings.query_name, settings.checkpoint_location, startable)
         handle = SupervisedQuery(logical, startable)
         self.remember(spark.streams._jsqm, handle)
         self._pace(logical.name, handle)
         return handle
+
+    def _guard_start(self, spark: Any, startable: SparkWriter) -> None:
+        trigger = startable.facts.trigger
+        guard_start(dict(spark.conf.getAll), startable.settings.options, _GUARDED_TRIGGERS.get(trigger, trigger))
 
     def remember(self, jmanager: Any, handle: SupervisedQuery) -> None:
         """Keep the handle; let go of those before it that came to a good end."""
@@ -99,7 +115,7 @@ class Interception:
         others = [
             query
             for query in (StreamingQuery(jquery) for jquery in jmanager.active())
-            if query.name != SEED_QUERY_NAME and query.runId not in own_runs
+            if query.name not in (SEED_QUERY_NAME, REHEARSAL_QUERY_NAME) and query.runId not in own_runs
         ]
         return [*(handle for handle in ours if not handle.is_over), *others]
 

@@ -107,6 +107,15 @@ class AskedSink:
                 next_step="See that the script may write there, and resume the deployment.",
             ) from error
 
+    def found(self) -> Sink:
+        """What it is; of a table whose catalog does not answer, what the writer says."""
+        try:
+            return self._sink()
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            return replace(self._stated(), path=None)
+
     def place(self) -> str:
         """Where it is, for people."""
         try:

@@ -18,9 +18,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
 
 from airflow_streamstate.adapters.sink import HeldBatches
-from airflow_streamstate.runtime.attempt.ports import OperatorRows, Progress, Skipped, WriterFacts
+from airflow_streamstate.runtime.attempt.ports import AnalyzedPlan, OperatorRows, Progress, Skipped, WriterFacts
 from airflow_streamstate.runtime.spark.executions import plans_that_ran
-from airflow_streamstate.runtime.spark.jvm import jvm_answers, jvm_is_ending, jvm_is_gone, read_field
+from airflow_streamstate.runtime.spark.jvm import (
+    jvm_answers,
+    jvm_is_ending,
+    jvm_is_gone,
+    read_field,
+    scala_option,
+    scala_sequence,
+)
 from airflow_streamstate.runtime.spark.progress import parse_progress, ran_a_batch
 from airflow_streamstate.runtime.spark.reports import Reports
 from airflow_streamstate.runtime.spark.sinks import AskedSink
@@ -35,6 +42,7 @@ _WAITING = ("Waiting for data to arrive", "Waiting for next trigger")
 _UNDEFINED = "<undefined>"  # Spark's word for a setting that it knows, that has no default, and that nobody set
 _SLICE_SECONDS = 1.0
 SEED_QUERY_NAME = "streamstate-seed"
+REHEARSAL_QUERY_NAME = "streamstate-rehearsal"
 
 
 class SparkQueryRun:
@@ -200,6 +208,15 @@ class SparkWriter:
             self.facts: WriterFacts = read_facts(self._jvm, jdf, self._jwriter, table_name)
         self._sink = AskedSink(spark, self._jwriter, path, table_name)
 
+    def analyzed_plan(self) -> AnalyzedPlan:
+        with jvm_answers():
+            partitioned = scala_option(read_field(self._jwriter, "partitioningColumns"))
+            return AnalyzedPlan(
+                text=str(self._jdf.queryExecution().analyzed().toJSON()),
+                sink=self._sink.found(),
+                partitioned_by=() if partitioned is None else tuple(map(str, scala_sequence(partitioned))),
+            )
+
     def start(self, checkpoint_uri: str) -> SparkQueryRun:
         with jvm_answers():
             return self._start(_copy_writer(self._jdf, self._jwriter), checkpoint_uri)
@@ -220,13 +237,23 @@ class SparkWriter:
 
     def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
         with jvm_answers():
-            jwriter = self._jdf.writeStream().outputMode(read_field(self._jwriter, "outputMode"))
-            jwriter = jwriter.queryName(SEED_QUERY_NAME).format("noop").trigger(self._once())
-            jwriter = jwriter.option(CHECKPOINT_OPTION, checkpoint_uri)
+            jwriter = self._into_nothing(SEED_QUERY_NAME, checkpoint_uri)
             with whole_state(self._jdf.sparkSession()):
                 jquery = jwriter.start()
             jquery.awaitTermination()
         return SparkQueryRun(jquery).last_progress()
+
+    def run_empty_batch(self, checkpoint_uri: str) -> Progress | None:
+        with jvm_answers():
+            jquery = self._into_nothing(REHEARSAL_QUERY_NAME, checkpoint_uri).start()
+            jquery.awaitTermination()
+        return SparkQueryRun(jquery).last_progress()
+
+    def _into_nothing(self, query_name: str, checkpoint_uri: str) -> Any:
+        """A writer of one batch of the same plan into no sink at all."""
+        jwriter = self._jdf.writeStream().outputMode(read_field(self._jwriter, "outputMode"))
+        jwriter = jwriter.queryName(query_name).format("noop").trigger(self._once())
+        return jwriter.option(CHECKPOINT_OPTION, checkpoint_uri)
 
     def _once(self) -> Any:
         return self._jvm.org.apache.spark.sql.streaming.Trigger.Once()

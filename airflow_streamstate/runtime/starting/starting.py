@@ -24,6 +24,7 @@ from airflow_streamstate.runtime.attempt.ports import QueryRun, StartableQuery
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist
 from airflow_streamstate.runtime.starting.building import Builder, Built
 from airflow_streamstate.runtime.starting.naming import NameBook
+from airflow_streamstate.runtime.starting.plans import record_before_start
 from airflow_streamstate.runtime.starting.sinks import check_sink, check_sink_before_flush
 from airflow_streamstate.runtime.starting.spark_check import check_spark
 
@@ -117,13 +118,14 @@ class Starter:
         position = logical.checkpoint.position()
         note_gaps(attempt, [logical.name])
         prepared = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
+        unread = record_before_start(attempt, logical.name, logical.startable)
         attempt.reporter.say(f"query {logical.name} starts ({built.how}, {_from_where(position)})")
         # Building took its time, and a driver may have been paused for longer: no successor's batch ids are taken.
         need_current(attempt)
         run = logical.startable.start(attempt.uri_of(logical.checkpoint))
         logical.add_run(run, planned_id=position.planned_id)
         attempt.queries[logical.name] = logical  # from its first moment on: whatever fails now, it gets its barrier
-        self._report(logical, built, position, (*describe_repairs(report), *prepared))
+        self._report(logical, built, position, (*describe_repairs(report), *prepared), unread)
         self._take_back_if_replaced(run)
 
     def _take_back_if_replaced(self, run: QueryRun) -> None:
@@ -148,10 +150,17 @@ class Starter:
         elif attempt.latch.state == "drain":
             attempt.reporter.note("a query was started when the flush had begun; it is not run", query=logical.name)
 
-    def _report(self, logical: LogicalQuery, built: Built, position: Position, repairs: tuple[str, ...]) -> None:
+    def _report(
+        self,
+        logical: LogicalQuery,
+        built: Built,
+        position: Position,
+        repairs: tuple[str, ...],
+        remarks: tuple[str, ...],
+    ) -> None:
         run = logical.run
         facts = logical.startable.facts
-        for word in (*repairs, *built.remarks):
+        for word in (*repairs, *built.remarks, *remarks):
             self._attempt.reporter.say(f"query {logical.name}: {word}")
         self._attempt.reporter.write_soon(
             QueryStarted,
@@ -167,7 +176,7 @@ class Starter:
             output_mode=facts.output_mode,
             sources=built.sources,
             identities=self._attempt.sources.identities(logical.name),
-            remarks=self._attempt.sources.remarks(logical.name),
+            remarks=(*self._attempt.sources.remarks(logical.name), *remarks),
             watermarks=facts.watermarks,
             snapshot_id=built.snapshot_id,
         )

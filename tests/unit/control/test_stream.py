@@ -25,12 +25,14 @@ from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 from support.fake_clock import FakeClock
 
 HOSTILE = ["../x", "", "a" * 64, "UPPER", "a/b", ".", ".."]
 DEPLOYMENT, SNAPSHOT, LAUNCH, REQUEST = "d-0003", "d-0003-stopped-000002", "d-0003-a0002", "af-0123456789"
+REHEARSAL = "r-0b8e3c525f0e-0001"
 
 
 @pytest.fixture
@@ -55,7 +57,9 @@ def test_a_hostile_stream_id_is_refused(store: MemoryStore, stream_id: str) -> N
 
 
 @pytest.mark.parametrize("bad", HOSTILE)
-@pytest.mark.parametrize("method", ["spec", "journal", "heartbeat", "manifest", "need_manifest", "request"])
+@pytest.mark.parametrize(
+    "method", ["spec", "journal", "heartbeat", "manifest", "need_manifest", "request", "rehearsal", "verdict"]
+)
 def test_hostile_ids_are_refused(stream: StreamControl, method: str, bad: str) -> None:
     """Whatever a user passes on: no key is made of it."""
     with pytest.raises(InvalidRequestError):
@@ -123,6 +127,14 @@ RECORDS: dict[str, tuple[type[Message], Create, Read, str]] = {
         SnapshotManifest, StreamControl.create_manifest, lambda s: s.manifest(SNAPSHOT),
         layout.manifest_key("orders", SNAPSHOT),
     ),
+    "rehearsal": (
+        Rehearsal, StreamControl.create_rehearsal, lambda s: s.rehearsal(REHEARSAL),
+        layout.rehearsal_key("orders", REHEARSAL),
+    ),
+    "verdict": (
+        RehearsalVerdict, StreamControl.create_verdict, lambda s: s.verdict(REHEARSAL),
+        layout.verdict_key("orders", REHEARSAL),
+    ),
 }  # fmt: skip
 
 
@@ -171,7 +183,8 @@ def test_a_record_of_another_stream_is_refused(stream: StreamControl, name: str)
 @pytest.mark.parametrize(
     ("name", "change"),
     [("spec", {"deployment_id": "d-0004"}), ("claim", {"attempt": 3}), ("launch", {"launch_key": "d-0003-a0009"}),
-     ("request", {"request_id": "af-9"}), ("manifest", {"snapshot_id": "d-0003-live-000001"})],
+     ("request", {"request_id": "af-9"}), ("manifest", {"snapshot_id": "d-0003-live-000001"}),
+     ("rehearsal", {"rehearsal_id": "r-0b8e3c525f0e-0002"}), ("verdict", {"rehearsal_id": "r-0b8e3c525f0e-0002"})],
 )  # fmt: skip
 def test_a_record_under_another_ones_key_is_refused(stream: StreamControl, name: str, change: dict[str, Any]) -> None:
     """The ids in it must be those of its key (Law 7)."""
@@ -187,6 +200,7 @@ def test_what_is_not_there(stream: StreamControl) -> None:
     assert stream.launch(DEPLOYMENT, LAUNCH) is None
     assert stream.request("r-1") is None
     assert stream.manifest(SNAPSHOT) is None
+    assert (stream.rehearsal(REHEARSAL), stream.verdict(REHEARSAL), stream.rehearsal_ids()) == (None, None, [])
     assert stream.seal(SNAPSHOT) is None
     assert stream.heartbeat(DEPLOYMENT) is None
     with pytest.raises(DeploymentNotFoundError, match="d-0003"):
@@ -243,6 +257,16 @@ def test_snapshots_are_listed(stream: StreamControl) -> None:
     stream.home.put(f"{layout.snapshot_data_folder('orders', 'd-0003-live-000009', 'q')}/metadata", b"{}")
     stream.home.put(layout.manifest_key("orders-2", "d-0001-live-000001"), b"{}")
     assert stream.snapshot_ids() == ["d-0003-live-000009", SNAPSHOT]
+
+
+def test_rehearsals_are_no_deployments(stream: StreamControl) -> None:
+    """They have a list of their own, and neither deployments nor snapshots know them."""
+    stream.create_rehearsal(one(Rehearsal))
+    stream.create_spec(replace(one(DeploymentSpec), deployment_id=REHEARSAL))
+    stream.create_manifest(replace(one(SnapshotManifest), snapshot_id=REHEARSAL))
+    assert stream.rehearsal_ids() == [REHEARSAL]
+    assert (stream.deployment_ids(), stream.snapshot_ids()) == ([], [])
+    assert stream.spec(REHEARSAL).deployment_id == REHEARSAL
 
 
 def test_the_journal_is_this_deployments(stream: StreamControl) -> None:

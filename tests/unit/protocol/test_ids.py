@@ -17,7 +17,9 @@ from airflow_streamstate.protocol.ids import (
     deployment_id_for,
     encode_query_name,
     fencing_token_of,
+    is_rehearsal_id,
     launch_key_for,
+    rehearsal_id_for,
     snapshot_id_for,
 )
 from airflow_streamstate.store.keys import check_key
@@ -144,3 +146,20 @@ def test_what_is_no_launch_key_is_refused(key: str) -> None:
     """Only what ``launch_key_for`` makes is one."""
     with pytest.raises(InvalidRequestError):
         attempt_of(key)
+
+
+@given(st.text(max_size=63), st.integers(1, 9999))
+def test_a_rehearsal_is_named_after_its_request(request_id: str, number: int) -> None:
+    """The same request and number is the same rehearsal; its id and its launch key are ids (Law 2)."""
+    rehearsal_id = rehearsal_id_for(request_id, number)
+    assert rehearsal_id == rehearsal_id_for(request_id, number)
+    assert is_rehearsal_id(check_id(rehearsal_id, "rehearsal id"))
+    assert attempt_of(launch_key_for(rehearsal_id, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["d-0001", "d-0001-live-000001", "r-1", "r-0b8e3c525f0e", "r-0b8e3c525f0e-0001-x", ""]
+)
+def test_what_is_no_rehearsal(value: str) -> None:
+    """Deployments and snapshots are never taken for one, and so keep their places."""
+    assert not is_rehearsal_id(value)

@@ -97,3 +97,16 @@ def test_the_layout_is_as_documented() -> None:
     assert layout.manifest_key("orders", "s-1") == "orders/snapshots/s-1/manifest.json"
     assert layout.snapshot_data_folder("orders", "s-1", "a b") == "orders/snapshots/s-1/data/a=20b"
     assert layout.idempotency_key("orders", "r-1") == "orders/idempotency/r-1.json"
+
+
+def test_everything_of_a_rehearsal_lies_below_it() -> None:
+    """Its checkpoints, its launch, and the position that it forks: nothing of a deployment or a snapshot (Law 4)."""
+    rehearsal_id = "r-0b8e3c525f0e-0001"
+    own = f"orders/rehearsals/{rehearsal_id}"
+    assert layout.rehearsal_key("orders", rehearsal_id) == f"{own}/rehearsal.json"
+    assert layout.verdict_key("orders", rehearsal_id) == f"{own}/verdict.json"
+    assert layout.checkpoint_folder("orders", rehearsal_id, "q") == f"{own}/checkpoints/q"
+    assert layout.launch_folder("orders", rehearsal_id, "k") == f"{own}/launches/k"
+    assert layout.manifest_key("orders", rehearsal_id) == f"{own}/manifest.json"
+    assert layout.snapshot_data_folder("orders", rehearsal_id, "q") == f"{own}/data/q"
+    assert f"{layout.rehearsals_folder('orders')}/{rehearsal_id}" == own

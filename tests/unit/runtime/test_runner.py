@@ -3,11 +3,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.protocol.events import Claimed, Failed, Finished
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
 from airflow_streamstate.runtime.runner import FAILED_STATUS, USAGE_STATUS, main
 from support.drivers import STREAM, Deployments
 
@@ -159,3 +163,47 @@ def test_a_process_that_is_ended_keeps_what_it_printed(tmp_path: Path) -> None:
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
     )
     assert (ended.returncode, ended.stdout) == (7, "kept")
+
+
+def _rehearse(tmp_path: Path, script: str, seconds: float = 100.0) -> tuple[RehearsalVerdict, str]:
+    """The verdict of a script that starts no Spark, and what it printed."""
+    stream = Deployments(tmp_path)
+    stream.record("")
+    rehearsal_id, now = "r-0b8e3c525f0e-0001", SYSTEM_CLOCK.now()
+    stream.control.create_rehearsal(
+        Rehearsal(STREAM, rehearsal_id, "d-0001", True, now, now + timedelta(seconds=seconds), "test", "r", "0", "w")
+    )
+    stream.control.create_spec(replace(stream.control.spec("d-0001"), deployment_id=rehearsal_id))
+    ended = _run(tmp_path, script=script, deployment_id=rehearsal_id)
+    verdict = stream.control.verdict(rehearsal_id)
+    assert verdict is not None, ended.stderr
+    assert ended.returncode == (0 if verdict.outcome == "done" else 1)
+    assert list(stream.control.journal("d-0001").events()) == []
+    return verdict, ended.stdout
+
+
+def test_a_script_can_tell_that_it_is_rehearsed(tmp_path: Path) -> None:
+    """By its environment; nobody claims anything for it."""
+    verdict, out = _rehearse(tmp_path, "import os; print('rehearsed:', os.environ['STREAMSTATE_REHEARSAL'])")
+    assert (verdict.outcome, verdict.queries, verdict.given_by) == ("done", {}, "driver")
+    assert out == "rehearsed: 1\n"
+
+
+def test_a_script_that_fails_in_its_rehearsal_is_told_in_its_own_words(tmp_path: Path) -> None:
+    """A package that is missing is found before anything is stopped."""
+    verdict, _ = _rehearse(tmp_path, "import no_such_package")
+    assert (verdict.outcome, verdict.error) == ("failed", "ModuleNotFoundError: No module named 'no_such_package'")
+    assert "import no_such_package" in verdict.traceback
+
+
+def test_a_script_that_hangs_in_its_rehearsal_is_ended_by_its_own_driver(tmp_path: Path) -> None:
+    """Also where nobody waits any more (Law 6)."""
+    verdict, _ = _rehearse(tmp_path, "import time; time.sleep(600)", seconds=1.0)
+    assert (verdict.outcome, verdict.given_by) == ("deadline", "driver")
+
+
+def test_a_rehearsal_that_nobody_recorded_is_refused(tmp_path: Path, stream: Deployments) -> None:
+    """The script has not run."""
+    ended = _run(tmp_path, deployment_id="r-0b8e3c525f0e-0001")
+    assert (ended.returncode, ended.stdout) == (FAILED_STATUS, "")
+    assert "nobody recorded this rehearsal" in ended.stderr

@@ -1,0 +1,168 @@
+"""``plan``: what a change would do, before anything is stopped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from airflow_streamstate.cli import plan_tables
+from airflow_streamstate.cli.exits import DEADLINE, DONE, FAILED, REFUSED
+from airflow_streamstate.cli.options import (
+    HelpfulCommand,
+    Seconds,
+    key_values,
+    pass_session,
+    reason_option,
+    request_option,
+    shared,
+    stream_argument,
+)
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.start import split
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.planning import DEADLINE_SECONDS
+from airflow_streamstate.plan.report import PlanReport, to_markdown
+from airflow_streamstate.plan.tree import plan_tree_text
+
+_STATUS = {"fits": DONE, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}
+_LISTS = ("py_files", "files", "packages", "jars")
+
+
+@click.command(cls=HelpfulCommand, short_help="Say whether a change fits, before anything is stopped.")
+@stream_argument
+@click.option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified.")
+@click.option(
+    "--rehearse/--no-rehearsal",
+    "runs_batches",
+    default=True,
+    help="Run an empty batch of each query on a fork of its state, into no sink; or compare the plans alone. The "
+    "script runs once in both, with STREAMSTATE_REHEARSAL=1 in its environment.",
+)
+@click.option("--conf", multiple=True, metavar="K=V", callback=key_values, help="Spark configuration. Repeatable.")
+@click.option(
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="K=V",
+    callback=key_values,
+    help="A variable for the driver's environment. Repeatable.",
+)
+@click.option("--master", metavar="URL", help="Spark's master.")
+@click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated.")
+@click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned.")
+@click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated.")
+@click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated.")
+@click.option(
+    "--fresh-query",
+    "fresh_queries",
+    multiple=True,
+    metavar="NAME",
+    help="A query that may start with nothing although the snapshot does not know it. Repeatable.",
+)
+@click.option(
+    "--accept-lost-input",
+    multiple=True,
+    metavar="NAME",
+    help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
+)
+@click.option("--discard-state", is_flag=True, help="Drop state that the drain could not flush.")
+@click.option(
+    "--allow-literal-secrets",
+    is_flag=True,
+    help="Record values under secret-like names as they are; without it they are refused.",
+)
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
+@reason_option
+@request_option
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=Seconds(1.0),
+    default=DEADLINE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the rehearsal may take; then it is ended.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
+@shared
+@pass_session
+def plan(
+    session: Session,
+    /,
+    stream_id: str,
+    runs_batches: bool,
+    as_markdown: bool,
+    wait_seconds: float,
+    request_id: str | None,
+    **change: Any,
+) -> int:
+    """Say whether a change of STREAM fits, before anything is stopped.
+
+    What is not given stays as the current deployment has it. The new script runs once, in a driver of its own: each
+    of its queries is compared with the one that runs now, and tried with an empty batch on a fork of its state.
+    Neither the stream nor its checkpoints, its sources' positions or any sink is touched, and what the rehearsal made
+    is removed.
+
+    Exit status 0 where the change is `same` or `state-compatible` and its rehearsal went well, 4 where it does not
+    fit, 1 where the script failed, 3 where it was not over in time.
+
+    Without a change: the recorded plan of what runs, as a tree.
+    """
+    controller = session.controller()
+    given = {name: value for name, value in change.items() if value and name not in ("reason", "allow_literal_secrets")}
+    if not given:
+        return _show(session, controller, stream_id)
+    for name in _LISTS:
+        if name in given:
+            parts = split(given[name])
+            given[name] = tuple(map(Path, parts)) if name in ("py_files", "files") else parts
+    if "application" in given:
+        given["application"] = Path(given["application"])
+    request = ChangeRequest(
+        stream_id=stream_id,
+        reason=change["reason"],
+        allow_literal_secrets=change["allow_literal_secrets"],
+        **given,
+    )
+    report = _rehearsed(session, controller, request, request_id, runs_batches=runs_batches, seconds=wait_seconds)
+    if as_markdown and not session.as_json:
+        click.echo(to_markdown(report), nl=False)
+    else:
+        session.emit(report.to_json(), lambda console: plan_tables.report(console, report))
+    return _STATUS[report.outcome]
+
+
+def _rehearsed(
+    session: Session,
+    controller: Controller,
+    request: ChangeRequest,
+    request_id: str | None,
+    *,
+    runs_batches: bool,
+    seconds: float,
+) -> PlanReport:
+    view = controller.plans.begin(request, request_id=request_id, runs_batches=runs_batches, deadline_seconds=seconds)
+    session.say(lambda console: plan_tables.rehearsing(console, view))
+    try:
+        with session.progress(f"{view.stream_id} {view.rehearsal_id}") as on_progress:
+            return controller.plans.wait(view, on_progress)
+    except KeyboardInterrupt:
+        controller.plans.give_up(view.stream_id, view.rehearsal_id)
+        raise
+
+
+def _show(session: Session, controller: Controller, stream_id: str) -> int:
+    found = controller.plans.recorded(stream_id)
+    result = {
+        "stream_id": found.stream_id,
+        "deployment_id": found.deployment_id,
+        "queries": {name: asdict(known) for name, known in found.queries.items()},
+        "unknown": list(found.unknown),
+    }
+    trees = {name: plan_tree_text(known) for name, known in found.queries.items()}
+    session.emit(result, lambda console: plan_tables.recorded(console, found, trees))
+    return DONE

@@ -1,0 +1,91 @@
+"""What a person reads of ``plan``: the report of a change, and the plans that are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from airflow_streamstate.cli.tables import shown
+from airflow_streamstate.lifecycle.planning import RecordedPlans
+from airflow_streamstate.lifecycle.rehearsals import RehearsalView
+from airflow_streamstate.plan.report import PlanReport, QueryReport
+
+_COLOURS = {"same": "green", "state-compatible": "green", "needs-drain": "yellow", "hazardous": "red"}
+_OUTCOMES = {
+    "fits": ("green", "fits"),
+    "refused": ("red", "does not fit"),
+    "failed": ("red", "failed in its rehearsal"),
+    "deadline": ("red", "was not rehearsed in time"),
+}
+_TRIED = {"accepted": "accepted", "refused": "refused", "failed": "refused by Spark", "not_run": "not run"}
+
+
+def rehearsing(console: Console, view: RehearsalView) -> None:
+    """Before any waiting: what is tried, and on what."""
+    start = view.start
+    what = {"restore": "on a fork of the state", "seed": "at the offsets"}.get(start.mode, "with nothing")
+    at = f" of {view.deployment_id} as it is now" if start.snapshot_id == view.rehearsal_id else ""
+    from_snapshot = f" of snapshot {start.snapshot_id}" if start.snapshot_id and not at else ""
+    console.print(shown(f"{view.stream_id} {view.rehearsal_id}: the change is rehearsed {what}{at}{from_snapshot}"))
+    for note in view.notes:
+        console.print(shown(f"  {note}"))
+
+
+def report(console: Console, found: PlanReport) -> None:
+    """The report of a change."""
+    colour, words = _OUTCOMES[found.outcome]
+    line = shown(f"{found.stream_id}, compared with {found.deployment_id}: the change ") + Text(words, colour)
+    if found.verdict is not None:
+        line += shown(": ") + Text(found.verdict, _COLOURS[found.verdict])
+    console.print(line)
+    if found.reason:
+        console.print(shown(f"  {found.reason}"))
+    if found.queries:
+        console.print(_queries(found.queries))
+    for name, query in found.queries.items():
+        _differences(console, name, query)
+    for note in found.notes:
+        console.print(shown(f"  {note}"))
+    for title, text in (("traceback", found.traceback), ("end of the log", found.log_tail)):
+        if text:
+            console.print(shown(f"{title}:", "bold"))
+            console.print(shown("\n".join(f"    {row}" for row in text.splitlines())), soft_wrap=True)
+
+
+def recorded(console: Console, found: RecordedPlans, trees: Mapping[str, str]) -> None:
+    """The recorded plans, each as a tree."""
+    console.print(shown(f"{found.stream_id} {found.deployment_id}"))
+    for name in found.queries:
+        console.print(shown(f"query {name}", "bold"))
+        console.print(shown("\n".join(f"  {row}" for row in trees[name].splitlines())), soft_wrap=True)
+    for name in found.unknown:
+        console.print(shown(f"query {name}: no plan is recorded"))
+    if not found.queries and not found.unknown:
+        console.print("  no query was started yet")
+
+
+def _queries(queries: Mapping[str, QueryReport]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("query", "plan", "rehearsal", "start", "seconds", "error"):
+        table.add_column(column, overflow="fold", justify="right" if column == "seconds" else "left")
+    for name, query in queries.items():
+        verdict, tried = query.verdict or "not compared", query.rehearsed
+        cells = ("not started", "", "", "") if tried is None else (
+            _TRIED[tried.outcome], tried.start, f"{tried.seconds:.1f}", tried.error,
+        )  # fmt: skip
+        table.add_row(shown(name), shown(verdict, _COLOURS.get(verdict, "")), *map(shown, cells))
+    return table
+
+
+def _differences(console: Console, name: str, query: QueryReport) -> None:
+    for each in query.differences:
+        where = f" ({each.path})" if each.path else ""
+        console.print(shown(f"  {name}: ") + Text(each.code, _COLOURS[each.verdict]) + shown(f"{where}: {each.reason}"))
+        console.print(shown(f"      -> {each.remedy}"))
+    for advice in query.advice:
+        console.print(shown(f"  {name}: {advice.code}: {advice.text}"))
+    for note in query.rehearsed.notes if query.rehearsed is not None else ():
+        console.print(shown(f"  {name}: {note}"))

@@ -1,0 +1,230 @@
+"""Every difference that a comparison can name, and what follows from it: one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_streamstate.plan.differences import Advice, Difference, Verdict
+
+DRAIN = (
+    "Drain the old version and seed the new one: what is open comes out by the old rule, all that follows is counted"
+    " by the new one."
+)
+RESTORE = "Nothing to do: restore."
+DECIDE = "Decide for yourself, and deploy by the mode that you want."
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a difference of this code means by itself.
+
+    Attributes:
+        verdict: of a query with state below or in it; a rule may find a lighter one where there is none.
+        means: what it is, for the docs: a few lower-case words.
+        remedy: what to do about it, a whole sentence.
+    """
+
+    verdict: Verdict
+    means: str
+    remedy: str
+
+
+def _drain(means: str, remedy: str = DRAIN) -> Code:
+    return Code("needs-drain", means, remedy)
+
+
+def _restore(means: str, remedy: str = RESTORE) -> Code:
+    return Code("state-compatible", means, remedy)
+
+
+def _person(means: str, remedy: str) -> Code:
+    return Code("hazardous", means, remedy)
+
+
+CODES: Mapping[str, Code] = {
+    # operators
+    "operator-added": _drain("an operator with state more"),
+    "operator-removed": _drain("an operator with state less"),
+    "operator-kind-changed": _drain("another kind of operator in its place"),
+    "operators-swapped": _drain("operators with state have changed places"),
+    "key-added": _drain("a key more"),
+    "key-removed": _drain("a key less"),
+    "keys-reordered": _drain("the same keys in another order"),
+    "key-changed": _drain("a key is another expression"),
+    "window-changed": _drain("another length, slide, start, gap or column of a window"),
+    "aggregate-added": _drain("an aggregate more"),
+    "aggregate-removed": _drain("an aggregate less"),
+    "aggregates-reordered": _drain("the same aggregates in another order"),
+    "aggregate-changed": _drain("an aggregate is another function, of another type, or of another expression"),
+    "join-type-changed": _drain("another type of join"),
+    "join-condition-changed": _drain("another condition of a join"),
+    "join-sides-swapped": _drain("the two sides of a join have changed places"),
+    "join-columns-changed": _drain("a join keeps other columns of its rows"),
+    "input-changed": _drain("what reaches an operator with state is made by another rule"),
+    "input-moved": _drain("what feeds an operator with state are other sources or operators"),
+    "function-renamed": _drain("a function or processor with state has another name"),
+    "time-mode-changed": _drain("another time mode of a processor"),
+    "timeout-changed": _drain("another timeout of a function with state"),
+    "operator-mode-changed": _drain("another output mode of a function with state"),
+    "state-schema-changed": _drain("another schema of the state of a function"),
+    "initial-state-changed": _drain("an initial state more or less"),
+    "variable-added": _restore(
+        "a state variable more", "Nothing to do: restore. It is empty for each key that was seen before."
+    ),
+    "variable-removed": _restore(
+        "a state variable less",
+        "Restore; what the variable held stays in the checkpoint, and is there again if it comes back.",
+    ),
+    "variable-changed": _drain("a state variable of another kind or type"),
+    "variable-ttl-changed": _drain("time to live of a state variable set or taken away"),
+    "limit-changed": _person(
+        "another limit",
+        "Keep the limit, or deploy --start fresh: it counts over the whole life of a query, and Spark refuses the empty"
+        " batch that a drain is.",
+    ),
+    # time
+    "watermark-added": _drain("a watermark where there was none"),
+    "watermark-removed": _drain("no watermark where there was one"),
+    "watermark-column-changed": _drain("the watermark of another column"),
+    "watermark-delay-changed": _drain("another delay of the watermark"),
+    # sources
+    "source-added": _drain(
+        "a source more", "Drain and seed: each source keeps its position, the new one starts where its options say."
+    ),
+    "source-removed": _drain(
+        "a source less", "Drain and seed: each source that stays keeps its position, that of the other is left behind."
+    ),
+    "sources-reordered": _drain("the same sources in another order", "Drain and seed: each source keeps its position."),
+    "source-renamed": _drain(
+        "a source has another name",
+        "Keep the name; or drain and seed: positions go by what a source is, where an adapter knows it.",
+    ),
+    "source-replaced": _person(
+        "another path, topic or table in the place of a source",
+        "Decide where the new input begins: keep the old source beside it for a while, or deploy --start fresh with"
+        " the starting options of the new one.",
+    ),
+    "source-format-changed": _drain("the same input read in another format"),
+    "source-columns-changed": _restore("other columns of a source"),
+    "source-reading-changed": _drain("a source reads its input by other rules"),
+    "source-pace-changed": _restore("other batch sizes or admission of a source"),
+    "source-start-changed": _restore(
+        "another starting position of a source",
+        "Nothing to do: it counts for a fresh start alone. To go elsewhere, deploy --start fresh.",
+    ),
+    # sinks and output
+    "sink-replaced": _person(
+        "another target, which skips batches by their ids",
+        "See that the new target is empty or was never written to by a stream: batches whose ids it holds are left out"
+        " without a word. The rows of before stay in the old one.",
+    ),
+    "sink-redirected": _restore(
+        "another target, which takes whatever comes",
+        "Restore, if that is meant: rows of before stay in the old target, and the new one gets what follows.",
+    ),
+    "sink-format-changed": _person(
+        "another format in the same target",
+        "Write to a new target: readers would meet files of two formats in one.",
+    ),
+    "sink-options-changed": _restore("other options of the sink"),
+    "sink-partitioning-changed": _person(
+        "other partition columns in the same target",
+        "Write to a new target: readers would meet two layouts in one.",
+    ),
+    "output-changed": _restore("what is written is made otherwise of the same state"),
+    "output-columns-changed": _restore("other columns are written, or the same under other names"),
+    "output-mode-changed": _restore(
+        "another output mode", "Restore, if the readers of the sink know: it gets other rows for the same results."
+    ),
+    "output-mode-complete": _person(
+        "to or from complete output",
+        "Decide what the sink is to hold: a complete result is made of all that was ever counted, which state that was"
+        " closed does not have any more. Deploy --start fresh on a new target to count all anew.",
+    ),
+    "trigger-changed": _restore("another trigger"),
+    "trigger-unsupported": _person(
+        "a trigger that knows no barrier", "Keep micro-batches: continuous and real-time triggers are refused at start."
+    ),
+    # state and session
+    "partitions-changed": _restore(
+        "another number of state partitions is asked for",
+        "Restore: the state keeps the number that it has. To change it, drain and seed.",
+    ),
+    "provider-changed": _restore(
+        "another state store is asked for",
+        "Restore: the state stays in the store that it is in. To change it, drain and seed.",
+    ),
+    "state-encoding-changed": _restore(
+        "another encoding of state is asked for",
+        "Restore: the state keeps its encoding. To change it, drain and seed.",
+    ),
+    "checkpoint-format-changed": _drain("another state checkpoint format", "Drain and seed: a seed takes any format."),
+    "changelog-changed": _restore("changelogs of state switched on or off"),
+    "setting-pinned": _restore(
+        "a setting that the checkpoint pins",
+        "Restore: the checkpoint's own value stays. To change it, drain and seed.",
+    ),
+    "setting-changed": _drain("a setting that changes values which are in the state"),
+    "setting-harmless": _restore("a setting that changes no value in the state"),
+    "spark-changed": _restore("another version of Spark"),
+    "spark-goes-back": _drain(
+        "an older Spark that cannot read the state", "Stay on that Spark or a newer one; or drain and seed."
+    ),
+    "not-comparable": _drain(
+        "plans that were written down in two ways",
+        "Start the old version once with this release, so that its plan is recorded anew; or drain and seed.",
+    ),
+    # queries
+    "query-renamed": _person(
+        "a query of the old version under another name",
+        "Keep the old name: state and positions go by it. To leave them behind, deploy with --fresh-query NAME.",
+    ),
+    "query-added": _person(
+        "a query that the old version did not have",
+        "Deploy with --fresh-query NAME: it begins where its sources' options say.",
+    ),
+    "query-dropped": _drain(
+        "a query that the new version does not have",
+        "Drain: what it holds comes out. Restored, its checkpoint is carried on unchanged, and it can come back.",
+    ),
+    "queries-swapped": _person(
+        "two queries have changed names",
+        "Give each query its old name: each would go on with the state and the positions of the other.",
+    ),
+}
+"""Code -> what it means, in the order of the docs."""
+
+ADVICE: Mapping[str, str] = {
+    "state-without-bound": "an operator whose state nothing ever removes",
+    "session-without-bound": "a session window without a watermark",
+    "variables-without-ttl": "a processor in no time mode: it has neither timers nor time to live",
+    "timeout-missing": "a function with state and no timeout",
+    "function-unseen": "a function of the script before or in an operator with state, whose body a plan does not show",
+    "sink-function-unseen": "a function of the script that writes",
+    "duplicates-forever": "duplicates are looked for without an event time",
+}
+"""Code -> what it is about, in the order of the docs."""
+
+
+def difference(code: str, path: str, reason: str, *, verdict: Verdict | None = None) -> Difference:
+    """A difference of this code.
+
+    Args:
+        code: of ``CODES``.
+        path: where in the plan.
+        reason: what differs, a lower-case sentence without its full stop.
+        verdict: where it is not the code's own; then the remedy is the usual one of that verdict.
+    """
+    known = CODES[code]
+    if verdict is None or verdict == known.verdict:
+        return Difference(code, known.verdict, path, reason, known.remedy)
+    usual = {"same": RESTORE, "state-compatible": RESTORE, "needs-drain": DRAIN, "hazardous": DECIDE}
+    return Difference(code, verdict, path, reason, usual[verdict])
+
+
+def advice(code: str, path: str, text: str) -> Advice:
+    """A piece of advice of this code, of ``ADVICE``."""
+    if code not in ADVICE:
+        raise KeyError(code)
+    return Advice(code, path, text)

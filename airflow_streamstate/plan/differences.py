@@ -1,0 +1,93 @@
+"""What a comparison of two plans says: verdicts, differences, advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Verdict: TypeAlias = Literal["same", "state-compatible", "needs-drain", "hazardous"]
+
+VERDICTS: tuple[Verdict, ...] = ("same", "state-compatible", "needs-drain", "hazardous")
+"""From harmless to grave. ``same``: nothing differs that matters. ``state-compatible``: a restore goes on with the old
+state, and what it then writes is what the new definition says. ``needs-drain``: a restore is refused by Spark, or it
+mixes results of both definitions; drained and seeded, each row is counted by one of them. ``hazardous``: neither is
+exact without a decision that a person has to make."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two plans differ.
+
+    Attributes:
+        code: of ``codes.CODES``.
+        verdict: what this one alone would mean.
+        path: where in the plan, for people.
+        reason: what differs and what it does, a lower-case sentence without its full stop.
+        remedy: what to do, a whole sentence.
+    """
+
+    code: str
+    verdict: Verdict
+    path: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is worth knowing of the new plan, whatever the old one was.
+
+    Attributes:
+        code: of ``codes.ADVICE``.
+        path: where in the plan, for people.
+        text: a whole sentence or two.
+    """
+
+    code: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two plans of one query, compared.
+
+    Attributes:
+        verdict: the gravest of the differences; ``same`` where there is none.
+        differences: the gravest first.
+        advice: of the new plan.
+    """
+
+    verdict: Verdict = "same"
+    differences: tuple[Difference, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the differences, each once, the gravest first."""
+        return tuple(dict.fromkeys(difference.code for difference in self.differences))
+
+
+@dataclass(frozen=True)
+class DeploymentComparison:
+    """All queries of two versions of a stream, compared.
+
+    Attributes:
+        verdict: the gravest of all queries.
+        queries: by name; one that only the old version has stands under its name there.
+    """
+
+    verdict: Verdict = "same"
+    queries: Mapping[str, Comparison] = field(default_factory=dict)
+
+
+def gravest(verdicts: Iterable[Verdict]) -> Verdict:
+    """The gravest of these; ``same`` where there is none."""
+    return max(verdicts, key=VERDICTS.index, default="same")
+
+
+def compared(differences: Iterable[Difference], advice: Iterable[Advice] = ()) -> Comparison:
+    """The comparison that these make."""
+    found = sorted(dict.fromkeys(differences), key=lambda each: -VERDICTS.index(each.verdict))
+    return Comparison(gravest(each.verdict for each in found), tuple(found), tuple(dict.fromkeys(advice)))

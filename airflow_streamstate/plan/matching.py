@@ -1,0 +1,108 @@
+"""Which operator of the new plan is which of the old one, and which source is which.
+
+Spark binds state and offsets by position. Here they are matched by what they are: an operator by what feeds it and by
+its own shape, a source by what it reads. Only what is left over is matched by position.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+from airflow_streamstate.plan.model import PlannedSource, QueryPlan, StateOperator
+
+Pairs = dict[int, int]
+"""Position in the new plan -> position in the old one."""
+Item = TypeVar("Item")
+
+
+def match_operators(old: QueryPlan, new: QueryPlan) -> Pairs:
+    """Position in the new plan -> position in the old one, of the operators that both have."""
+    old_from, new_from = _origins(old), _origins(new)
+    kinds: list[Callable[[tuple[StateOperator, Hashable]], Hashable]] = [
+        lambda each: (shape_of(each[0]), each[0].fed_by),
+        lambda each: (each[0].kind, each[0].fed_by),
+        lambda each: (shape_of(each[0]), each[1]),
+        lambda each: (each[0].kind, each[1]),
+        lambda each: (each[0].kind, len(each[0].inputs)),
+    ]
+    pairs = _match(
+        [(each, old_from[position]) for position, each in enumerate(old.operators)],
+        [(each, new_from[position]) for position, each in enumerate(new.operators)],
+        kinds,
+    )
+    for position in set(range(min(len(old.operators), len(new.operators)))) - set(pairs):
+        if position not in pairs.values():
+            pairs[position] = position
+    return pairs
+
+
+def match_sources(old: QueryPlan, new: QueryPlan) -> Pairs:
+    """Position in the new plan -> position in the old one, of the sources that both have, by what they read.
+
+    Of two that read the same, each is matched with the one of its name, then with the one in its place.
+    """
+    kinds: list[Callable[[PlannedSource], Hashable]] = [
+        lambda each: (_what(each), each.name, each.format),
+        lambda each: (_what(each), each.format),
+        _what,
+    ]
+    return _match(old.sources, new.sources, kinds)
+
+
+def is_reordered(pairs: Pairs) -> bool:
+    """Whether those that both have stand in another order."""
+    order = [pairs[position] for position in sorted(pairs)]
+    return order != sorted(order)
+
+
+def shape_of(operator: StateOperator) -> Hashable:
+    """What an operator does with its rows, whatever feeds it, and whatever its results are called."""
+    return (
+        operator.kind,
+        tuple((key.text, key.type) for key in operator.keys),
+        operator.windows,
+        tuple((aggregate.text, aggregate.type) for aggregate in operator.aggregates),
+        (operator.join_type, operator.condition),
+        (operator.function, operator.output_mode, operator.time_mode, operator.timeout),
+        (operator.limit, operator.state_schema, operator.has_initial_state),
+    )
+
+
+def _what(source: PlannedSource) -> Hashable:
+    return (source.adapter or source.format, source.identity)
+
+
+def _origins(plan: QueryPlan) -> list[Hashable]:
+    """For each operator, the sources that are below it, by what they read."""
+    return [
+        frozenset(
+            _what(plan.sources[number])
+            for each in operator.inputs
+            for number in each.sources
+            if number < len(plan.sources)
+        )
+        for operator in plan.operators
+    ]
+
+
+def _match(old: Sequence[Item], new: Sequence[Item], kinds: Sequence[Callable[[Item], Hashable]]) -> Pairs:
+    """Pair by the first kind of likeness, what is left by the next; what is in its place first, then in order."""
+    pairs: Pairs = {}
+    left_old, left_new = set(range(len(old))), set(range(len(new)))
+    for likeness in kinds:
+        for position in sorted(left_old & left_new):
+            if likeness(old[position]) == likeness(new[position]):
+                pairs[position] = position
+        left_old -= set(pairs.values())
+        left_new -= set(pairs)
+        waiting: dict[Hashable, list[int]] = defaultdict(list)
+        for position in sorted(left_old):
+            waiting[likeness(old[position])].append(position)
+        for position in sorted(left_new):
+            if found := waiting[likeness(new[position])]:
+                pairs[position] = found.pop(0)
+        left_old -= set(pairs.values())
+        left_new -= set(pairs)
+    return pairs

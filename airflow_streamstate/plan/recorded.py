@@ -1,0 +1,73 @@
+"""Plans in a home: a query's plan is recorded before each start of it, where it differs from the one before.
+
+A record is created once, so that a plan that a deployment ever ran is never lost: a script that reads other settings
+when its driver is started again gets the next number.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import DataError, ObjectExistsError
+from airflow_streamstate.plan.model import QueryPlan, RecordedPlan
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.listing import keys_below
+
+
+def record_plan(control: StreamControl, record: RecordedPlan) -> RecordedPlan:
+    """Record a plan, under the next free number, unless it is the newest one already.
+
+    Args:
+        control: the stream's control objects.
+        record: number 1; written under another where that is taken.
+
+    Returns:
+        What lies there now.
+
+    Raises:
+        UnavailableError, OutcomeUnknownError: the store does not answer.
+    """
+    deployment_id, name = record.deployment_id, record.query_name
+    number = record.number
+    while True:
+        if number > 1 or record.attempt > 1:
+            keys = keys_below(control.home, layout.plans_prefix(control.stream_id, deployment_id, name))
+            taken = [found for found in map(layout.number_of, keys) if found is not None]
+            number = max(taken, default=0) + 1
+            before = _read(control, deployment_id, layout.plan_key(control.stream_id, deployment_id, name, number - 1))
+            if before is not None and _is_same(before.plan, record.plan):
+                return before
+        body = replace(record, number=number)
+        try:
+            control.cells.create(layout.plan_key(control.stream_id, deployment_id, name, number), body)
+            return body
+        except ObjectExistsError:
+            number += 1
+
+
+def recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, QueryPlan]:
+    """The newest plan of each query of a deployment, by name; one that cannot be read is none (Law 7).
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    newest: dict[str, RecordedPlan] = {}
+    for key in keys_below(control.home, layout.plans_prefix(control.stream_id, deployment_id)):
+        found = _read(control, deployment_id, key)
+        if found is not None and (found.query_name not in newest or newest[found.query_name].number < found.number):
+            newest[found.query_name] = found
+    return {name: newest[name].plan for name in sorted(newest)}
+
+
+def _read(control: StreamControl, deployment_id: str, key: str) -> RecordedPlan | None:
+    with suppress(DataError):
+        stored = control.cells.read(key, RecordedPlan, stream_id=control.stream_id, deployment_id=deployment_id)
+        return None if stored is None else stored.value
+    return None
+
+
+def _is_same(one: QueryPlan, other: QueryPlan) -> bool:
+    """But for what the log pins: of a first start nothing, of a later one what the first had."""
+    return replace(one, pinned={}) == replace(other, pinned={})

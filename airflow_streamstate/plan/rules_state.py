@@ -1,0 +1,116 @@
+"""What it does that state is kept otherwise, that settings differ, or that another Spark runs the query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
+from airflow_streamstate.checkpoint.spark_versions import NO_STATE, why_not
+from airflow_streamstate.plan.codes import difference
+from airflow_streamstate.plan.differences import Difference
+from airflow_streamstate.plan.model import QueryPlan
+
+TIME_ZONE = "spark.sql.session.timeZone"
+ANSI = "spark.sql.ansi.enabled"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_LAYOUT = frozenset(
+    {
+        "spark.sql.shuffle.partitions",
+        PROVIDER,
+        "spark.sql.streaming.stateStore.encodingFormat",
+        "spark.sql.streaming.stateStore.checkpointFormatVersion",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+    }
+)
+"""What ``StateLayout`` says already."""
+_HARMLESS = frozenset(
+    {
+        "spark.sql.streaming.noDataMicroBatches.enabled",
+        "spark.sql.streaming.statefulOperator.checkCorrectness.enabled",
+        "spark.sql.streaming.statefulOperator.allowMultiple",
+        "spark.sql.files.ignoreMissingFiles",
+        "spark.sql.datetime.java8API.enabled",
+    }
+)
+"""They say when and whether something is done, not what."""
+_OF_THE_ZONE = re.compile(
+    r"\b(cast\(|DateFormat|ParseTo|To(Date|Timestamp|Unix|Utc)|Trunc|Hour|Minute|Second|DayOf|WeekOf|WeekDay|Month|"
+    r"Quarter|Year|From(Unix|U[Tt][Cc])|Unix|GetTimestamp|Current|Now|Local|Make|Extract|DatePart|JsonTo|StructsTo|CsvTo|"
+    r"XmlTo|Convert|TimestampAdd|TimestampDiff|Sequence)"
+)
+"""Expressions that may read the session's time zone: all casts are taken for such."""
+_TEXTS = frozenset({"json", "csv", "xml", "text"})
+"""Formats in which times are read from words, in the session's zone where the words name none."""
+
+
+def state_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
+    """Partitions, store, formats, settings, Spark."""
+    if old.is_stateful and new.is_stateful:
+        yield from _layout(old, new)
+    for name in sorted(old.settings.keys() | new.settings.keys()):
+        if name in _LAYOUT or old.settings.get(name) == new.settings.get(name):
+            continue
+        if old.spark_version == new.spark_version or (name in old.settings and name in new.settings):
+            yield _setting(old, new, name)  # else one of the two does not know it
+    yield from _spark(old, new)
+
+
+def _layout(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
+    for code, was, now, what in (
+        ("partitions-changed", old.state.partitions, new.state.partitions, "partitions of state"),
+        ("provider-changed", _last(old.state.provider), _last(new.state.provider), "as state store"),
+        ("state-encoding-changed", old.state.encoding, new.state.encoding, "as encoding of state"),
+    ):
+        if was != now:
+            reason = f"the session asks for {now} {what} and no more for {was}: a checkpoint stays as it began"
+            yield difference(code, "", reason)
+    if old.state.checkpoint_format != new.state.checkpoint_format:
+        was_format, now_format = old.state.checkpoint_format, new.state.checkpoint_format
+        reason = f"state checkpoint format {was_format} became {now_format}, which no checkpoint changes to"
+        yield difference("checkpoint-format-changed", "", reason)
+    if old.state.changelog != new.state.changelog:
+        word = "writes changelogs now" if new.state.changelog else "writes no changelogs any more"
+        yield difference("changelog-changed", "", f"the state store {word}; it reads both")
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _setting(old: QueryPlan, new: QueryPlan, name: str) -> Difference:
+    was, now = old.settings.get(name, "not set"), new.settings.get(name, "not set")
+    words = f"{name} was {was} and is {now}"
+    if name in PINNED_CONF_KEYS:
+        return difference("setting-pinned", "", f"{words}; the checkpoint has its own value")
+    if not (old.is_stateful and new.is_stateful):
+        return difference("setting-harmless", "", f"{words}: no state was made by it")
+    if name in _HARMLESS:
+        return difference("setting-harmless", "", f"{words}: no value depends on it")
+    if name == TIME_ZONE and not _reads_the_zone(new):
+        return difference("setting-harmless", "", f"{words}: nothing before the state reads it")
+    if name == ANSI and now == "false":
+        return difference("setting-harmless", "", f"{words}: what was counted had no error in it")
+    return difference("setting-changed", "", f"{words}: what is in the state was made by the old value")
+
+
+def _reads_the_zone(plan: QueryPlan) -> bool:
+    if any(
+        source.format in _TEXTS and any(column.type in ("timestamp", "date") for column in source.columns)
+        for source in plan.sources
+    ):
+        return True
+    top = min((index for index, node in enumerate(plan.nodes) if node.operator_id is not None), default=0)
+    return any(_OF_THE_ZONE.search(node.text) for node in plan.nodes[top:])
+
+
+def _spark(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
+    if old.spark_version == new.spark_version:
+        return
+    provider = old.pinned.get(PROVIDER, old.settings.get(PROVIDER, "")) if old.is_stateful else NO_STATE
+    reason = why_not(old.spark_version, new.spark_version, provider)
+    words = f"Spark {old.spark_version or 'unknown'} became {new.spark_version or 'unknown'}"
+    if reason is None:
+        yield difference("spark-changed", "", f"{words}: state goes there")
+    else:
+        yield difference("spark-goes-back", "", f"{words}: {reason}")

@@ -1,0 +1,215 @@
+"""The stretch of a plan between two operators with state: what is done to rows on their way from one to the next.
+
+What nobody asks for does not count: a column that is computed and never used changes nothing. Columns are followed by
+their names, so a column may count that is only called as one that is used; never the other way round.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from airflow_streamstate.plan.model import PlanNode, QueryPlan, StateOperator
+
+Names = frozenset[str] | None
+"""Words that name columns; None for all columns."""
+Step = tuple[str, str]
+"""(kind of node, its text), of what is done to rows in a stretch."""
+WATERMARK = "EventTimeWatermark"
+PROJECT = "Project"
+_SILENT = frozenset({WATERMARK, "SubqueryAlias", "View"})
+"""Kinds that a stretch is not compared by: watermarks have rules of their own, names of subqueries mean nothing."""
+_KEEPS_NAMES = frozenset({*_SILENT, "Filter", "Window", "Repartition", "RepartitionByExpression"})
+"""Kinds that give on the columns that they get, and a few more: what is asked of them is asked of what is below."""
+_AGGREGATES = frozenset({"aggregate", "session_window"})
+_DEDUPLICATES = frozenset({"deduplicate", "deduplicate_within_watermark"})
+_WORD = re.compile(r"\w+")
+_WORDS_LONGEST = 160
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What is done to the rows of one input of an operator, or of the output.
+
+    Attributes:
+        steps: from the top down, without what nobody asks for.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """A plan, cut at its operators.
+
+    Attributes:
+        output: above all of them.
+        inputs: operator id -> for each of its inputs, left to right.
+        asked: operator id -> the words that what is above it asks of its rows.
+    """
+
+    output: Stretch
+    inputs: dict[int, tuple[Stretch, ...]]
+    asked: dict[int, Names]
+
+
+def stretches_of(plan: QueryPlan) -> Stretches:
+    """Cut a plan at its operators."""
+    nodes, ends = plan.nodes, _ends(plan.nodes)
+    operators = {operator.operator_id: operator for operator in plan.operators}
+    asked: dict[int, Names] = {}
+    of_state: dict[int, Names] = {}
+    output = _walk(nodes, ends, 0, len(nodes), None, asked)
+    inputs: dict[int, tuple[Stretch, ...]] = {}
+    # A node stands before those below it: what an operator above asks is known when one below is met.
+    for index, node in enumerate(nodes):
+        operator = None if node.operator_id is None else operators.get(node.operator_id)
+        if operator is None or operator.operator_id in inputs:
+            continue
+        below: dict[int, Names] = {}
+        wanted = _together(_own_words(operator), of_state.get(operator.operator_id, frozenset()))
+        silent = _SILENT | {"Window"} if operator.windows else _SILENT
+        inputs[operator.operator_id] = tuple(
+            _walk(nodes, ends, start, ends[start], wanted, below, silent) for start in _children(ends, index)
+        )
+        of_state.update(below)
+        for number in below:
+            # What passes through an operator of another kind may be asked for by anything above it.
+            asked.setdefault(number, below[number] if operator.kind in _AGGREGATES else None)
+    return Stretches(output, inputs, asked)
+
+
+def _own_words(operator: StateOperator) -> Names:
+    """The words by which the state of an operator is made; None where it keeps whole rows."""
+    if operator.kind in _AGGREGATES or operator.kind in _DEDUPLICATES:
+        texts = [each.text for each in (*operator.keys, *operator.aggregates)]
+        return words_of([*texts, *(window.column for window in operator.windows)])
+    return frozenset() if operator.kind == "global_limit" else None
+
+
+def words_of(texts: Iterable[str]) -> frozenset[str]:
+    """All words in these texts: every column that they name is among them."""
+    return frozenset[str]().union(*(_words(text) for text in texts))
+
+
+@functools.lru_cache(maxsize=4096)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text))
+
+
+def is_asked(name: str, asked: Names) -> bool:
+    """Whether a column of this name is asked for."""
+    return asked is None or _words(name) <= asked
+
+
+def changes(old: Stretch, new: Stretch) -> Iterator[tuple[str, str]]:
+    """(kind of node, what is done otherwise); nothing where it is the same."""
+    before, now = old.steps, new.steps
+    if before == now:
+        return
+    for tag, first, last, start, end in difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        gone, come = before[first:last], now[start:end]
+        shared = min(len(gone), len(come))
+        for was, step in zip(gone, come, strict=False):
+            yield was[0], f"{_said(was)} became {_said(step)}"
+        for step in gone[shared:]:
+            yield step[0], f"{_said(step)} is gone"
+        for step in come[shared:]:
+            yield step[0], f"{_said(step)} is new"
+
+
+def _walk(
+    nodes: Sequence[PlanNode],
+    ends: Sequence[int],
+    start: int,
+    end: int,
+    asked: Names,
+    met: dict[int, Names],
+    silent: frozenset[str] = _SILENT,
+) -> Stretch:
+    """The steps of a stretch; what is asked of each operator that ends it goes into ``met``."""
+    steps: list[Step] = []
+    index = start
+    waiting: list[tuple[int, Names]] = []  # below a node with several children, each is asked the same
+    while index < end:
+        while waiting and index >= waiting[-1][0]:
+            waiting.pop()
+        wanted = waiting[-1][1] if waiting else asked
+        node = nodes[index]
+        if node.operator_id is not None or node.source is not None:
+            if node.operator_id is not None:
+                met[node.operator_id] = _together(met.get(node.operator_id, frozenset()), wanted)
+            index = ends[index]
+            continue
+        step, wanted = _step(node, wanted, silent)
+        if step is not None:
+            steps.append(step)
+        waiting.append((ends[index], wanted))
+        index += 1
+    return Stretch(tuple(steps))
+
+
+def _step(node: PlanNode, asked: Names, silent: frozenset[str]) -> tuple[Step | None, Names]:
+    """What a node does that is asked for, and what it asks of those below."""
+    if node.kind == PROJECT:
+        items = [item for item in _items(node.text) if is_asked(_name(item), asked)]
+        made = [item for item in items if " AS " in item]
+        return ((PROJECT, ", ".join(made)) if made else None), words_of(items)
+    step = None if node.kind in silent else (node.kind, node.text)
+    return step, _together(asked, words_of([node.text])) if node.kind in _KEEPS_NAMES else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _items(text: str) -> tuple[str, ...]:
+    """The columns of a projection: its text, cut at the commas that stand in no brackets and no quotes."""
+    items: list[str] = []
+    depth, quoted, begin = 0, False, 0
+    for index, letter in enumerate(text):
+        if letter == "'" and text[index - 1 : index] != "\\":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif letter in "([{<":
+            depth += 1
+        elif letter in ")]}>":
+            depth -= 1
+        elif letter == "," and depth <= 0:
+            items.append(text[begin:index].strip())
+            begin = index + 1
+    return (*items, text[begin:].strip())
+
+
+def _name(item: str) -> str:
+    return item.rpartition(" AS ")[2]
+
+
+def _together(one: Names, other: Names) -> Names:
+    return None if one is None or other is None else one | other
+
+
+def _ends(nodes: Sequence[PlanNode]) -> list[int]:
+    """For each node, the index behind the last one below it."""
+    ends = [len(nodes)] * len(nodes)
+    above: list[int] = []
+    for index, node in enumerate(nodes):
+        while above and nodes[above[-1]].depth >= node.depth:
+            ends[above.pop()] = index
+        above.append(index)
+    return ends
+
+
+def _children(ends: Sequence[int], index: int) -> Iterator[int]:
+    child = index + 1
+    while child < ends[index]:
+        yield child
+        child = ends[child]
+
+
+def _said(step: Step) -> str:
+    words = " ".join(part for part in step if part)
+    return words if len(words) <= _WORDS_LONGEST else f"{words[:_WORDS_LONGEST]}…"

@@ -1,0 +1,93 @@
+"""Rehearsals: a version that is tried on a fork of the state before anything is stopped, and what became of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from airflow_streamstate.protocol.codec import Message, message
+
+RehearsalOutcome = Literal["done", "failed", "deadline"]
+QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]
+
+
+@message
+@dataclass(frozen=True)
+class Rehearsal(Message):
+    """A version that is tried; written before anything else of it, so that whoever comes later can remove the rest.
+
+    What runs is its ``DeploymentSpec``, under the same keys as that of a deployment.
+
+    Attributes:
+        deployment_id: the current deployment, which it would follow.
+        runs_batches: an empty batch is run on a fork of the state of each query; else plans are read alone.
+        deadline_at: whatever is not over by then is ended.
+        request_id: of whoever asked; the same one finds it again.
+        request_digest: sha256 over what was asked.
+        fresh_queries: queries that may start with nothing although the snapshot does not know them.
+    """
+
+    stream_id: str
+    rehearsal_id: str
+    deployment_id: str
+    runs_batches: bool
+    created_at: datetime
+    deadline_at: datetime
+    requested_by: str
+    request_id: str
+    request_digest: str
+    write_id: str
+    fresh_queries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RehearsedQuery:
+    """What became of one query of the new version.
+
+    Attributes:
+        outcome: ``accepted``: it would start, and an empty batch ran on its state; ``refused``: by a rule of ours, in
+            its words; ``failed``: by Spark, in Spark's; ``not_run``: no batch was asked for, or none could be.
+        start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where the snapshot does not know it.
+        seconds: that it took.
+        error: why not; one line, no secrets.
+        notes: what a person should know of its start.
+    """
+
+    outcome: QueryOutcome
+    start: str = ""
+    seconds: float = 0.0
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@message
+@dataclass(frozen=True)
+class RehearsalVerdict(Message):
+    """What became of a rehearsal: by its driver, or by a controller where that died or hung. There is one.
+
+    Attributes:
+        outcome: ``done``: the script came to its end; ``failed``: it did not, or its driver died; ``deadline``.
+        queries: those that it started, by name.
+        error: why it is not done; one line, no secrets.
+        traceback, log_tail: of a script that failed, of a driver that died.
+        seconds: from the driver's first line to the end.
+        spark_version: "" where no session came to be.
+        notes: what a person should know.
+        given_by: ``driver`` or ``controller``.
+    """
+
+    stream_id: str
+    rehearsal_id: str
+    outcome: RehearsalOutcome
+    queries: Mapping[str, RehearsedQuery]
+    error: str
+    seconds: float
+    given_by: str
+    given_at: datetime
+    write_id: str
+    traceback: str = ""
+    log_tail: str = ""
+    spark_version: str = ""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,54 @@
+"""The attempt that never is: everything that building and reading take of an attempt, under the keys of a rehearsal.
+
+So a rehearsal builds a query's checkpoint by the very code that a start of the new version goes through, refusals and
+all; and what it builds is its own, and removed with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from airflow_streamstate.protocol.events import Event, Noted
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.reporting import Reporter
+from airflow_streamstate.runtime.attempt.source_book import SourceBook
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+class NotingReporter(Reporter):
+    """Says what there is to say, keeps the notes, and writes no event anywhere.
+
+    Attributes:
+        notes: what was noted, each once.
+    """
+
+    def __init__(self, of: Reporter) -> None:
+        super().__init__(of.journal, of.attempt, of.clock, of._say, of._secrets)
+        self.notes: list[str] = []
+
+    def write(self, kind: type[AnyEvent], **fields: object) -> AnyEvent:
+        return self._event(kind, fields)
+
+    def try_write(self, kind: type[Event], **fields: object) -> bool:  # noqa: ARG002 - as the reporter's
+        return False
+
+    def write_soon(self, kind: type[Event], **fields: object) -> None:
+        event = self._event(kind, fields)
+        if isinstance(event, Noted) and event.text not in self.notes:
+            self.notes.append(event.text)
+
+
+class RehearsedAttempt(Attempt):
+    """Arguments as ``Attempt``; the deployment of its spec is the rehearsal.
+
+    Attributes:
+        notes: what a person should know.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        reporter = NotingReporter(self.reporter)
+        self.reporter = reporter
+        self.sources = SourceBook(reporter)
+        self.notes = reporter.notes

@@ -1,0 +1,208 @@
+"""A rehearsal as the script sees it: each ``start()`` is tried at once and gives back a query that is over.
+
+So the waits return, and whatever the script starts after them is seen, too. What a query's start would be refused with
+is kept, and not raised: the next query is tried all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from airflow_streamstate.errors import ObjectExistsError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol.rehearsals import (
+    QueryOutcome,
+    Rehearsal,
+    RehearsalOutcome,
+    RehearsalVerdict,
+    RehearsedQuery,
+)
+from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+from airflow_streamstate.runtime.attempt.ports import StartableQuery
+from airflow_streamstate.runtime.ending.finishing import ScriptFailure
+from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.runtime.rehearsing.trial import build, expected_start, run_empty_batch
+from airflow_streamstate.runtime.starting.building import Builder
+from airflow_streamstate.runtime.starting.naming import NameBook
+from airflow_streamstate.runtime.starting.plans import record_before_start
+
+DONE_STATUS = 0
+FAILED_STATUS = 1
+MAX_LINE_CHARACTERS = 1_000
+MAX_TRACEBACK_CHARACTERS = 8_000
+RETRY_SECONDS = 1.0
+_NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
+Words = Callable[[BaseException], str]
+
+
+class Rehearsing:
+    """One pass of a script.
+
+    Args:
+        attempt: whose keys everything lies under.
+        rehearsal: what is asked for.
+        words: what Spark itself says in an error, in one line.
+    """
+
+    def __init__(self, attempt: RehearsedAttempt, rehearsal: Rehearsal, words: Words) -> None:
+        self.attempt = attempt
+        self._rehearsal = rehearsal
+        self._words = words
+        self._builder = Builder(attempt)
+        self._names = NameBook()
+        self._queries: dict[str, RehearsedQuery] = {}
+        self._refused: dict[int, StreamStateError] = {}
+        self._doing = "the script before its first query"
+        self._begun_at_seconds = attempt.clock.monotonic_seconds()
+        self._quiet_since_seconds: float | None = None
+        self._guard = threading.Lock()
+        self._verdict: RehearsalVerdict | None = None
+
+    # what the script does
+
+    def session_started(self, spark_version: str, application_id: str) -> None:  # noqa: ARG002 - as the supervisor's
+        """The Spark session is there."""
+        self.attempt.spark_version = spark_version
+
+    def refuse(self, startable: StartableQuery, error: StreamStateError) -> None:
+        """This writer's start would be refused, whatever its checkpoint is."""
+        self._refused[id(startable)] = error
+
+    def start_query(
+        self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
+    ) -> LogicalQuery:
+        """The intercepted ``start()``: its trial, and a query that is over.
+
+        Raises:
+            InvalidRequestError: its name is not certain.
+        """
+        attempt = self.attempt
+        with attempt.latch.held():
+            self._quiet_since_seconds = None
+            name = self._names.name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
+            if name in self._queries:
+                self._note(f"query {name} was started again; its first start alone was rehearsed")
+            else:
+                self._doing = f"query {name}"
+                attempt.reporter.say(f"query {name} is rehearsed")
+                self._queries[name] = self._tried(name, startable)
+                attempt.reporter.say(
+                    f"query {name}: {self._queries[name].outcome} {self._queries[name].error}".rstrip()
+                )
+                self._doing = f"the script after query {name}"
+            logical = LogicalQuery(attempt, name, startable, attempt.checkpoint_of(name))
+            logical.end()
+            attempt.queries[name] = logical
+            if self._queries[name].outcome == "accepted":
+                # Once more: the batch has left in the state what the script's own processors say of their variables.
+                record_before_start(attempt, name, startable)
+            self._quiet_since_seconds = attempt.clock.monotonic_seconds()
+            return logical
+
+    def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
+        attempt, begun = self.attempt, self.attempt.clock.monotonic_seconds()
+        outcome: QueryOutcome = "not_run"
+        start, error, notes, built = "", "", tuple[str, ...](), None
+        try:
+            refusal = self._refused.pop(id(startable), None)
+            if refusal is not None:
+                raise refusal
+            start = expected_start(attempt, name) or ""
+            if self._rehearsal.runs_batches:
+                built = build(attempt, self._builder, name, startable)
+                start = built.how
+        except Exception as problem:
+            outcome, error = self._judged(problem)
+        # Now: what a checkpoint that is there holds a query to is a part of its plan.
+        for word in record_before_start(attempt, name, startable):
+            self._note(f"query {name}: {word}")
+        if built is not None:
+            try:
+                outcome, notes = run_empty_batch(attempt, name, startable, built)
+            except Exception as problem:
+                outcome, error = self._judged(problem)
+        attempt.sources.close(name)
+        seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
+        return RehearsedQuery(outcome, start, seconds, self._line(error), tuple(map(self._line, notes)))
+
+    def _judged(self, problem: Exception) -> tuple[QueryOutcome, str]:
+        if not isinstance(problem, StreamStateError):
+            return "failed", self._words(problem)
+        return "failed" if isinstance(problem, _NO_REFUSALS) else "refused", str(problem)
+
+    def _note(self, text: str) -> None:
+        self.attempt.reporter.note(self._line(text))
+
+    def _line(self, text: str) -> str:
+        return self.attempt.reporter.shortened(text, MAX_LINE_CHARACTERS, in_a_line=True)
+
+    # its end
+
+    def script_ended(self, failure: ScriptFailure | None) -> int:
+        """The script is over: gives the verdict; the exit status of the process."""
+        if failure is None:
+            self._give("done", "")
+        else:
+            self._give("failed", failure.error, failure.traceback)
+        return DONE_STATUS if self._verdict is not None and self._verdict.outcome == "done" else FAILED_STATUS
+
+    def end_if_overdue(self) -> int | None:
+        """The status to end the process with, once the deadline has passed, or the script has run on for too long
+        after its last start; None before."""
+        clock = self.attempt.clock
+        if clock.now() >= self._rehearsal.deadline_at:
+            self._give("deadline", f"it was not over at its deadline; it was busy with {self._doing}")
+            return FAILED_STATUS
+        since, grace = self._quiet_since_seconds, self.attempt.spec.settings.exit_grace_seconds
+        if since is None or clock.monotonic_seconds() - since < grace:
+            return None
+        self._note(f"the script ran on for {grace:g} s after its last start; it was ended")
+        self._give("done", "")
+        return DONE_STATUS
+
+    def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "") -> None:
+        with self._guard:
+            if self._verdict is None:
+                self._verdict = self._made(outcome, error, traceback)
+                self._write(self._verdict)
+
+    def _made(self, outcome: RehearsalOutcome, error: str, traceback: str) -> RehearsalVerdict:
+        attempt = self.attempt
+        reporter, clock = attempt.reporter, attempt.clock
+        return RehearsalVerdict(
+            stream_id=attempt.stream_id,
+            rehearsal_id=self._rehearsal.rehearsal_id,
+            outcome=outcome,
+            queries=dict(self._queries),
+            error=self._line(error),
+            seconds=round(clock.monotonic_seconds() - self._begun_at_seconds, 3),
+            given_by="driver",
+            given_at=clock.now(),
+            write_id=clock.new_uuid(),
+            traceback=reporter.shortened(traceback, MAX_TRACEBACK_CHARACTERS, from_end=True),
+            spark_version=attempt.spark_version,
+            notes=tuple(attempt.notes),
+        )
+
+    def _write(self, verdict: RehearsalVerdict) -> None:
+        while True:
+            try:
+                self.attempt.control.create_verdict(verdict)
+                return
+            except ObjectExistsError:
+                return  # a controller was first: nobody waits for this one any more
+            except (UnavailableError, OutcomeUnknownError) as error:
+                self.attempt.reporter.outage("the verdict", error)
+                if self.attempt.clock.now() >= self._rehearsal.deadline_at:
+                    return
+            self.attempt.clock.sleep(RETRY_SECONDS)
+
+
+def oversee(rehearsing: Rehearsing, end_process: Callable[[int], None], pause_seconds: float = 0.5) -> None:
+    """End the process when the rehearsal is overdue; comes back only where ``end_process`` does."""
+    while True:
+        rehearsing.attempt.clock.sleep(pause_seconds)
+        status = rehearsing.end_if_overdue()
+        if status is not None:
+            end_process(status)
+            return

@@ -1,0 +1,62 @@
+"""A rehearsing driver without Spark: gives the verdict that its script names. For what stands on the controller.
+
+The script holds one word per line: ``fits``, ``needs-drain`` (its plan has an aggregate more), ``refused`` (by Spark),
+``fails`` (the script), ``dies`` (the driver, without a verdict), ``hangs``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.plan.model import Expression, QueryPlan, RecordedPlan
+from airflow_streamstate.plan.recorded import record_plan
+from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.options import S3Options
+from support.built_plans import operator, plan
+
+SPARKS_WORDS = "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match"
+
+
+def keep_plan(control: StreamControl, deployment_id: str, query_name: str, kept: QueryPlan | None = None) -> None:
+    """Record the plan of a query, as its driver does."""
+    moment = SYSTEM_CLOCK.now()
+    named = replace(kept or plan(), query_name=query_name)
+    record = RecordedPlan(control.stream_id, deployment_id, query_name, 1, 1, named, SYSTEM_CLOCK.new_uuid(), moment)
+    record_plan(control, record)
+
+
+def with_an_aggregate_more() -> QueryPlan:
+    """What needs a drain."""
+    aggregates = (Expression("Count(1)", "bigint", "n"), Expression("Sum(v)", "bigint", "s"))
+    return plan(operator(aggregates=aggregates))
+
+
+def rehearse(config: Mapping[str, Any], words: list[str], query_name: str) -> int:
+    """The life of a rehearsing driver; returns its exit status."""
+    options = S3Options(region=config.get("s3_region"), endpoint_url=config.get("s3_endpoint_url"))
+    control = StreamControl(open_store(config["home_uri"], options=options), config["stream_id"], SYSTEM_CLOCK)
+    rehearsal_id = config["deployment_id"]
+    if "hangs" in words:
+        time.sleep(120)  # noqa: TID251 - a real process
+    if "dies" in words:
+        print("no such package", flush=True)
+        return 1
+    verdict = RehearsalVerdict(
+        stream_id=control.stream_id, rehearsal_id=rehearsal_id, outcome="done", error="", seconds=1.5,
+        queries={query_name: RehearsedQuery("accepted", "restored", 0.5)}, given_by="driver",
+        given_at=SYSTEM_CLOCK.now(), write_id=SYSTEM_CLOCK.new_uuid(), spark_version="4.2.0",
+    )  # fmt: skip
+    if "fails" in words:
+        error = "ModuleNotFoundError: No module named 'rules'"
+        verdict = replace(verdict, outcome="failed", queries={}, error=error, traceback=f"Traceback …\n{error}")
+    elif "refused" in words:
+        verdict = replace(verdict, queries={query_name: RehearsedQuery("failed", "restored", 0.5, SPARKS_WORDS)})
+    keep_plan(control, rehearsal_id, query_name, with_an_aggregate_more() if "needs-drain" in words else None)
+    control.create_verdict(verdict)
+    return 0 if verdict.outcome == "done" else 1

@@ -1,0 +1,59 @@
+"""What a person reads of ``plan``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from airflow_streamstate.cli import plan_tables
+from airflow_streamstate.lifecycle.planning import RecordedPlans
+from airflow_streamstate.lifecycle.rehearsals import RehearsalView
+from airflow_streamstate.plan.report import PlanReport, QueryReport
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+
+VIEW = RehearsalView(
+    "orders", "r-0b8e3c525f0e-0001", "d-0003", StartPlan("restore", "r-0b8e3c525f0e-0001", "d-0003"),
+    datetime(2026, 3, 1, tzinfo=UTC), ("query raw never committed a batch",),
+)  # fmt: skip
+REPORT = PlanReport("orders", "r-0b8e3c525f0e-0001", "d-0003", "fits", "", "same", {}, True, 9.0)
+
+
+def printed(human: Callable[[Console], None]) -> str:
+    page = io.StringIO()
+    human(Console(file=page, width=1000, highlight=False))
+    return page.getvalue()
+
+
+def test_what_is_forked_is_said_first() -> None:
+    """The stream as it is now, or the snapshot at its end."""
+    said = printed(lambda console: plan_tables.rehearsing(console, VIEW))
+    assert "rehearsed on a fork of the state of d-0003 as it is now" in said
+    assert "query raw never committed a batch" in said
+    ended = replace(VIEW, start=StartPlan("seed", "d-0003-drained-000001", "d-0003"))
+    assert "at the offsets of snapshot d-0003-drained-000001" in printed(lambda to: plan_tables.rehearsing(to, ended))
+    fresh = replace(VIEW, start=StartPlan("fresh"))
+    assert "rehearsed with nothing\n" in printed(lambda console: plan_tables.rehearsing(console, fresh))
+
+
+def test_what_was_not_started_or_compared_is_said() -> None:
+    """And nothing of what a script says acts on a terminal."""
+    tried = RehearsedQuery("accepted", "restored", 1.25, "", ("a note \x1b[31m of the start",))
+    found = replace(REPORT, queries={"new": QueryReport(None, rehearsed=tried), "old": QueryReport("needs-drain")})
+    said = printed(lambda console: plan_tables.report(console, replace(found, notes=("it ran on",))))
+    assert "the change fits: same" in said
+    lines = [line.split() for line in said.splitlines()]
+    assert ["new", "not", "compared", "accepted", "restored", "1.2"] in lines
+    assert ["old", "needs-drain", "not", "started"] in lines
+    assert "it ran on" in said
+    assert "\x1b" not in said
+
+
+def test_a_stream_without_plans_is_no_empty_page() -> None:
+    """It says why there is nothing."""
+    nothing = RecordedPlans("orders", "d-0001", {})
+    assert "no query was started yet" in printed(lambda console: plan_tables.recorded(console, nothing, {}))

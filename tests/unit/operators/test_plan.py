@@ -1,0 +1,169 @@
+"""``PlanUpgradeOperator``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred, redact
+
+from airflow_streamstate.operators.plan import PlanUpgradeOperator
+from airflow_streamstate.triggers.events import EventContent
+from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+from support import scripted_driver
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+from support.scripted_rehearsal import SPARKS_WORDS, keep_plan
+from support.scripted_stream import QUERY
+
+
+def plan(script: Path | None, **more: Any) -> PlanUpgradeOperator:
+    values = {"stream_id": "flights", "application": script, "wait_seconds": 60, "poll_interval_seconds": 0.1, **more}
+    return PlanUpgradeOperator(task_id="plan", **values)
+
+
+@pytest.fixture
+def running(named: NamedHome) -> NamedHome:
+    """A stream that runs, with its plan recorded."""
+    stream = named.stream()
+    stream.deploy().runs()
+    keep_plan(stream.control, "d-0001", QUERY)
+    return named
+
+
+class Pushed(dict[str, Any]):
+    """What a task pushed."""
+
+    def push(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+def test_a_change_that_fits_is_reported(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """As the XCom; nothing of the stream has moved, and nothing but the report is left."""
+    result = plan(scripted_driver.script(tmp_path, "fits"), reason="try it").execute(context())
+    assert (result["outcome"], result["verdict"], result["rehearsal"]["ok"]) == ("fits", "same", True)
+    assert result["queries"][QUERY]["rehearsal"]["start"] == "restored"
+    control = running.stream().control
+    assert control.deployment_ids() == ["d-0001"]
+    assert control.rehearsal_ids() == [result["rehearsal_id"]]
+    rehearsal = control.rehearsal(result["rehearsal_id"])
+    assert rehearsal is not None
+    assert rehearsal.requested_by == "airflow dag.task manual__1"
+    assert not list(running.base.rglob("launches/r-*"))
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "text"),
+    [
+        ("needs-drain", AirflowFailException, r"Sum\(v\) is computed"),
+        ("refused", AirflowFailException, "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"),
+        ("fails", AirflowException, "No module named 'rules'"),
+        ("dies", AirflowException, "(?s)without a verdict.*no such package"),
+    ],
+)
+def test_a_change_that_does_not_fit_fails_the_task_and_its_report_is_pushed(
+    running: NamedHome, context: MakeContext, tmp_path: Path, word: str, kind: type[Exception], text: str
+) -> None:
+    """No retry makes it fit; a script that failed may find tomorrow what it missed."""
+    pushed = Pushed()
+    task = plan(scripted_driver.script(tmp_path, word))
+    with pytest.raises(kind, match=text) as raised:
+        task.execute(context(xcom_push=pushed.push))
+    assert (type(raised.value) is AirflowFailException) is (kind is AirflowFailException)
+    report = pushed["return_value"]
+    assert report["outcome"] == ("refused" if kind is AirflowFailException else "failed")
+    assert (report["verdict"] == "needs-drain") is (word == "needs-drain")
+
+
+def test_the_report_alone_where_what_follows_decides(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """A branch takes the drain, or asks somebody."""
+    result = plan(scripted_driver.script(tmp_path, "refused"), fail_unless_it_fits="False").execute(context())
+    assert (result["outcome"], result["queries"][QUERY]["rehearsal"]["error"]) == ("refused", SPARKS_WORDS)
+
+
+def test_the_result_is_the_same_for_whoever_waits(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """Deferred, looked at by the trigger, and gone on with in another worker."""
+    script = scripted_driver.script(tmp_path, "needs-drain")
+    with pytest.raises(TaskDeferred) as deferred:
+        plan(script, deferrable=True).execute(context())
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, StreamStateTrigger)
+    assert (trigger.watch["wanted"], trigger.on_kill_action) == ("rehearsed", "leave")
+    hook = running.hook()
+    watch = hook.controller.plans
+    for _ in range(600):
+        if watch.is_over("flights", trigger.watch["deployment_id"]):
+            break
+        hook.clock.sleep(0.05)
+    from airflow_streamstate.hooks.observing import Watch
+
+    seen = hook.look(Watch.from_json(trigger.watch))
+    event = EventContent("done", Watch.from_json(trigger.watch), result=seen.result).to_json()
+    result = plan(script, deferrable=True, fail_unless_it_fits=False).execute_complete(context(), event)
+    assert (result["outcome"], result["verdict"]) == ("refused", "needs-drain")
+    pushed = Pushed()
+    with pytest.raises(AirflowFailException, match="does not fit"):
+        plan(script, deferrable=True).execute_complete(context(xcom_push=pushed.push), event)
+    assert pushed["return_value"] == result
+
+
+def test_a_hang_ends_at_its_time_and_leaves_nothing(
+    running: NamedHome, context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver is killed, and the report says so (Law 6)."""
+    monkeypatch.setattr("airflow_streamstate.lifecycle.rehearsals.LATE_SECONDS", 0.5)
+    task = plan(scripted_driver.script(tmp_path, "hangs"), wait_seconds=1)
+    with pytest.raises(AirflowException, match="not over at its deadline"):
+        task.execute(context(xcom_push=Pushed().push))
+    assert not list(running.base.rglob("launches/r-*"))
+
+
+def test_a_task_that_is_killed_ends_its_rehearsal(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """Nobody waits for it any more."""
+    task = plan(scripted_driver.script(tmp_path, "hangs"), deferrable=True)
+    with pytest.raises(TaskDeferred):
+        task.execute(context())
+    task.on_kill()
+    control = running.stream().control
+    (rehearsal_id,) = control.rehearsal_ids()
+    assert control.verdict(rehearsal_id) is not None
+    assert not list(running.base.rglob("launches/r-*"))
+
+
+def test_a_task_that_is_cleared_rehearses_anew(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """What was missing may be there now; a try that comes while it lasts waits on (Law 2)."""
+    script = scripted_driver.script(tmp_path, "fits")
+    first = plan(script).execute(context(try_number=1))
+    again = plan(script).execute(context(try_number=2))
+    assert again["rehearsal_id"] == first["rehearsal_id"].replace("-0001", "-0002")
+
+
+def test_a_stream_that_was_never_deployed_cannot_be_changed(
+    named: NamedHome, context: MakeContext, tmp_path: Path
+) -> None:
+    """Told by name, and nothing is recorded."""
+    with pytest.raises(AirflowFailException, match="no such stream"):
+        plan(scripted_driver.script(tmp_path, "fits")).execute(context())
+    assert list(named.home.home.list_objects("")) == []
+
+
+def test_what_is_not_given_stays_as_it_is(running: NamedHome) -> None:
+    """None, in native rendering or as text, is no value; an empty list is one."""
+    request = plan(None, arguments="None", packages="None", jars=[], conf='{"spark.a": "1"}')._request()
+    assert (request.application, request.arguments, request.packages, request.jars) == (None, None, None, ())
+    assert request.conf == {"spark.a": "1"}
+
+
+def test_secrets_are_hidden_wherever_airflow_shows_them(tmp_path: Path) -> None:
+    """By value, once they are rendered."""
+    task = plan(tmp_path / "job.py", conf={"spark.hadoop.fs.s3a.secret.key": "{{ params.key }}"})
+    task.conf = {"spark.hadoop.fs.s3a.secret.key": "battery-staple-10"}
+    assert "battery-staple-10" not in str(redact("the key is battery-staple-10"))
+
+
+def test_every_argument_can_be_a_template() -> None:
+    """All but those that are no values of the change."""
+    assert {"application", "conf", "arguments", "rehearse", "fail_unless_it_fits", "stream_id", "wait_seconds"} <= set(
+        PlanUpgradeOperator.template_fields
+    )

@@ -1,0 +1,67 @@
+"""``airflow_streamstate.plan.recorded``: plans in a home."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import OutcomeUnknownError
+from airflow_streamstate.plan.model import RecordedPlan
+from airflow_streamstate.plan.recorded import record_plan, recorded_plans
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.memory import MemoryStore
+from support.examples import example
+
+FIRST = replace(example(RecordedPlan), number=1, attempt=1)
+
+
+def make_control() -> StreamControl:
+    """An empty home."""
+    return StreamControl(MemoryStore("home"), "orders", SYSTEM_CLOCK)
+
+
+def test_a_plan_that_is_the_same_is_recorded_once() -> None:
+    """By whichever attempt; what the log pins of a later start is no difference."""
+    control = make_control()
+    assert record_plan(control, FIRST).number == 1
+    pinned = replace(FIRST.plan, pinned={"spark.sql.shuffle.partitions": "9"})
+    assert record_plan(control, replace(FIRST, attempt=2, plan=pinned)) == FIRST
+    assert record_plan(control, replace(FIRST, write_id="another")) == FIRST
+
+
+def test_a_plan_that_differs_gets_the_next_number() -> None:
+    """A script that read other settings when it was started again loses nothing; the newest is the one that counts."""
+    control = make_control()
+    record_plan(control, FIRST)
+    other = replace(FIRST, attempt=2, plan=replace(FIRST.plan, trigger="once"))
+    assert record_plan(control, other).number == 2
+    assert record_plan(control, replace(FIRST, attempt=3)).number == 3
+    assert recorded_plans(control, "d-0003") == {FIRST.query_name: FIRST.plan}
+    assert record_plan(control, replace(other, attempt=4)).number == 4
+    assert recorded_plans(control, "d-0003") == {FIRST.query_name: other.plan}
+    assert control.home.get(layout.plan_key("orders", "d-0003", FIRST.query_name, 2)) is not None
+
+
+def test_plans_of_several_queries_are_read_and_what_cannot_be_read_is_none() -> None:
+    """A damaged one hides no other (Law 7)."""
+    control = make_control()
+    record_plan(control, FIRST)
+    record_plan(control, replace(FIRST, query_name="a/b", plan=replace(FIRST.plan, query_name="a/b")))
+    control.home.put(layout.plan_key("orders", "d-0003", FIRST.query_name, 2), b"{")
+    assert sorted(recorded_plans(control, "d-0003")) == ["a/b", FIRST.query_name]
+    assert recorded_plans(control, "d-0004") == {}
+    assert record_plan(control, replace(FIRST, attempt=2)).number == 3
+
+
+def test_a_write_whose_reply_was_lost_is_one_record() -> None:
+    """It is read back (Law 8)."""
+
+    class Lossy(MemoryStore):
+        def create(self, key: str, body: bytes) -> str:
+            super().create(key, body)
+            raise OutcomeUnknownError("no reply", key=key)
+
+    control = StreamControl(Lossy("home"), "orders", SYSTEM_CLOCK)
+    assert record_plan(control, FIRST).number == 1
+    assert recorded_plans(control, "d-0003") == {FIRST.query_name: FIRST.plan}

@@ -1,0 +1,120 @@
+"""The report of a change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.errors import DeadlineExceededError, DeploymentFailedError, IncompatibleUpgradeError
+from airflow_streamstate.plan.codes import ADVICE, advice, difference
+from airflow_streamstate.plan.differences import Comparison, DeploymentComparison, compared, gravest
+from airflow_streamstate.plan.report import PlanReport, report_of, to_markdown
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
+
+AT = datetime(2026, 3, 1, 10, tzinfo=UTC)
+ACCEPTED = RehearsedQuery("accepted", "restored", 0.5)
+DRAIN = compared([difference("aggregate-added", "Aggregate", "Sum(v) is computed now")])
+ADDED = compared([difference("query-added", "", "more was not there")])
+RENAMED = compared([difference("variable-added", "X", "a variable more")])
+
+
+def report(
+    queries: dict[str, Comparison], rehearsed: dict[str, RehearsedQuery] | None = None, **facts: Any
+) -> PlanReport:
+    """Of a rehearsal in which each query was accepted, unless told otherwise."""
+    asked = {name: facts.pop(name) for name in ("runs_batches", "fresh_queries") if name in facts}
+    rehearsal = Rehearsal(
+        "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, AT + timedelta(seconds=300), "tests", "r", "0", "w"
+    )
+    found = dict.fromkeys(queries, ACCEPTED) if rehearsed is None else rehearsed
+    verdict = RehearsalVerdict("orders", "r-0b8e3c525f0e-0001", "done", found, "", 9.0, "driver", AT, "w")
+    comparison = DeploymentComparison(gravest(each.verdict for each in queries.values()), queries)
+    return report_of(replace(rehearsal, **asked), replace(verdict, **facts), comparison)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "verdict", "outcome"),
+    [
+        (Comparison(), "same", "fits"),
+        (RENAMED, "state-compatible", "fits"),
+        (DRAIN, "needs-drain", "refused"),
+        (ADDED, "hazardous", "refused"),
+    ],
+)
+def test_what_keeps_the_state_and_its_meaning_fits(comparison: Comparison, verdict: str, outcome: str) -> None:
+    """The gravest query decides; the reason names it."""
+    found = report({"counts": comparison, "raw": Comparison()})
+    assert (found.verdict, found.outcome, found.rehearsal_ok) == (verdict, outcome, True)
+    assert (found.reason == "") is found.fits is (found.as_error() is None)
+    assert found.fits or found.reason.startswith(f"query counts is {verdict}: ")
+
+
+def test_a_batch_that_fails_refuses_what_the_plans_let_through() -> None:
+    """Spark has the last word, and is quoted."""
+    tried = {"counts": RehearsedQuery("failed", "restored", 0.5, "[SOME_CLASS] it says")}
+    found = report({"counts": Comparison()}, tried)
+    assert (found.verdict, found.outcome, found.rehearsal_ok) == ("same", "refused", False)
+    assert found.reason == found.error == "query counts was refused by Spark: [SOME_CLASS] it says"
+    assert isinstance(found.as_error(), IncompatibleUpgradeError)
+
+
+def test_without_a_rehearsal_the_plans_alone_decide() -> None:
+    """``ok`` is null: nobody has tried."""
+    found = report({"counts": Comparison()}, {"counts": RehearsedQuery("not_run", "restored")}, runs_batches=False)
+    assert (found.outcome, found.rehearsal_ok) == ("fits", None)
+
+
+def test_a_script_without_a_query_does_not_fit() -> None:
+    """Whatever became of the old ones."""
+    found = report({"counts": compared([difference("query-dropped", "", "gone")])}, {})
+    assert (found.outcome, found.verdict, found.rehearsal_ok) == ("refused", None, False)
+    assert "without having started a query" in found.reason
+
+
+@pytest.mark.parametrize(("outcome", "error"), [("failed", DeploymentFailedError), ("deadline", DeadlineExceededError)])
+def test_of_what_was_not_seen_to_its_end_nothing_is_concluded(outcome: str, error: type[Exception]) -> None:
+    """A query that was not reached was not taken away; and one that was accepted is no verdict on the whole."""
+    queries = {"counts": Comparison(), "raw": compared([difference("query-dropped", "", "gone")])}
+    found = report(queries, {"counts": ACCEPTED}, outcome=outcome, error="it hangs", traceback="Traceback …")
+    assert (found.outcome, found.verdict, list(found.queries), found.error) == (outcome, None, ["counts"], "it hangs")
+    assert type(found.as_error()) is error
+
+
+def test_a_stream_that_is_drained_already_needs_no_drain() -> None:
+    """What a restore would mix is seeded; what a person has to decide is not decided by that."""
+    seeded = {"counts": RehearsedQuery("accepted", "seeded", 0.5)}
+    assert report({"counts": DRAIN}, seeded).verdict == "state-compatible"
+    assert report({"counts": ADDED}, seeded).verdict == "hazardous"
+
+
+def test_a_query_that_was_named_as_fresh_is_asked_for() -> None:
+    """It is new, and the user said so."""
+    started = {"more": RehearsedQuery("accepted", "fresh", 0.5)}
+    assert report({"more": ADDED}, started, fresh_queries=("more",)).outcome == "fits"
+    assert report({"more": ADDED}, started, fresh_queries=("other",)).outcome == "refused"
+
+
+def test_the_json_has_what_scripts_rely_on() -> None:
+    """At least these, with these names."""
+    found = report({"counts": DRAIN}).to_json()
+    assert {"verdict", "queries", "rehearsal", "outcome", "reason", "stream_id", "deployment_id"} <= set(found)
+    (query,) = found["queries"].values()  # type: ignore[attr-defined]
+    assert set(query["differences"][0]) == {"code", "verdict", "path", "reason", "remedy"}
+    assert {"ok", "seconds", "error"} <= set(found["rehearsal"])  # type: ignore[call-overload]
+
+
+def test_the_markdown_says_it_all_and_nothing_breaks_out_of_a_cell() -> None:
+    """For a comment on a pull request."""
+    code = next(iter(ADVICE))
+    comparison = replace(DRAIN, advice=(advice(code, "", "it grows | without bound"),))
+    tried = {"a|b": RehearsedQuery("failed", "restored", 0.5, "[X] <b>no</b> | pipe\nnext")}
+    text = to_markdown(report({"a|b": comparison}, tried, notes=("a note",), traceback="T\n```\nx"))
+    assert "### `orders`: the change does not fit (`needs-drain`)" in text
+    assert "| `a\\|b` | needs-drain | refused by Spark, restored: [X] &lt;b>no&lt;/b> \\| pipe next |" in text
+    assert "**aggregate-added** (needs-drain)" in text
+    assert f"- *{code}* in `a\\|b`: it grows \\| without bound" in text
+    assert "- a note" in text
+    assert text.count("```") == 2
