@@ -73,14 +73,28 @@ def why_not(written_by: str, runs_on: str, provider: str, offset_log: str = "") 
     return "that way back loses something, or nobody has gone it"
 
 
-def refuse_move(written_by: str, runs_on: str, provider: str, offset_log: str = "", **facts: object) -> None:
-    """Refuse to go on with state on a Spark that cannot read it. Arguments as ``why_not``.
+def refuse_move(
+    written_by: str,
+    runs_on: str,
+    provider: str,
+    offset_log: str = "",
+    *,
+    committed_by: str | None = None,
+    **facts: object,
+) -> None:
+    """Refuse to go on with state on a Spark that cannot read it. Arguments as ``why_not``, and:
+
+    Args:
+        committed_by: the version of the Spark that wrote what is committed, where that may be another; None for the
+            same. State of the batch after it may have come with the snapshot that its deployment started from.
 
     Raises:
         IncompatibleUpgradeError: it cannot.
     """
     reason = why_not(written_by, runs_on, provider, offset_log)
     if reason is not None:
+        if committed_by is not None and why_not(committed_by, runs_on, provider, offset_log) is None:
+            reason = f"nobody knows which of them wrote the batch that was not committed; by the newer one, {reason}"
         raise IncompatibleUpgradeError(
             f"the state was written by a newer Spark than is to read it: {reason}",
             written_by=written_by,

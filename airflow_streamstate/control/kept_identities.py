@@ -47,22 +47,29 @@ def identities_when_planned(
     # What a snapshot holds of a query that was not started yet is as it was before this deployment.
     oldest = max(map(_newest_planned, (*starts[:1], *before[-1:])), default=None)
     if batch_id is not None and oldest is not None:
-        for snapshot_id in _snapshots_between(known, query_name, oldest, batch_id):
+        silent: set[int] = set()
+        for attempt, snapshot_id in _snapshots_between(known, query_name, oldest, batch_id):
+            if attempt in silent:
+                continue
             manifest = manifest_of(snapshot_id)
             query = manifest.queries.get(query_name) if manifest is not None else None
-            if query is not None and query.identities:
+            if query is None:
+                continue
+            if query.identities:
                 return query.identities
+            silent.add(attempt)  # one that knew it at an older batch would have said it at this one too
     return next((event.identities for event in (*reversed(before), *telling[:1])), ())
 
 
-def _snapshots_between(events: Sequence[Event], query_name: str, after: int, upto: int) -> list[str]:
-    """Snapshots that hold the query at a batch behind one and not behind another, the newest position first."""
+def _snapshots_between(events: Sequence[Event], query_name: str, after: int, upto: int) -> list[tuple[int, str]]:
+    """Snapshots that hold the query at a batch behind one and not behind another, the newest position first; each
+    behind the attempt that told of it."""
     found = []
     for number, event in enumerate(events):
         snapshot_id, batch_id = _captured(event, query_name)
         if snapshot_id is not None and batch_id is not None and after < batch_id <= upto:
-            found.append((batch_id, number, snapshot_id))
-    return [snapshot_id for _, _, snapshot_id in sorted(found, reverse=True)]
+            found.append((batch_id, number, event.attempt, snapshot_id))
+    return [(attempt, snapshot_id) for _, _, attempt, snapshot_id in sorted(found, reverse=True)]
 
 
 def _captured(event: Event, query_name: str) -> tuple[str | None, int | None]:

@@ -38,11 +38,20 @@ def refuse_spark(home: Home, control: StreamControl, drivers: Drivers, spec: Dep
     try:
         checkpoints = built_checkpoints(home, seen)
         before = written_by(control, seen, checkpoints)
+        committed_by = written_by(control, seen, checkpoints, with_planned=False)
         formats = {_formats(checkpoint) for checkpoint in checkpoints.values()} or {("", "")}
     except DataError:
         return  # a damaged checkpoint has an error of its own
     for provider, offset_log in sorted(formats):
-        refuse_move(before, runs_on, provider, offset_log, stream_id=seen.stream_id, deployment_id=seen.deployment_id)
+        refuse_move(
+            before,
+            runs_on,
+            provider,
+            offset_log,
+            committed_by=committed_by,
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+        )
 
 
 def _formats(checkpoint: Checkpoint) -> tuple[str, str]:

@@ -86,8 +86,11 @@ def take_over(
     )
 
 
-def written_by(control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]) -> str:
-    """The newest Spark that wrote what lies in these checkpoints of a deployment; "" where nobody knows.
+def written_by(
+    control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint], *, with_planned: bool = True
+) -> str:
+    """The newest Spark that wrote, or may have written, what lies in these checkpoints of a deployment; "" where nobody
+    knows. ``with_planned``: also what a batch left that was not committed.
 
     Raises:
         DataError: a checkpoint is damaged.
@@ -97,7 +100,8 @@ def written_by(control: StreamControl, seen: Observation, checkpoints: dict[str,
     positions: dict[str, int | None] = dict.fromkeys(() if start is None else start.queries)
     found = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
     positions |= {name: position.batch_id for name, position in found.items()}
-    begun = [name for name, position in found.items() if has_begun_planned(checkpoints[name], position)]
+    planned = found if with_planned else {}
+    begun = [name for name, position in planned.items() if has_begun_planned(checkpoints[name], position)]
     is_start_lost = snapshot_id is not None and start is None
     return spark_that_wrote(_events(seen), positions, start, begun, is_start_lost=is_start_lost)
 

@@ -101,3 +101,14 @@ def test_the_state_store_is_the_one_that_the_entry_pins() -> None:
     entry = OffsetEntry(0, 0, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}, ())
     assert provider_of(entry) == ROCKSDB_PROVIDER
     assert provider_of(OffsetEntry(0, 0, {}, ())) == provider_of(None) == ""
+
+
+def test_of_a_batch_that_was_not_committed_it_is_said_that_nobody_knows_who_wrote_it() -> None:
+    """It may have come with the snapshot of an older Spark; what is committed is asked no doubt of."""
+    with pytest.raises(IncompatibleUpgradeError, match="nobody knows which of them wrote the batch"):
+        refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by="4.2.0")
+    for committed_by in ("5.0.0", None):
+        with pytest.raises(IncompatibleUpgradeError) as error:
+            refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by=committed_by)
+        assert "nobody knows which" not in str(error.value)
+    refuse_move("4.3.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by="4.2.0")

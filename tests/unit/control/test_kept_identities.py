@@ -29,9 +29,10 @@ def started(mark: str, batch_id: int | None, planned_batch_id: int | None = None
     )
 
 
-def ready(mark: str, batch_id: int | None) -> SnapshotReady:
+def ready(mark: str, batch_id: int | None, attempt: int = 1) -> SnapshotReady:
     """A snapshot whose id says what its manifest does."""
-    return dataclasses.replace(READY, snapshot_id=f"s-{mark}", queries={"counts": QueryPosition(batch_id)})
+    positions = {"counts": QueryPosition(batch_id)}
+    return dataclasses.replace(READY, attempt=attempt, snapshot_id=f"s-{mark}", queries=positions)
 
 
 def manifest_of(snapshot_id: str) -> SnapshotManifest | None:
@@ -73,7 +74,7 @@ def test_a_start_that_says_nothing_is_passed_over() -> None:
         ([started("T1", None), started("T3", 7), ready("T2", 7)], {7: "T2", 8: "T3"}),
         ([started("T1", None), started("T2", 7), ready("T3", 8)], {8: "T3"}),
         # A start and a snapshot that say nothing, and one that cannot be read.
-        ([started("T1", None), ready("T2", 5), started("", 7), ready("silent", 8), ready("gone", 9)], {9: "T2"}),
+        ([started("T1", None), ready("T2", 5), started("", 7), ready("silent", 8, 2), ready("gone", 9)], {9: "T2"}),
         ([started("", None), ready("T2", 5)], {4: "", 6: "T2"}),
     ],
 )  # fmt: skip
@@ -111,3 +112,16 @@ def test_where_no_start_said_it_the_snapshot_does() -> None:
     assert identities_taken_over(known, "counts", accepted)[0].marks == {}
     assert identities_taken_over(dataclasses.replace(known, drained=True), "counts", start) == ()
     assert identities_taken_over(None, "counts", start) == ()
+
+
+def test_of_an_attempt_that_says_nothing_one_snapshot_is_read() -> None:
+    """What it does not know at its newest batch it knew at none before: a start reads no thousand manifests for it."""
+    asked = []
+
+    def look(snapshot_id: str) -> SnapshotManifest | None:
+        asked.append(snapshot_id)
+        return manifest_of(snapshot_id)
+
+    events = [started("T1", None), ready("T2", 5, 1), *(ready("silent", batch_id, 2) for batch_id in range(6, 100))]
+    (found,) = identities_when_planned([*events, ready("gone", 100, 2)], "counts", 100, look)
+    assert (found.marks["topic_id a"], asked) == ("T2", ["s-gone", "s-silent", "s-T2"])
