@@ -272,7 +272,7 @@ def to_markdown(report: PlanReport) -> str:
     for name, query in report.queries.items():
         for each in query.differences:
             lines += [
-                f"- **{each.code}** ({each.verdict}) in `{_cell(name)}`, {_cell(each.path)}: {_cell(each.reason)}."
+                f"- **{each.code}** ({each.verdict}) in `{_cell(name)}`{_place(each.path)}: {_cell(each.reason)}."
                 f" {_cell(each.remedy)}",
             ]
         lines += [f"- *{each.code}* in `{_cell(name)}`: {_cell(each.text)}" for each in query.advice]
@@ -310,3 +310,7 @@ def _tried(rehearsed: RehearsedQuery | None) -> str:
 def _cell(text: str) -> str:
     """What neither ends a cell of a table nor begins something of its own."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _place(path: str) -> str:
+    return f", {_cell(path)}" if path else ""

@@ -118,3 +118,5 @@ def test_the_markdown_says_it_all_and_nothing_breaks_out_of_a_cell() -> None:
     assert f"- *{code}* in `a\\|b`: it grows \\| without bound" in text
     assert "- a note" in text
     assert text.count("```") == 2
+    nowhere = replace(DRAIN, differences=(replace(DRAIN.differences[0], path=""),))
+    assert "in `counts`: " in to_markdown(report({"counts": nowhere}, {}))
