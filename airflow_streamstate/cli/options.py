@@ -142,3 +142,37 @@ def key_values(_context: click.Context, parameter: click.Parameter, values: tupl
             raise click.BadParameter("must be KEY=VALUE", param=parameter)
         found[key.strip()] = rest
     return found
+
+
+# What a version may be given: deploy and plan take the same.
+
+discard_state_option = click.option("--discard-state", is_flag=True, help="Drop state that the drain could not flush.")
+fresh_query_option = click.option(
+    "--fresh-query",
+    "fresh_queries",
+    multiple=True,
+    metavar="NAME",
+    help="A query that may start with nothing although the snapshot does not know it. Repeatable.",
+)
+accept_lost_input_option = click.option(
+    "--accept-lost-input",
+    multiple=True,
+    metavar="NAME",
+    help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
+)
+conf_option = click.option(
+    "--conf", multiple=True, metavar="K=V", callback=key_values, help="Spark configuration. Repeatable."
+)
+env_option = click.option(
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="K=V",
+    callback=key_values,
+    help="A variable for the driver's environment. Repeatable.",
+)
+literal_secrets_option = click.option(
+    "--allow-literal-secrets",
+    is_flag=True,
+    help="Record values under secret-like names as they are; without it they are refused.",
+)

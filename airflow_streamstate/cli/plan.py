@@ -13,7 +13,12 @@ from airflow_streamstate.cli.exits import DEADLINE, DONE, FAILED, REFUSED
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
-    key_values,
+    accept_lost_input_option,
+    conf_option,
+    discard_state_option,
+    env_option,
+    fresh_query_option,
+    literal_secrets_option,
     pass_session,
     reason_option,
     request_option,
@@ -42,39 +47,17 @@ _LISTS = ("py_files", "files", "packages", "jars")
     help="Run an empty batch of each query on a fork of its state, into no sink; or compare the plans alone. The "
     "script runs once in both, with STREAMSTATE_REHEARSAL=1 in its environment.",
 )
-@click.option("--conf", multiple=True, metavar="K=V", callback=key_values, help="Spark configuration. Repeatable.")
-@click.option(
-    "--env",
-    "environment",
-    multiple=True,
-    metavar="K=V",
-    callback=key_values,
-    help="A variable for the driver's environment. Repeatable.",
-)
+@conf_option
+@env_option
 @click.option("--master", metavar="URL", help="Spark's master.")
 @click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated.")
 @click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned.")
 @click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated.")
 @click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated.")
-@click.option(
-    "--fresh-query",
-    "fresh_queries",
-    multiple=True,
-    metavar="NAME",
-    help="A query that may start with nothing although the snapshot does not know it. Repeatable.",
-)
-@click.option(
-    "--accept-lost-input",
-    multiple=True,
-    metavar="NAME",
-    help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
-)
-@click.option("--discard-state", is_flag=True, help="Drop state that the drain could not flush.")
-@click.option(
-    "--allow-literal-secrets",
-    is_flag=True,
-    help="Record values under secret-like names as they are; without it they are refused.",
-)
+@fresh_query_option
+@accept_lost_input_option
+@discard_state_option
+@literal_secrets_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
 @reason_option
 @request_option

@@ -12,7 +12,13 @@ import click
 from airflow_streamstate.cli import tables
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
+    accept_lost_input_option,
+    conf_option,
+    discard_state_option,
+    env_option,
+    fresh_query_option,
     key_values,
+    literal_secrets_option,
     pass_session,
     reason_option,
     request_option,
@@ -41,36 +47,14 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
     "the last snapshot is decides; `fresh` is only ever by name.",
 )
 @click.option("--snapshot", "snapshot_id", metavar="ID", help="The snapshot that is expected to start it.")
-@click.option("--discard-state", is_flag=True, help="Drop state that the drain could not flush.")
-@click.option(
-    "--fresh-query",
-    "fresh_queries",
-    multiple=True,
-    metavar="NAME",
-    help="A query that may start with nothing although the snapshot does not know it. Repeatable.",
-)
-@click.option(
-    "--accept-lost-input",
-    multiple=True,
-    metavar="NAME",
-    help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
-)
+@discard_state_option
+@fresh_query_option
+@accept_lost_input_option
 @click.option("--assume-dead", is_flag=True, help="Take over although nobody can say whether the old driver is dead.")
 @click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
-@click.option("--conf", multiple=True, metavar="K=V", callback=key_values, help="Spark configuration. Repeatable.")
-@click.option(
-    "--env",
-    "environment",
-    multiple=True,
-    metavar="K=V",
-    callback=key_values,
-    help="A variable for the driver's environment. Repeatable.",
-)
-@click.option(
-    "--allow-literal-secrets",
-    is_flag=True,
-    help="Record values under secret-like names as they are; without it they are refused.",
-)
+@conf_option
+@env_option
+@literal_secrets_option
 @click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated.")
 @click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned.")
 @click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated.")

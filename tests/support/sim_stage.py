@@ -20,7 +20,7 @@ from airflow_streamstate.lifecycle.views import DeploymentView
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification
-from airflow_streamstate.protocol.events import Accepted, Claimed, Event, QueryStarted, Started, Stopped
+from airflow_streamstate.protocol.events import Accepted, Claimed, Event, QueryStart, QueryStarted, Started, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import SnapshotKind, fencing_token_of, launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -193,7 +193,12 @@ class Stage:
             self.start_query(name, deployment_id, attempt)
 
     def start_query(
-        self, name: str = "counts", deployment_id: str = "d-0001", attempt: int = 1, batch_id: int | None = None
+        self,
+        name: str = "counts",
+        deployment_id: str = "d-0001",
+        attempt: int = 1,
+        batch_id: int | None = None,
+        how: QueryStart = "fresh",
     ) -> None:
         """Say that a query was started."""
         self.say(
@@ -203,7 +208,7 @@ class Stage:
             query_name=name,
             query_id="id",
             query_run_id="run",
-            how="fresh",
+            how=how,
             batch_id=batch_id,
             planned_batch_id=None,
             repairs=(),

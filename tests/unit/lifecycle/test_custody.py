@@ -11,7 +11,6 @@ from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.errors import DeploymentNotFoundError, StreamNotFoundError
 from airflow_streamstate.lifecycle.custody import Custody, custody_of
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import QueryStarted
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful, run_stateful
 
@@ -39,20 +38,7 @@ def restore(stage: Stage, deployment_id: str, last: int) -> None:
         found = stage.store.get(key)
         assert found is not None
         stage.store.put(target.key(key.removeprefix(f"{source.prefix}/")), found.body)
-    stage.say(
-        QueryStarted,
-        deployment_id,
-        query_name="counts",
-        query_id="id",
-        query_run_id="run",
-        how="restored",
-        batch_id=last,
-        planned_batch_id=None,
-        repairs=(),
-        sink="file:parquet",
-        trigger="default",
-        output_mode="append",
-    )
+    stage.start_query(deployment_id=deployment_id, batch_id=last, how="restored")
 
 
 def test_an_exact_chain_is_whole(stage: Stage) -> None:
