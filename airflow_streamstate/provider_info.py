@@ -29,6 +29,8 @@ def get_provider_info() -> dict[str, object]:
             "operators.drain",
             "operators.snapshot",
             "operators.plan",
+            "operators.upgrade",
+            "operators.rollback",
         ),
         "sensors": rooms("sensors.drain", "sensors.snapshot", "sensors.health"),
         "triggers": rooms("triggers.streamstate"),

@@ -12,15 +12,16 @@ from rich.console import Console
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import StreamStateError
-from benchmarks import agent, drain, plan_comparison, s3_snapshot, snapshot
+from benchmarks import agent, drain, plan_comparison, rehearsal, s3_snapshot, snapshot, upgrade_gap
 from benchmarks.machine import machine_facts
 from benchmarks.results import BenchmarkError, Result, write_results
 from benchmarks.session import Session
 from benchmarks.table import show
 
-BENCHMARKS = {benchmark.NAME: benchmark.run for benchmark in (drain, snapshot, s3_snapshot, agent, plan_comparison)} | {
-    drain.ON_S3: drain.run_on_s3
-}
+BENCHMARKS = {
+    benchmark.NAME: benchmark.run
+    for benchmark in (upgrade_gap, rehearsal, drain, snapshot, s3_snapshot, agent, plan_comparison)
+} | {drain.ON_S3: drain.run_on_s3}
 
 
 def main() -> int:

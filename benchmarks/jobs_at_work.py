@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.launch.processes import all_processes, send_signal
+from airflow_streamstate.launch.processes import ProcessStat, all_processes, send_signal
 from airflow_streamstate.launch.spark_home import own_spark_submit, python_environment
 from benchmarks.cpu import CpuSample, python_of_session, sample
 from benchmarks.results import BenchmarkError
@@ -47,9 +47,8 @@ class BareRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for stat in all_processes():
-            if stat.session_id == self._process.pid and stat.is_alive:
-                send_signal(stat, signal.SIGKILL)
+        for stat in self._living():
+            send_signal(stat, signal.SIGKILL)
         self._process.wait(timeout=30)
 
     def session_id(self) -> int | None:
@@ -67,6 +66,18 @@ class BareRun:
             if self._process.poll() not in (None, 0) or SYSTEM_CLOCK.monotonic_seconds() > until:
                 raise BenchmarkError(f"{what} never was there\n{self._log_path.read_text(errors='replace')[-4000:]}")
             SYSTEM_CLOCK.sleep(POLL_SECONDS)
+
+    def stop(self, seconds: float) -> None:
+        """End it as ``kill`` does, and wait until none of its processes is left."""
+        self._process.terminate()
+        until = SYSTEM_CLOCK.monotonic_seconds() + seconds
+        while self._process.poll() is None or self._living():
+            if SYSTEM_CLOCK.monotonic_seconds() > until:
+                raise BenchmarkError(f"the bare run did not end in {seconds:.0f} s")
+            SYSTEM_CLOCK.sleep(POLL_SECONDS)
+
+    def _living(self) -> list[ProcessStat]:
+        return [stat for stat in all_processes() if stat.session_id == self._process.pid and stat.is_alive]
 
     def wait_finished(self, seconds: float) -> None:
         """Wait until the script has ended with status 0."""

@@ -16,7 +16,8 @@ class Feed:
         recording: gzipped NDJSON, in order of time.
         folder: where files appear; created here.
         rows_per_file: how many flights each has.
-        seconds_between_files: the pace; the file source orders by modification time, so every file has its own.
+        seconds_between_files: the pace at first; the file source orders by modification time, so every file has its
+            own.
     """
 
     def __init__(
@@ -38,8 +39,11 @@ class Feed:
         """Begin to write, up to the limit that ``let_arrive`` sets."""
         self._thread.start()
 
-    def let_arrive(self, share: float) -> None:
-        """Let files arrive until this share of all rows is there (at the feed's pace, while other things go on)."""
+    def let_arrive(self, share: float, *, seconds_between_files: float | None = None) -> None:
+        """Let files arrive until this share of all rows is there (at the feed's pace, or from now on at this one, while
+        other things go on)."""
+        if seconds_between_files is not None:
+            self._seconds_between_files = seconds_between_files
         self._limit = max(self._limit, round(share * len(self.files)))
 
     def wait_arrived(self) -> None:

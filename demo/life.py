@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from rich.table import Table
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from demo import acts, compare
+from demo import acts, compare, plain
 from demo.feed import Feed
 from demo.page import page
 from demo.place import ROOT, Place, place
@@ -24,10 +25,17 @@ from demo.timeline import Gap, gaps_of, lanes_of
 
 JOBS = ROOT / "dags" / "jobs"
 STREAM = "flights"
-ROWS_PER_FILE = 200
-SECONDS_BETWEEN_FILES = 0.4
+RECORDING = ROOT / "data" / "flights-20k.ndjson.gz"
+ROWS_PER_FILE = 100
+SECONDS_BETWEEN_FILES = 0.5
+SECONDS_BETWEEN_FILES_IN_UPGRADE = 1.0
+"""So that they do not run out before the handover: a stream that has nothing to read commits nothing."""
+SECONDS_BETWEEN_LAST_FILES = 0.2
+UPGRADES = ("its state handed over warm, by streamstate upgrade", "drained before, by the DAG")
+WITHOUT_US = "plain spark-submit, stopped and submitted again"
 DAG_SECONDS = 420.0
 WAIT_SECONDS = "240"
+UPGRADE_WAIT_SECONDS = "600"
 
 
 def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
@@ -42,17 +50,29 @@ def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
         running.callback(_end_drivers, controller)
         console.rule("a real Airflow on loopback")
         airflow = running.enter_context(_airflow(out, where))
-        feed = Feed(
-            ROOT / "data" / "flights-20k.ndjson.gz",
-            out / "incoming",
-            SYSTEM_CLOCK,
-            rows_per_file=ROWS_PER_FILE,
-            seconds_between_files=SECONDS_BETWEEN_FILES,
-        )
+        feed = _feed(out, SECONDS_BETWEEN_FILES)
         running.callback(feed.stop)
         feed.start()
         _acts(console, controller, airflow, feed, out, where.conf)
-        return _judge(console, controller, out, where, began)
+        console.rule("the first upgrade once more, without us, on a copy of the input")
+        return _judge(console, controller, out, where, began, _without_us(out))
+
+
+def _feed(folder: Path, seconds_between_files: float) -> Feed:
+    return Feed(
+        RECORDING,
+        folder / "incoming",
+        SYSTEM_CLOCK,
+        rows_per_file=ROWS_PER_FILE,
+        seconds_between_files=seconds_between_files,
+    )
+
+
+def _without_us(out: Path) -> Gap:
+    old, new = JOBS / "count_by_origin.py", JOBS / "count_by_origin_v2.py"
+    feed = _feed(out / "plain", SECONDS_BETWEEN_FILES_IN_UPGRADE)
+    seconds = plain.standstill_seconds(feed, old, new, out / "plain")
+    return Gap(old.stem, new.stem, seconds, WITHOUT_US)
 
 
 def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, out: Path, conf: dict[str, str]) -> None:
@@ -61,22 +81,24 @@ def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, ou
     feed.let_arrive(0.3)
     acts.shell(
         console, "deploy", STREAM, "--app", str(JOBS / "count_by_origin.py"), "--master", "local[2]",
-        "--label", "by origin", *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
+        *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
         "--wait", WAIT_SECONDS, "--", *arguments,
     )  # fmt: skip
     acts.shell(console, "snapshot", STREAM, "--wait", WAIT_SECONDS)
 
-    console.rule("upgraded with its state, by the DAG")
-    feed.let_arrive(0.6)
-    upgrade = {"stream_id": STREAM, "arguments": arguments, "master": "local[2]", "conf": conf}
-    version = {"application": str(JOBS / "count_by_origin_v2.py"), "state": "keep", "reason": "one more column"}
-    acts.run_dag(console, airflow, "upgrade_stream", {**upgrade, **version}, DAG_SECONDS)
+    console.rule("upgraded with its state, by one verb, while files arrive")
+    feed.let_arrive(0.8, seconds_between_files=SECONDS_BETWEEN_FILES_IN_UPGRADE)
+    acts.shell(
+        console, "upgrade", STREAM, "--app", str(JOBS / "count_by_origin_v2.py"), "--reason", "one more column",
+        "--wait", UPGRADE_WAIT_SECONDS,
+    )  # fmt: skip
     acts.shell(console, "status", STREAM)
 
     console.rule("drained, and upgraded to another grouping key, by the DAG")
-    feed.let_arrive(0.8)
+    feed.let_arrive(0.9, seconds_between_files=SECONDS_BETWEEN_LAST_FILES)
+    wanted = {"stream_id": STREAM, "arguments": arguments, "master": "local[2]", "conf": conf}
     version = {"application": str(JOBS / "count_by_route.py"), "state": "drain", "reason": "another grouping key"}
-    acts.run_dag(console, airflow, "upgrade_stream", {**upgrade, **version}, DAG_SECONDS)
+    acts.run_dag(console, airflow, "upgrade_stream", {**wanted, **version}, DAG_SECONDS)
 
     console.rule("the rest arrives; a last drain writes the last windows")
     feed.let_arrive(1.0)
@@ -89,28 +111,37 @@ def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, ou
     acts.shell(console, "audit", STREAM)
 
 
-def _judge(console: Console, controller: Controller, out: Path, where: Place, began: float) -> bool:
+def _judge(console: Console, controller: Controller, out: Path, where: Place, began: float, without_us: Gap) -> bool:
     drained = [m for m in controller.snapshots(STREAM) if m.snapshot_kind == "drained"]
     first, last = drained[0], drained[-1]
     verdicts = _verdicts(controller, out, first, last)
     lanes = lanes_of(controller, STREAM, where)
-    gaps = gaps_of(lanes)
+    gaps = [*gaps_of(lanes, UPGRADES), without_us]
+    custody = custody_of(controller.home, STREAM).to_json()
     console.rule("every row compared")
     _print(console, verdicts, gaps)
+    console.print(f"audit: {_in_words(custody)}", highlight=False)
     seconds = SYSTEM_CLOCK.monotonic_seconds() - began
     dropped = sum(lane.dropped_rows for lane in lanes)
     facts = {
-        "flights": "20,000 of early 2001, in files of 200",
+        "flights": f"20,000 of early 2001, in files of {ROWS_PER_FILE}",
         "Spark": next((lane.spark_version for lane in lanes if lane.spark_version), ""),
         "home": where.words,
         "snapshots": ", ".join(m.snapshot_id for m in controller.snapshots(STREAM)),
         "rows dropped as late, by Spark's count": str(dropped),
+        "audit": _in_words(custody),
         "whole life": f"{seconds:.0f} s",
     }
     target = out / "index.html"
     target.write_text(page(STREAM, lanes, gaps, verdicts, facts, where.gap_note), encoding="utf-8")
     console.print(f"\nthe picture: [bold]{target}[/]   ({seconds:.0f} s)", highlight=False)
-    return all(verdict.exact for verdict in verdicts) and not dropped
+    return all(verdict.exact for verdict in verdicts) and not dropped and bool(custody["ok"])
+
+
+def _in_words(custody: Mapping[str, object]) -> str:
+    if custody["ok"]:
+        return "every deployment began exactly where its predecessor ended, by the logs alone"
+    return f"broken: {custody['gaps']} {custody['overlaps']}"
 
 
 def _verdicts(
@@ -144,10 +175,10 @@ def _print(console: Console, verdicts: list[compare.Verdict], gaps: list[Gap]) -
         for line in one.wrong[:10]:
             console.print(f"  {one.title}: {line}", markup=False)
     standing = Table(title="how long the stream stood still")
-    for column in ("upgrade", "start", "seconds"):
-        standing.add_column(column)
+    for column in ("from", "to", "how", "seconds"):
+        standing.add_column(column, justify="right" if column == "seconds" else "left")
     for gap in gaps:
-        standing.add_row(f"{gap.before} to {gap.after}", gap.how, f"{gap.seconds:.1f}")
+        standing.add_row(gap.before, gap.after, gap.how, f"{gap.seconds:.1f}")
     console.print(standing)
 
 

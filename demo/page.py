@@ -39,16 +39,17 @@ def page(
 <meta name="viewport" content="width=device-width,initial-scale=1"><title>{escape(stream_id)}: a whole life</title>
 <style>{STYLE}</style></head><body>
 <h1>The life of <code>{escape(stream_id)}</code></h1>
-<p>20,000 real flights, read as files arrive by an unmodified PySpark script; upgraded once with its state and once,
-after a drain, to a version that the state could not survive. Both upgrades were run by the example DAGs in Airflow.</p>
+<p>20,000 real flights, read as files arrive by an unmodified PySpark script; upgraded with its state by one verb, and
+then, after a drain, to a version that the state could not survive, by an example DAG in Airflow.</p>
 <div class="verdict{"" if exact else " bad"}">{headline}</div>
 <h2>What happened</h2>{_picture(lanes)}{_key()}
 <h2>Rows in, rows out</h2>
 <p>Each output row against a plain batch computation over the files that the snapshots say were read.</p>
 {_verdicts(verdicts)}
 <h2>How long the stream stood still</h2>
-<p>From the last commit of one deployment to the first commit of the next, on this machine, a new JVM included.
-{escape(gap_note)}</p>
+<p>From the last commit of one version to the first commit of the next, once each, on this machine. The last row is the
+first upgrade once more, on a copy of the input, as it is done without us: the plain job is stopped by a signal and
+submitted again. What it cannot do: know before the stop whether the new version works. {escape(gap_note)}</p>
 {_gaps(gaps)}
 <h2>Facts</h2>{_facts(facts)}
 </body></html>
@@ -140,7 +141,7 @@ def _gaps(gaps: list[Gap]) -> str:
         f"<td class=n>{g.seconds:.1f} s</td></tr>"
         for g in gaps
     )
-    return f"<table><tr><th>upgrade</th><th>start</th><th class=n>stood still</th></tr>{rows}</table>"
+    return f"<table><tr><th>upgrade</th><th>how</th><th class=n>stood still</th></tr>{rows}</table>"
 
 
 def _facts(facts: dict[str, str]) -> str:

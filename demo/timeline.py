@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -48,7 +48,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Gap:
-    """How long a stream stood still: last commit of one deployment to the first of the next."""
+    """How long a stream stood still: last commit of one version to the first of the next; ``how``: for people."""
 
     before: str
     after: str
@@ -80,14 +80,14 @@ def lanes_of(controller: Controller, stream_id: str, place: Place) -> list[Lane]
     return lanes
 
 
-def gaps_of(lanes: list[Lane]) -> list[Gap]:
-    """The standstill of each upgrade. A drained deployment's last commit is its flush."""
+def gaps_of(lanes: list[Lane], ways: Sequence[str]) -> list[Gap]:
+    """The standstill of each upgrade, and the way it went. A drained deployment's last commit is its flush."""
     gaps = []
-    for before, after in itertools.pairwise(lanes):
+    for (before, after), way in zip(itertools.pairwise(lanes), ways, strict=True):
         own = own_commits(before, after)
         if before.commits and own:
             seconds = (own[0].at - before.commits[-1].at).total_seconds()
-            how = after.spec.start.mode
+            how = f"{after.spec.start.mode}: {way}"
             gaps.append(Gap(before.spec.deployment_id, after.spec.deployment_id, seconds, how))
     return gaps
 

@@ -1,15 +1,18 @@
 """Apache Iceberg's sink: the snapshot that a batch makes notes the query id and the batch id in its summary.
 
 An id up to the newest that is noted for a query in the table's present history is skipped, and no progress shows it.
-What ``rollback_to_snapshot`` took out of that history is not held any more.
+What ``rollback_to_snapshot`` took out of that history is not held any more: so it is undone, by what the summaries say.
+From the newest snapshot down, each one is of the query, or changes no row, or is somebody else's.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish, cannot_undo, written_meanwhile
 
 QUERY_ID = "spark.sql.streaming.queryId"
 EPOCH_ID = "spark.sql.streaming.epochId"
@@ -17,14 +20,17 @@ WAP_ENABLED, WAP_BRANCH, WAP_ID = "write.wap.enabled", "spark.wap.branch", "spar
 LOOKS = 50
 """So many snapshots are looked at one by one; whatever is older, in one go."""
 _BRANCH_PART = "branch_"
+_SAME_ROWS = "replace"
+"""The operation of a snapshot that holds the rows of the one before it in other files."""
 
 
 class IcebergSink:
-    """Iceberg tables by name or by path. Implements ``SinkAdapter``."""
+    """Iceberg tables by name or by path. Implements ``UndoingSink``."""
 
     name = "iceberg"
     skips: Skips = "query_id_and_batch_id"
     undo = "`CALL … .system.rollback_to_snapshot(…)`: what it takes out of the table's history is not held any more"
+    undo_needs_query_id = False
 
     def matches(self, sink: Sink) -> bool:
         return sink.format == "iceberg"
@@ -47,6 +53,50 @@ class IcebergSink:
 
     def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
         return ()
+
+    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+        table = _load(sink, reach.session)
+        if table is None:
+            return FoundUndo()
+        table.refresh()
+        conf = reach.session.conf if table.properties().get(WAP_ENABLED) == "true" else {}
+        if _branch_of(sink) or conf.get(WAP_ID, None) or conf.get(WAP_BRANCH, None):
+            raise cannot_undo("what is written beside a table's own history is not rolled back here", sink, wish)
+        snapshot = newest = table.currentSnapshot()
+        undone: list[tuple[int, int]] = []
+        while snapshot is not None:
+            snapshot_id = int(snapshot.snapshotId())
+            epoch = _epoch_of_any(snapshot.summary(), wish.query_ids)
+            if epoch is not None and epoch <= wish.to_batch_id:
+                if epoch < wish.to_batch_id:
+                    raise cannot_undo("its history does not show that batch", sink, wish, newest_batch_id_before=epoch)
+                return _found_undo(int(newest.snapshotId()), snapshot_id, undone)
+            if epoch is not None:
+                undone.append((epoch, snapshot_id))
+            elif str(snapshot.operation()) != _SAME_ROWS:
+                raise cannot_undo(
+                    "somebody else changed the table since that batch, which a rollback would take back, too",
+                    sink,
+                    wish,
+                    snapshot_id=snapshot_id,
+                    operation=str(snapshot.operation()),
+                )
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else table.snapshot(parent)
+        if newest is None:
+            return FoundUndo()
+        raise cannot_undo("its history does not reach back to that batch", sink, wish)
+
+    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+        table = _load(sink, reach.session) if found.target else None
+        if table is None:
+            return
+        table.refresh()
+        table.manageSnapshots().rollbackTo(found.marks["target"]).commit()
+        # Between the look and the act there may have been somebody: what he added is taken back with the rest.
+        before = int(list(table.history())[-2].snapshotId())
+        if before != found.marks["newest"]:
+            raise written_meanwhile(sink, wish, snapshot_id=before)
 
 
 def _branch_of(sink: Sink) -> str | None:
@@ -81,6 +131,21 @@ def _newest_in_metadata(head_id: int, table: Any, query_id: str, jvm: Any) -> in
             return epoch
         snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
     return None
+
+
+def _found_undo(newest: int, target: int, undone: Sequence[tuple[int, int]]) -> FoundUndo:
+    if not undone:
+        return FoundUndo()
+    return FoundUndo(
+        tuple(sorted({epoch for epoch, _ in undone})),
+        tuple(f"snapshot {snapshot_id} (batch {epoch})" for epoch, snapshot_id in reversed(undone)),
+        f"snapshot {target}",
+        {"newest": newest, "target": target},
+    )
+
+
+def _epoch_of_any(summary: Any, query_ids: Iterable[str]) -> int | None:
+    return next((epoch for epoch in (_epoch(summary, query_id) for query_id in query_ids) if epoch is not None), None)
 
 
 def _epoch(summary: Any, query_id: str) -> int | None:

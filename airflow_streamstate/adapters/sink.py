@@ -91,6 +91,12 @@ class SinkReach(Protocol):
     def create_text(self, uri: str, text: str) -> None:
         """Write a file whole or not at all, with its folder; one that is there stays as it is."""
 
+    def delete(self, uri: str) -> None:
+        """Delete a file; one that is not there is deleted already."""
+
+    def move(self, uri: str, to_uri: str) -> None:
+        """Move a file, with the folders that it needs; one that is not there is moved already."""
+
 
 @runtime_checkable
 class SinkAdapter(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, SinkReach
+from airflow_streamstate.adapters.undoing import UndoingSink, UndoWish
 
 OTHER_QUERY_ID = "77777777-5b1c-4d4f-9f0f-0a4d2f3c1b11"
 FAR_ID = 14
@@ -84,6 +85,35 @@ def _check_written(adapter: SinkAdapter, place: SinkPlace) -> None:
     _need(
         list(held(place.query_id, 0).batch_ids) == list(found.batch_ids), "asking and preparing changed what it holds"
     )
+
+
+def check_undo(adapter: UndoingSink, place: SinkPlace, to_batch_id: int) -> None:
+    """Hold an adapter that can undo against what ``UndoingSink`` promises; the sink is undone then.
+
+    Args:
+        adapter: the adapter.
+        place: a sink that one query alone wrote to, every batch up to ``newest``.
+        to_batch_id: the batch to go back to; below ``newest``.
+
+    Raises:
+        AssertionError: it does not keep a promise; says which.
+    """
+    _need(isinstance(adapter, UndoingSink), "it lacks something of the interface")
+    newest = -1 if place.newest is None else place.newest
+    _need(-1 < to_batch_id < newest, "the sink must hold batches behind the one to go back to")
+    wish = UndoWish("conformance", to_batch_id, frozenset({place.query_id}), newest)
+    found = adapter.find_undo(place.sink, wish, place.reach)
+    later = tuple(range(to_batch_id + 1, newest + 1))
+    _need(found.batch_ids == later, f"it finds {list(found.batch_ids)} to undo, and there are {list(later)}")
+    _need(bool(found.target), "it does not say what it goes back to")
+    _need(bool(found.removed), "it names nothing of what it takes out")
+    _need(adapter.find_undo(place.sink, wish, place.reach) == found, "looking for what there is to undo changes it")
+    for _ in range(2):
+        adapter.undo_batches(place.sink, wish, adapter.find_undo(place.sink, wish, place.reach), place.reach)
+    for query_id in (place.query_id, OTHER_QUERY_ID):
+        held = adapter.held_batches(place.sink, query_id, to_batch_id + 1, place.reach)
+        is_remembered = adapter.undo_needs_query_id and query_id == place.query_id
+        _need(is_remembered or held.lacks(to_batch_id + 1), f"it is undone, and holds {list(held.batch_ids)}")
 
 
 def _need(is_so: bool, otherwise: str) -> None:

@@ -51,9 +51,9 @@ def fork(
     instead = instead or {}
     left_out = {*last, *instead, *(_crc_path(path) for path in instead)}
     place_files(store, {path: files[path] for path in sorted(files) if path not in left_out}, target)
-    for path, body in instead.items():
-        store.put(target.key(path), body)
-    for path in last:
+    for path in sorted(instead, key=lambda path: path == "metadata"):
+        store.put(target.key(path), instead[path])
+    for path in last if "metadata" not in instead else ():
         store.link(files[path], target.key(path))
     return True
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from airflow_streamstate.checkpoint.entries import (
     CommitEntry,
@@ -91,6 +92,11 @@ class Checkpoint:
     def offset_key(self, batch_id: int) -> str:
         """The offset log's entry of a batch."""
         return self.key(f"offsets/{batch_id}")
+
+    def committed_at(self, batch_id: int) -> datetime | None:
+        """When a batch was committed, by the clock of the store; None where it was not, or the store cannot tell."""
+        found = self.store.head(self.commit_key(batch_id))
+        return None if found is None else found.modified_at
 
     def commit_key(self, batch_id: int) -> str:
         """The commit log's entry of a batch."""

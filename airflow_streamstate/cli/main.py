@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from airflow_streamstate.cli import doctor, look, orders, plan, start
+from airflow_streamstate.cli import doctor, look, orders, plan, start, upgrade
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import HelpfulCommand, shared, show_version
 from airflow_streamstate.cli.session import Session
@@ -20,7 +20,7 @@ from airflow_streamstate.errors import StreamStateError
 SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
     "Start": (start.deploy, start.resume),
     "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
-    "Upgrade": (plan.plan,),
+    "Upgrade": (plan.plan, upgrade.upgrade, upgrade.restart, upgrade.rollback),
     "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, look.verify, look.audit),
     "This machine": (doctor.doctor,),
 }

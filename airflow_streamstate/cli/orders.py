@@ -19,6 +19,7 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.lifecycle.views import CommandView
 
 _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
@@ -30,16 +31,58 @@ _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
 @begin_within_option
 @reason_option
 @request_option
+@click.option(
+    "--deadline",
+    "complete_within_seconds",
+    type=Seconds(0.1),
+    metavar="SECONDS",
+    help="Wait until it has stopped and its snapshot is complete, and have an end of it after so long.",
+)
+@click.option(
+    "--on-deadline",
+    type=click.Choice(ON_DEADLINE),
+    help="What is done at the deadline: withdraw the order if nobody obeys it yet, and fail (the default); or end the"
+    " driver, and keep its end in a snapshot.",
+)
 @wait_option("it has stopped and its snapshot is complete")
 @shared
 @pass_session
-def stop(session: Session, /, stream_id: str, wait_seconds: float | None, **order: str | float | None) -> None:
+def stop(
+    session: Session,
+    /,
+    stream_id: str,
+    wait_seconds: float | None,
+    complete_within_seconds: float | None,
+    on_deadline: OnDeadline | None,
+    **order: str | float | None,
+) -> None:
     """End STREAM after the batch in flight, and keep its state in a snapshot.
 
     The next `deploy` restores from that snapshot; `resume` starts the same version again.
     """
-    controller = session.controller()
-    _wait_and_emit(session, controller, controller.stop(stream_id, **order), wait_seconds)  # type: ignore[arg-type]
+    if complete_within_seconds is None:
+        if on_deadline is not None:
+            raise click.UsageError("--on-deadline says what is done at a --deadline, and none was given.")
+        controller = session.controller()
+        _wait_and_emit(session, controller, controller.stop(stream_id, **order), wait_seconds)  # type: ignore[arg-type]
+        return
+    if wait_seconds is not None:
+        raise click.UsageError("--deadline waits by itself: leave out --wait.")
+    if order.pop("deadline_seconds") is not None:
+        raise click.UsageError("--deadline and --begin-within are two deadlines of one stop: give one of them.")
+    with session.progress(f"stopping {stream_id}") as report:
+        result = (
+            session.controller()
+            .forced_stops.stop(
+                stream_id,
+                deadline_seconds=complete_within_seconds,
+                on_deadline=on_deadline or "fail",
+                on_progress=report,
+                **order,  # type: ignore[arg-type]
+            )
+            .to_json()
+        )
+    session.emit(result, lambda console: tables.ordered(console, result, "stop"))
 
 
 @click.command(cls=HelpfulCommand, short_help="Take no new input, flush every window and timer, end.")

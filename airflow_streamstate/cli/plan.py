@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
 from airflow_streamstate.cli import plan_tables
+from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DEADLINE, DONE, FAILED, REFUSED
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
-    accept_lost_input_option,
-    conf_option,
-    discard_state_option,
-    env_option,
-    fresh_query_option,
-    literal_secrets_option,
     pass_session,
-    reason_option,
     request_option,
     shared,
     stream_argument,
 )
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.cli.start import split
 from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.planning import DEADLINE_SECONDS
@@ -34,12 +26,10 @@ from airflow_streamstate.plan.report import PlanReport, to_markdown
 from airflow_streamstate.plan.tree import plan_tree_text
 
 _STATUS = {"fits": DONE, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}
-_LISTS = ("py_files", "files", "packages", "jars")
 
 
 @click.command(cls=HelpfulCommand, short_help="Say whether a change fits, before anything is stopped.")
 @stream_argument
-@click.option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified.")
 @click.option(
     "--rehearse/--no-rehearsal",
     "runs_batches",
@@ -47,19 +37,8 @@ _LISTS = ("py_files", "files", "packages", "jars")
     help="Run an empty batch of each query on a fork of its state, into no sink; or compare the plans alone. The "
     "script runs once in both, with STREAMSTATE_REHEARSAL=1 in its environment.",
 )
-@conf_option
-@env_option
-@click.option("--master", metavar="URL", help="Spark's master.")
-@click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated.")
-@click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned.")
-@click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated.")
-@click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated.")
-@fresh_query_option
-@accept_lost_input_option
-@discard_state_option
-@literal_secrets_option
+@change_options
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
-@reason_option
 @request_option
 @click.option(
     "--wait",
@@ -70,7 +49,6 @@ _LISTS = ("py_files", "files", "packages", "jars")
     metavar="SECONDS",
     help="How long the rehearsal may take; then it is ended.",
 )
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 @shared
 @pass_session
 def plan(
@@ -96,21 +74,9 @@ def plan(
     Without a change: the recorded plan of what runs, as a tree.
     """
     controller = session.controller()
-    given = {name: value for name, value in change.items() if value and name not in ("reason", "allow_literal_secrets")}
-    if not given:
+    if not names_anything(change):
         return _show(session, controller, stream_id)
-    for name in _LISTS:
-        if name in given:
-            parts = split(given[name])
-            given[name] = tuple(map(Path, parts)) if name in ("py_files", "files") else parts
-    if "application" in given:
-        given["application"] = Path(given["application"])
-    request = ChangeRequest(
-        stream_id=stream_id,
-        reason=change["reason"],
-        allow_literal_secrets=change["allow_literal_secrets"],
-        **given,
-    )
+    request = change_of(stream_id, change)
     report = _rehearsed(session, controller, request, request_id, runs_batches=runs_batches, seconds=wait_seconds)
     if as_markdown and not session.as_json:
         click.echo(to_markdown(report), nl=False)

@@ -95,6 +95,7 @@ def status(console: Console, row: Row) -> None:
         "snapshot": f"{row.get('snapshot_id') or ''} {_age(row.get('snapshot_age_seconds'))}".strip(),
         "last event": _last_event(row.get("last_event")),
         "deploying": row.get("intent"),
+        "upgrade": row.get("upgrade"),
         "error": row.get("error"),
     }
     for name, value in facts.items():
@@ -190,8 +191,8 @@ def custody(console: Console, row: Row) -> None:
             words = (one["deployment_id"], f"{one['mode']} {one['snapshot_id'] or ''}", name, *ids, query["evidence"])
             chain.add_row(*map(shown, words))
     console.print(chain)
-    for kind in ("gap", "overlap"):
-        for found in row[f"{kind}s"]:
+    for kind, key in (("gap", "gaps"), ("overlap", "overlaps"), ("undone", "undone")):
+        for found in row[key]:
             place = f"{kind} at {found['deployment_id']}, {found['query']} {found['source']}".rstrip()
             style = "yellow" if found["accepted"] else "bold red"
             console.print(shown(f"{place}: {found['ended_at']} -> {found['began_at']}: {found['detail']}", style))
@@ -204,7 +205,7 @@ def custody(console: Console, row: Row) -> None:
     recorded = sum(query["evidence"] == "records" for one in row["deployments"] for query in one["queries"].values())
     if row["ok"]:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""
-        but += ", but for what was accepted by name" if row["gaps"] or row["overlaps"] else ""
+        but += ", but for what was accepted by name" if row["gaps"] or row["overlaps"] or row["undone"] else ""
         console.print(f"every deployment began exactly where its predecessor ended{but}", style="green")
 
 

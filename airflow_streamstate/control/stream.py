@@ -17,7 +17,7 @@ from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
+from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
 from airflow_streamstate.store.interface import Store
 
 
@@ -183,6 +183,28 @@ class StreamControl:
         check_id(rehearsal_id, "rehearsal id")
         key = layout.verdict_key(self.stream_id, rehearsal_id)
         stored = self.cells.read(key, RehearsalVerdict, stream_id=self.stream_id, rehearsal_id=rehearsal_id)
+        return None if stored is None else stored.value
+
+    def create_waiting(self, waiting: Waiting) -> None:
+        """Say that the driver of a rehearsal waits; raises ObjectExistsError where that is said already."""
+        self.cells.create(layout.waiting_key(self.stream_id, waiting.rehearsal_id), waiting)
+
+    def waiting(self, rehearsal_id: str) -> Waiting | None:
+        """Since when the driver of a rehearsal waits; None where it never did."""
+        check_id(rehearsal_id, "rehearsal id")
+        key = layout.waiting_key(self.stream_id, rehearsal_id)
+        stored = self.cells.read(key, Waiting, stream_id=self.stream_id, rehearsal_id=rehearsal_id)
+        return None if stored is None else stored.value
+
+    def create_handover(self, handover: Handover) -> None:
+        """Make the driver that waits an attempt; raises ObjectExistsError where it is one already."""
+        self.cells.create(layout.handover_key(self.stream_id, handover.rehearsal_id), handover)
+
+    def handover(self, rehearsal_id: str) -> Handover | None:
+        """Which attempt the driver of a rehearsal has become; None where it is none."""
+        check_id(rehearsal_id, "rehearsal id")
+        key = layout.handover_key(self.stream_id, rehearsal_id)
+        stored = self.cells.read(key, Handover, stream_id=self.stream_id, rehearsal_id=rehearsal_id)
         return None if stored is None else stored.value
 
     # snapshots

@@ -23,8 +23,8 @@ from airflow_streamstate.protocol.commands import DrainNotification, SnapshotReq
 from airflow_streamstate.protocol.events import Drained, Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
-Wanted = Literal["drained", "stopped", "snapshot", "healthy", "finished", "rehearsed"]
-WANTED: tuple[Wanted, ...] = ("drained", "stopped", "snapshot", "healthy", "finished", "rehearsed")
+Wanted = Literal["drained", "stopped", "snapshot", "healthy", "finished", "rehearsed", "upgrade"]
+WANTED: tuple[Wanted, ...] = ("drained", "stopped", "snapshot", "healthy", "finished", "rehearsed", "upgrade")
 _FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
     "drained": FULFILLED_BY[DrainNotification.kind],
     "stopped": FULFILLED_BY[StopRequest.kind],
@@ -38,9 +38,10 @@ class Watch:
     """What is waited for. Plain JSON, so that a trigger can carry it through a database.
 
     Attributes:
-        wanted: the deployment drained, stopped, healthy or ended, a snapshot of it complete, or a rehearsal over.
+        wanted: the deployment drained, stopped, healthy or ended, a snapshot of it complete, a rehearsal over, or
+            something to be done of an upgrade.
         stream_id: the stream.
-        deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal.
+        deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal, of ``upgrade`` the upgrade.
         command_id: the order, to know its own ends too; None for whoever orders it.
         snapshot_id: for ``snapshot``: that one; None for any.
     """
@@ -109,7 +110,7 @@ def look(controller: Controller, watch: Watch) -> Sighting:
 def out_of_time(controller: Controller, watch: Watch, deadline: str) -> DeadlineExceededError:
     """The error of a wait that ended; says what there was to see at its end (Law 6)."""
     try:
-        last_seen = controller.describe(watch.stream_id, watch.deployment_id)
+        last_seen = _described(controller, watch)
     except StreamStateError as error:
         last_seen = str(error)
     return DeadlineExceededError(
@@ -120,6 +121,13 @@ def out_of_time(controller: Controller, watch: Watch, deadline: str) -> Deadline
         last_seen=last_seen,
         next_step="Run the task again to wait on, or raise its time.",
     )
+
+
+def _described(controller: Controller, watch: Watch) -> str:
+    if watch.wanted == "upgrade":
+        state = controller.upgrades.view(watch.stream_id, watch.deployment_id).state
+        return f"phase {state.phase}{f': {state.last.text}' if state.last.text else ''}"
+    return controller.describe(watch.stream_id, watch.deployment_id)
 
 
 def end_result(outcome: Outcome) -> dict[str, Any]:
@@ -206,6 +214,12 @@ def _look_for_rehearsal(controller: Controller, watch: Watch) -> Sighting:
     return Sighting("done", result={"rehearsal_id": watch.deployment_id})
 
 
+def _look_for_work(controller: Controller, watch: Watch) -> Sighting:
+    if not controller.upgrades.has_work(watch.stream_id, watch.deployment_id):
+        return PENDING
+    return Sighting("done", result={"upgrade_id": watch.deployment_id})
+
+
 def _newest_snapshot(controller: Controller, watch: Watch) -> str | None:
     for entry in reversed(controller.events(watch.stream_id, watch.deployment_id)):
         if isinstance(entry.event, SnapshotReady | Drained | Stopped | Finished) and entry.event.snapshot_id:
@@ -256,4 +270,5 @@ _LOOKS: Mapping[str, Callable[[Controller, Watch], Sighting]] = {
     "healthy": _look_for_health,
     "snapshot": _look_for_snapshot,
     "rehearsed": _look_for_rehearsal,
+    "upgrade": _look_for_work,
 }

@@ -66,6 +66,14 @@ def as_seconds(value: object, field: str) -> float:
     return seconds
 
 
+def whole_number(value: object, field: str) -> int:
+    """A whole number, given as such or as text; raises as ``texts`` does."""
+    try:
+        return int(str(value))
+    except ValueError:
+        raise InvalidRequestError("this field is no whole number", field=field, value=str(value)[:60]) from None
+
+
 def one_of(value: Any, allowed: Sequence[T], field: str) -> T:
     """One of the allowed values; raises as ``texts`` does."""
     if value not in allowed:

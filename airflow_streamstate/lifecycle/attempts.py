@@ -13,6 +13,7 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.state import decide_state
 from airflow_streamstate.lifecycle.takeover import has_committed, has_committed_since
+from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.lifecycle.views import DeploymentView
 from airflow_streamstate.lifecycle.wish import digest_of
 from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
@@ -75,6 +76,8 @@ class Attempts:
         if isinstance(decision, Refused):
             raise decision.error
         attempt = seen.attempt if isinstance(decision, LaunchSame) else seen.attempt + 1
+        if record is None or self._means.upgrade_id is not None:
+            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
         if record is None:
             self.record_request(
                 control, request_id, "resume", resume_digest(), seen, launch_key_for(seen.deployment_id, attempt)
@@ -117,8 +120,17 @@ class Attempts:
 
     def kill(self, stream_id: str, grace_seconds: float) -> DeploymentView:
         """As ``Controller.kill``."""
-        means, control = self._means, self._home.control(stream_id)
         seen = self._observer.observe(stream_id)
+        self.end_driver(seen, grace_seconds)
+        return self.view(stream_id, seen.deployment_id)
+
+    def end_driver(self, seen: Observation, grace_seconds: float) -> None:
+        """End the driver of the observed attempt, and of no other, or close one that never got a driver; twice is once.
+
+        Raises:
+            ConflictError: it cannot be ended from here.
+        """
+        means, control = self._means, self._home.control(seen.stream_id)
         if seen.handle is None:
             if seen.claim is None:
                 self._drivers.close(control, seen.deployment_id, seen.attempt, f"killed by {means.requested_by}")
@@ -130,7 +142,6 @@ class Attempts:
             status = means.launcher.kill(seen.handle, grace_seconds)
             if not status.has_ended:
                 raise _cannot_end(seen, status.reason)
-        return self.view(stream_id, seen.deployment_id)
 
     def record_request(
         self,

@@ -23,7 +23,9 @@ def audit_notes(home: Home, control: StreamControl, seen: Observation) -> tuple[
                 notes.append(
                     f"query {name} of {seen.deployment_id} passed over {_listed(passed_over)}: rows may be lost"
                 )
-        for problem in outrun_problems(home, control, seen.spec.start.snapshot_id):
+        start = seen.spec.start
+        # Behind an older snapshot that was gone back to, whoever went on did as he should.
+        for problem in outrun_problems(home, control, start.snapshot_id if start.undoes is None else None):
             notes.append(f"query {problem.query}: {problem.detail}")
     except StreamStateError as error:
         notes.append(f"the logs before this deployment could not be audited: {error.message}")
@@ -48,11 +50,13 @@ def outrun_problems(home: Home, control: StreamControl, snapshot_id: str | None)
 
 
 def is_start_of_another(control: StreamControl, snapshot_id: str) -> bool:
-    """Whether the current deployment started from this snapshot, so that nothing may have come after it."""
+    """Whether the current deployment started from this snapshot, so that nothing may have come after it; not so where
+    it went back to it, and undid what came after."""
     stored = control.register()
     if stored is None or stored.value.deployment_id is None:
         return False
-    return control.spec(stored.value.deployment_id).start.snapshot_id == snapshot_id
+    start = control.spec(stored.value.deployment_id).start
+    return start.undoes is None and start.snapshot_id == snapshot_id
 
 
 def _listed(batch_ids: tuple[int, ...]) -> str:

@@ -12,6 +12,7 @@ from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.lifecycle.attempts import Attempts
 from airflow_streamstate.lifecycle.audit import is_start_of_another, outrun_problems
 from airflow_streamstate.lifecycle.deploy import Deployer, OnStart
+from airflow_streamstate.lifecycle.forced_stop import ForcedStops
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.launching import SparkConnections
 from airflow_streamstate.lifecycle.logs import LogReader
@@ -22,6 +23,7 @@ from airflow_streamstate.lifecycle.planning import Planning
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.lifecycle.secrets import LookUp
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
 from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, Outcome, StreamStatus
 from airflow_streamstate.lifecycle.waiting import Report, Waits, describe
 from airflow_streamstate.lifecycle.watching import Watching, redacted, redacted_event, secrets_in_log
@@ -65,7 +67,9 @@ class Controller:
         self._watching = Watching(self._means)
         self._orders = Orders(self._means, self._attempts, self._watching)
         self._waits = Waits(self._means, self._watching)
+        self.forced_stops = ForcedStops(self._means, self._attempts, self._orders, self._watching, self._waits)
         self.plans = Planning(self._means)
+        self.upgrades = Upgrades(self._means)
 
     @classmethod
     def local(
@@ -201,11 +205,9 @@ class Controller:
         )
 
     def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:
-        """End the driver of the current attempt at once, or close an attempt that never got one; twice is once.
+        """End the driver of the current attempt at once, or close one that never got a driver; twice is once.
 
-        Raises:
-            StreamNotFoundError: there is none.
-            ConflictError: it cannot be ended from here.
+        Raises StreamNotFoundError: there is none; ConflictError: it cannot be ended from here.
         """
         return self._attempts.kill(stream_id, grace_seconds)
 

@@ -7,21 +7,19 @@ the time speak, and the report says so (``evidence``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from airflow_streamstate.adapters.registry import SOURCES, find_adapters
 from airflow_streamstate.adapters.source import SourceAdapter
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DeploymentNotFoundError, StreamStateError
-from airflow_streamstate.lifecycle.handovers import Break, Edge, Evidence, compare_edges
+from airflow_streamstate.lifecycle.handovers import Break, Edge, Evidence, compare_edges, undone_break
 from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.standstills import Standstill, standstills
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Event, QueryStarted
-from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.events import Event, QueryStarted, Undone
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 
@@ -53,43 +51,12 @@ class DeploymentCustody:
 
 
 @dataclass(frozen=True)
-class Standstill:
-    """A period in which no query of the stream ran.
-
-    Attributes:
-        after, before: the attempts around it, as ``d-0001 attempt 1 (drained)``; ``before`` is "" while it lasts.
-        from_at: the last word, or sign of life, of the one.
-        until_at: the first query of the other; None while it lasts.
-        at_most: the one had no last word, so that nobody knows how much longer it ran.
-    """
-
-    after: str
-    before: str
-    from_at: datetime
-    until_at: datetime | None
-    at_most: bool = False
-
-    def to_json(self) -> dict[str, object]:
-        """``after before from_at until_at seconds at_most``; until and seconds are null while it lasts."""
-        seconds = None if self.until_at is None else round((self.until_at - self.from_at).total_seconds(), 3)
-        until = None if self.until_at is None else format_time(self.until_at)
-        return {
-            "after": self.after,
-            "before": self.before,
-            "from_at": format_time(self.from_at),
-            "until_at": until,
-            "seconds": seconds,
-            "at_most": self.at_most,
-        }
-
-
-@dataclass(frozen=True)
 class Custody:
     """What an audit found.
 
     Attributes:
         deployments: oldest first.
-        breaks: gaps and overlaps.
+        breaks: gaps and overlaps, and what was undone by a start that went back to an older snapshot.
         standstills: oldest first.
         unread: what could not be read, one sentence each: nothing is proved of it.
     """
@@ -106,7 +73,7 @@ class Custody:
         return all(one.accepted for one in self.breaks) and not self.unread
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id ok deployments[] gaps[] overlaps[] standstills[] unread[]``."""
+        """``stream_id ok deployments[] gaps[] overlaps[] undone[] standstills[] unread[]``."""
         return {
             "stream_id": self.stream_id,
             "ok": self.is_whole,
@@ -129,6 +96,7 @@ class Custody:
             ],
             "gaps": [one.to_json() for one in self.breaks if one.kind == "gap"],
             "overlaps": [one.to_json() for one in self.breaks if one.kind == "overlap"],
+            "undone": [one.to_json() for one in self.breaks if one.kind == "undone"],
             "standstills": [one.to_json() for one in self.standstills],
             "unread": list(self.unread),
         }
@@ -244,9 +212,15 @@ class _Reader:
         commits = [] if checkpoint is None else checkpoint.commit_ids()
         last = commits[-1] if commits else None
         self._breaks += [_passed_over(spec.deployment_id, name, batch_id) for batch_id in batches_passed_over(commits)]
-        holder_id = self._holder(spec, name)
+        holder_id = self._holder(spec.start.predecessor_id, name)
         holder = None if holder_id is None else self._checkpoint(holder_id, name)
         end = _end(holder, known)
+        if known is not None and (spec.start.undoes is not None or self._undone_event(spec.deployment_id, name)):
+            # It begins at its snapshot, and what came after that is out of the sink, or should be (Law 14).
+            self._breaks += self._undone(
+                spec.deployment_id, name, holder_id, None if end is None else end.batch_id, known
+            )
+            end = _end_in_snapshot(self._checkpoint(self._snapshot_holder(spec), name), known)
         if first.how == "fresh" or (holder_id is None and known is None):
             if end is not None and end.batch_id is not None:
                 self._breaks.append(_fresh(spec.deployment_id, name, end.batch_id))
@@ -272,9 +246,27 @@ class _Reader:
         by_logs = start.evidence == end.evidence == "logs"
         return QueryCustody(start.batch_id, last, "logs" if by_logs else "records")
 
-    def _holder(self, spec: DeploymentSpec, name: str) -> str | None:
-        """The deployment before this one that ran the query last; one that never started it left it as it was."""
-        before = spec.start.predecessor_id
+    def _snapshot_holder(self, spec: DeploymentSpec) -> str:
+        manifest = self._control.readable_manifest(str(spec.start.snapshot_id))
+        return spec.deployment_id if manifest is None else manifest.deployment_id
+
+    def _undone(
+        self, deployment_id: str, name: str, holder_id: str | None, ended: int | None, known: QuerySnapshot
+    ) -> list[Break]:
+        """What the deployments between the snapshot and this one committed, and what became of it."""
+        began = known.position.batch_id
+        if ended is None or holder_id is None or ended <= (-1 if began is None else began):
+            return []
+        said = self._undone_event(deployment_id, name)
+        return [undone_break(deployment_id, name, began, ended, holder_id, None if said is None else said.means)]
+
+    def _undone_event(self, deployment_id: str, name: str) -> Undone | None:
+        """Also of a start that did what one before it had been meant to do, and had not come to."""
+        told = [event for event in self._events(deployment_id) if isinstance(event, Undone)]
+        return next((event for event in told if event.query_name == name), None)
+
+    def _holder(self, before: str | None, name: str) -> str | None:
+        """The deployment, from this one down, that ran the query last; one that never started it left it as it was."""
         seen = set()
         while before is not None and before not in seen:
             seen.add(before)
@@ -302,6 +294,23 @@ def _end(holder: Checkpoint | None, known: QuerySnapshot | None) -> Edge | None:
         identities,
         found.planned_id,
         found.planned.source_lines if found.planned is not None else (),
+    )
+
+
+def _end_in_snapshot(holder: Checkpoint | None, known: QuerySnapshot) -> Edge:
+    """Where a query stood in a snapshot, however far its deployment went on behind it."""
+    position = known.position
+    entry = None if holder is None or position.batch_id is None else holder.read_offset(position.batch_id)
+    planned_id = position.planned_batch_id
+    planned = None if holder is None or planned_id is None else holder.read_offset(planned_id)
+    return Edge(
+        position.batch_id,
+        position.end_offsets if entry is None else entry.source_lines,
+        () if entry is None else entry.source_names,
+        known.identities,
+        planned_id,
+        planned.source_lines if planned is not None and not planned.is_ours else (),
+        "records" if entry is None and position.batch_id is not None else "logs",
     )
 
 
@@ -337,44 +346,3 @@ def _passed_over(deployment_id: str, name: str, batch_id: int) -> Break:
 def _fresh(deployment_id: str, name: str, batch_id: int) -> Break:
     detail = "it was started with nothing, as was asked by name: where its input begins, its options say"
     return Break("gap", deployment_id, name, "", f"batch {batch_id}", "none", detail, accepted=True)
-
-
-def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[Standstill]:
-    """The periods between the last word of one attempt and the first query of the next, oldest first.
-
-    Args:
-        events: of all deployments of a stream.
-        signs: the last sign of life of each deployment.
-    """
-    attempts: dict[tuple[str, int], list[Event]] = {}
-    for event in sorted(events, key=lambda event: event.at):
-        attempts.setdefault((event.deployment_id, event.attempt), []).append(event)
-    found = []
-    after: list[Event] = []
-    for said in attempts.values():
-        first = next((event for event in said if isinstance(event, QueryStarted)), None)
-        if first is not None and after:
-            last_at = _last_at(after, signs)
-            if last_at < first.at:
-                found.append(Standstill(_named(after), _named(said), last_at, first.at, not _has_ended(after)))
-        if first is not None or _has_ended(said):
-            after = said
-    if after and _has_ended(after):
-        found.append(Standstill(_named(after), "", after[-1].at, None))
-    return found
-
-
-def _last_at(said: Sequence[Event], signs: Mapping[str, Heartbeat]) -> datetime:
-    last = said[-1]
-    beat = signs.get(last.deployment_id)
-    is_of_it = beat is not None and beat.attempt == last.attempt and not _has_ended(said)
-    return max(last.at, beat.at) if beat is not None and is_of_it else last.at
-
-
-def _has_ended(said: Sequence[Event]) -> bool:
-    return any(isinstance(event, TERMINAL_EVENTS) for event in said)
-
-
-def _named(said: Sequence[Event]) -> str:
-    end = next((event.kind.lower() for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), "no last word")
-    return f"{said[-1].deployment_id} attempt {said[-1].attempt} ({end})"

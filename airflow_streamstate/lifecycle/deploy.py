@@ -36,11 +36,13 @@ from airflow_streamstate.lifecycle.decide import (
     decide_request,
     decide_start,
 )
+from airflow_streamstate.lifecycle.going_back import leave_behind, marked, refuse_used
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.notifications import retire_commands
 from airflow_streamstate.lifecycle.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.spark_moves import refuse_spark
 from airflow_streamstate.lifecycle.takeover import ResumedError, built_checkpoints, carried_queries, fence, take_over
+from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.lifecycle.views import DeploymentView
 from airflow_streamstate.lifecycle.wish import Wish
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -83,6 +85,8 @@ class Deployer:
             )
             if isinstance(decision, Refused):
                 raise decision.error
+            if self._means.upgrade_id is not None or isinstance(decision, Begin):
+                refuse_during_upgrade(control, None if stored is None else stored.value, self._means.upgrade_id)
             if isinstance(decision, Became):
                 return self._became(control, decision.deployment_id, request_id)
             try:
@@ -124,13 +128,14 @@ class _Deploying:
         predecessor = self._observe_predecessor(stored)
         if predecessor is not None and self._request.start != "fresh":
             self._check_place(predecessor)
-            spec = self._spec(StartPlan(mode="fresh"))
-            refuse_spark(self._home, self._control, self._means.drivers, spec, predecessor)
+            if not self._undoes:
+                spec = self._spec(StartPlan(mode="fresh"))
+                refuse_spark(self._home, self._control, self._means.drivers, spec, predecessor)
         end = self._decide_end(predecessor)
         # What must be refused is refused before anything is recorded, as far as it can be known by now.
         kept = self._kept_end(end)
         if end is None or kept is not None or self._request.start == "fresh":
-            self._decide_start(predecessor, kept)
+            self._decide_start(predecessor, self._beginning_of(predecessor, kept))
         wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
         self._means.drivers.check(wanted, 1)
         place = self._means.drivers.place_note(wanted)
@@ -139,6 +144,7 @@ class _Deploying:
         stored = self._intend(stored)
         try:
             stored, manifest = self._end_of(stored, predecessor, end, kept)
+            manifest = self._beginning_of(predecessor, manifest)
             start = self._decide_start(predecessor, manifest)
             if predecessor is not None:
                 audit = audit_notes(self._home, self._control, predecessor)
@@ -153,7 +159,7 @@ class _Deploying:
         self._move(stored)
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)
-        self._means.drivers.launch(self._control, spec, 1)
+        self._launch(spec)
         return self._attempts.view(spec.stream_id, spec.deployment_id, start.notes)
 
     def _observe_predecessor(self, stored: Stored[StreamRegister] | None) -> Observation | None:
@@ -197,6 +203,8 @@ class _Deploying:
         decision = decide_start(self._request, predecessor_id, manifest, carried)
         if isinstance(decision, Refused):
             raise decision.error
+        if self._wish.returns is not None and predecessor_id is not None:
+            decision = replace(decision, plan=marked(decision.plan, self._wish.returns, predecessor_id))
         if manifest is not None and decision.plan.snapshot_id is not None:
             lost = () if predecessor is None else lost_with_start(self._home, self._control, predecessor, manifest)
             return replace(decision, notes=(*decision.notes, *lost, *self._check(manifest)))
@@ -286,6 +294,9 @@ class _Deploying:
                 checkpoints = built_checkpoints(self._home, predecessor)
                 fence(checkpoints, predecessor, self._request_id, self._clock, still_ours)
             return held, None
+        if self._undoes:
+            leave_behind(self._home, self._control, predecessor, end.snapshot_id, self._request_id, still_ours)
+            return held, None
         manifest = take_over(
             self._home,
             self._control,
@@ -297,31 +308,36 @@ class _Deploying:
         )
         return held, manifest
 
+    @property
+    def _undoes(self) -> bool:
+        """Whether it goes back to an older snapshot, whatever the predecessor left."""
+        return self._wish.returns is not None and self._wish.returns.undoes
+
+    def _beginning_of(self, predecessor: Observation | None, end: SnapshotManifest | None) -> SnapshotManifest | None:
+        """Where the predecessor began, if that is what this goes back to; else its end, as it is."""
+        returns = self._wish.returns
+        if returns is None or predecessor is None:
+            return end
+        beginning = self._control.need_manifest(returns.snapshot_id)
+        if not returns.undoes and end is not None:
+            refuse_used(predecessor, beginning, end)
+        return beginning
+
+    def _launch(self, spec: DeploymentSpec) -> None:
+        drivers, rehearsal_id = self._means.drivers, self._wish.rehearsal_id
+        if rehearsal_id is None or not drivers.hand_over(self._control, spec, 1, rehearsal_id):
+            drivers.launch(self._control, spec, 1)
+
     def _spec(self, start: StartPlan) -> DeploymentSpec:
-        request, wish = self._request, self._wish
-        return DeploymentSpec(
-            stream_id=request.stream_id,
+        return self._wish.as_spec(
             deployment_id=self._begin.deployment_id,
             fencing_token=self._begin.fencing_token,
-            application=wish.application,
-            arguments=request.arguments,
-            master=wish.master,
-            conf=dict(request.conf),
-            py_files=wish.py_files,
-            files=wish.files,
-            packages=request.packages,
             start=start,
             checkpoints_uri=self._home.checkpoints.uri,
-            code_digest=wish.code_digest,
+            default=default_settings(self._home.home.uri),
             request_id=self._request_id,
             requested_by=self._means.requested_by,
-            reason=request.reason,
             created_at=self._clock.now(),
-            settings=request.settings or default_settings(self._home.home.uri),
-            spark_conn_id=request.spark_conn_id,
-            jars=wish.jars,
-            version_label=request.version_label,
-            environment=dict(request.environment),
         )
 
     def _create_spec(self, start: StartPlan) -> DeploymentSpec:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SourceAdapter
+from airflow_streamstate.protocol.events import UndoneBy
 from airflow_streamstate.protocol.positions import SourceIdentity
 
-BreakKind = Literal["gap", "overlap"]
+BreakKind = Literal["gap", "overlap", "undone"]
 Evidence = Literal["logs", "records"]
 """By what an end or a beginning is known: Spark's own logs, or what was written down of it when it was there."""
 
@@ -46,12 +47,15 @@ class Edge:
 class Break:
     """Where a chain does not hold: input that nobody counted (gap), or that two deployments did (overlap).
 
+    Or where it was taken back on purpose: batches that are out of the sink again (undone).
+
     Attributes:
         deployment_id: the one that began, or in whose log it is.
         source: which source, or part of it; "" where it is about batches.
         ended_at, began_at: the two offsets, or batch ids, as text.
         detail: one sentence.
-        accepted: it was asked for by name (``--accept-lost-input``, ``--fresh-query``, ``--start fresh``).
+        accepted: it was asked for by name (``--accept-lost-input``, ``--fresh-query``, ``--start fresh``,
+            ``--accept-duplicates``, an undo).
     """
 
     kind: BreakKind
@@ -120,6 +124,29 @@ def compare_edges(
         found += _of_source(pair, adapters, deployment_id, query_name)
     found += _of_planned(end, start, deployment_id, query_name)
     return Compared(tuple(replace(one, accepted=accepted) for one in found), uncompared)
+
+
+def undone_break(
+    deployment_id: str, query_name: str, began: int | None, ended: int, holder_id: str, means: UndoneBy | None
+) -> Break:
+    """What a start that went back to an older snapshot made of the batches behind it.
+
+    Args:
+        deployment_id: that went back.
+        query_name: the query.
+        began: the last batch in the snapshot; None for none.
+        ended: the last batch that was committed before.
+        holder_id: the deployment that committed it.
+        means: by what its sink was undone; None where no event says that it was.
+    """
+    which = f"{_listed((-1 if began is None else began) + 1, ended)}, up to those of {holder_id},"
+    kind: BreakKind = "overlap" if means in (None, "doubled") else "undone"
+    detail = {
+        None: f"{which} were to be undone, and no event says that they were: the sink may hold them twice",
+        "doubled": f"{which} came again on a sink that takes nothing back, as was accepted",
+        "command": f"{which} were taken out of the sink by the command that was given",
+    }.get(means, f"{which} were taken out of the sink")
+    return Break(kind, deployment_id, query_name, "", _id(ended), _id(began), detail, accepted=means is not None)
 
 
 @dataclass(frozen=True)

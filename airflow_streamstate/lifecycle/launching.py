@@ -6,7 +6,6 @@ without a driver may launch it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchR
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.secrets import LookUp, Resolved, environment_secrets, resolve
+from airflow_streamstate.lifecycle.warm import WarmHandovers, handle_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord
@@ -29,6 +29,7 @@ from airflow_streamstate.store.s3a import ReachedByS3A
 
 LAUNCH_TRIES = 3
 LAUNCH_PAUSE_SECONDS = 0.5
+GRACE_SECONDS = 5.0
 _CODE = "code"
 
 
@@ -76,6 +77,7 @@ class Drivers:
         self._launcher = launcher
         self._clock = clock
         self._spark_connections = spark_connections
+        self._warm = WarmHandovers(home, launcher, clock)
         self._look_up = environment_secrets(os.environ) if look_up is None else look_up
 
     def check(self, spec: DeploymentSpec, attempt: int) -> None:
@@ -98,7 +100,7 @@ class Drivers:
         return self._launcher.spark_version(self._request(spec, 1, secrets, lambda _artifact, _folder: None))
 
     def launch(self, control: StreamControl, spec: DeploymentSpec, attempt: int) -> LaunchHandle:
-        """Start the driver of an attempt, or find it; then record the handle.
+        """Start the driver of an attempt, or find it; then record the handle. One that waited is told, if it was not.
 
         Raises:
             InvalidRequestError: it cannot run as it was asked for. The attempt is closed then: it has failed. Or a
@@ -106,6 +108,9 @@ class Drivers:
             UnavailableError, OutcomeUnknownError: try again; it stays the same driver.
         """
         launch_key = launch_key_for(spec.deployment_id, attempt)
+        handed_over = self._handed_over(control, spec.deployment_id, launch_key)
+        if handed_over is not None:
+            return handed_over
         secrets = resolve(spec, self._look_up)
         try:
             request = self._request(spec, attempt, secrets, self._code_placer(spec, launch_key))
@@ -113,21 +118,53 @@ class Drivers:
         except InvalidRequestError as error:
             self.close(control, spec.deployment_id, attempt, f"its launch was refused: {error.message}")
             raise
-        with contextlib.suppress(ObjectExistsError):  # recorded by another who launched the same driver
-            control.create_launch(
-                LaunchRecord(
-                    stream_id=spec.stream_id,
-                    deployment_id=spec.deployment_id,
-                    attempt=attempt,
-                    launch_key=launch_key,
-                    launcher=handle.launcher,
-                    data=handle.data,
-                    log_path=request.log_path,
-                    launched_at=self._clock.now(),
-                    write_id=self._clock.new_uuid(),
-                )
-            )
+        record = LaunchRecord(
+            stream_id=spec.stream_id,
+            deployment_id=spec.deployment_id,
+            attempt=attempt,
+            launch_key=launch_key,
+            launcher=handle.launcher,
+            data=handle.data,
+            log_path=request.log_path,
+            launched_at=self._clock.now(),
+            write_id=self._clock.new_uuid(),
+        )
+        try:
+            control.create_launch(record)
+        except ObjectExistsError:
+            # Recorded by another who launched the same driver; or who handed the attempt over in this very moment: one
+            # of the two drivers is too many, and the one that nobody would find is ended.
+            handed_over = self._handed_over(control, spec.deployment_id, launch_key)
+            if handed_over is not None:
+                self._launcher.kill(handle, GRACE_SECONDS)
+                return handed_over
         return handle
+
+    def hand_over(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str) -> bool:
+        """Make the driver of a rehearsal that waits the driver of this attempt, once the register names it.
+
+        Cut short anywhere, the same call or ``launch`` goes on with it; another driver is never launched then. A driver
+        that dies before it claims leaves a failed attempt, as a cold one would.
+
+        Returns:
+            False where it does not wait (any more), is no longer sure to, runs other code than is pinned, or the
+            attempt has a driver: ``launch`` is to be called then.
+
+        Raises:
+            UnavailableError, OutcomeUnknownError: try again.
+        """
+        if not self._warm.offer(control, spec, attempt, rehearsal_id):
+            return False
+        record = control.launch(spec.deployment_id, launch_key_for(spec.deployment_id, attempt))
+        if record is not None and not self._warm.can_be_asked(handle_of(record)):
+            # Given up in this very moment, folder and all: nobody could ever prove its end.
+            self.close(control, spec.deployment_id, attempt, "the driver that waited for it was given up")
+        return True
+
+    def _handed_over(self, control: StreamControl, deployment_id: str, launch_key: str) -> LaunchHandle | None:
+        """The driver that waited for this attempt, told by now; None where it is one that is launched for it."""
+        record = control.launch(deployment_id, launch_key)
+        return self._warm.complete(control, record) if record is not None and record.rehearsal_id else None
 
     def place_note(self, spec: DeploymentSpec) -> str:
         """What a person should know of where the checkpoints lie, with such a master; "" where it is well."""

@@ -30,6 +30,7 @@ class Means:
         observer: looks at deployments.
         drivers: launches attempts.
         endings: proves their ends.
+        upgrade_id: the upgrade whose steps are taken with these; None for whatever is asked for by itself.
     """
 
     home: Home
@@ -39,6 +40,7 @@ class Means:
     observer: Observer
     drivers: Drivers
     endings: Endings
+    upgrade_id: str | None = None
 
     @classmethod
     def of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TypeVar
 
 from airflow_streamstate.clock import Clock
@@ -14,6 +15,7 @@ from airflow_streamstate.errors import DeploymentNotFoundError, MalformedMessage
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.observation import Observation
+from airflow_streamstate.lifecycle.warm import awaits_handover, handle_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
@@ -78,6 +80,9 @@ class Observer:
         handle = self.handle(control, deployment_id, attempt)
         status = None if handle is None else self.status(handle)
         claim = self.claim(control, deployment_id, attempt)
+        if handle is not None and status is not None and status.state == "running" and claim is None:
+            # Launched and waiting, but not told: it is launched again, which tells it, or closed (LaunchStatus).
+            status = replace(status, state="pending") if awaits_handover(control, handle) else status
         heartbeat = control.heartbeat(deployment_id)
         # Last: a driver that has ended by now has said its last word before (state.py).
         events = self.events(control, deployment_id)
@@ -140,7 +145,7 @@ class Observer:
             return known
         record = control.launch(deployment_id, launch_key)
         if record is not None:
-            handle = LaunchHandle(launcher=record.launcher, launch_key=record.launch_key, data=record.data)
+            handle = handle_of(record)
             with self._guard:
                 _remember(self._handles, key, handle)
             return handle

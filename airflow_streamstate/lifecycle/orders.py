@@ -19,6 +19,7 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.lifecycle.views import CommandView
 from airflow_streamstate.lifecycle.watching import Watching
 from airflow_streamstate.lifecycle.wish import digest_of
@@ -121,6 +122,8 @@ class Orders:
         decision = decide_order(seen, verb, request_id)
         if isinstance(decision, Refused):
             raise decision.error
+        if self._means.upgrade_id is not None or (record is None and verb != "snapshot"):
+            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
         if record is None:
             self._attempts.record_request(control, request_id, verb, digest, seen, command_id)
         if isinstance(decision, Answered):

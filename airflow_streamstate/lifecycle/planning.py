@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, UnavailableError
-from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.changes import Change
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.polling import poll
 from airflow_streamstate.lifecycle.rehearsals import LATE_SECONDS, Rehearsals, RehearsalView
@@ -70,11 +70,12 @@ class Planning:
 
     def begin(
         self,
-        request: ChangeRequest,
+        request: Change,
         *,
         request_id: str | None = None,
         runs_batches: bool = True,
         deadline_seconds: float = DEADLINE_SECONDS,
+        waits_seconds: float | None = None,
     ) -> RehearsalView:
         """Launch the changed version in a rehearsal: its script runs once, its queries do not.
 
@@ -85,6 +86,8 @@ class Planning:
             request_id: names the request over all its tries; None for a new one.
             runs_batches: run an empty batch of each query on a fork of its state; else read its plan alone.
             deadline_seconds: until when it must be over.
+            waits_seconds: for how long from now its driver, where it is accepted, waits to be handed over
+                (``Rehearsals.is_waiting``); None for not at all.
 
         Raises:
             StreamNotFoundError: the stream was never deployed.
@@ -93,19 +96,34 @@ class Planning:
             IncompatibleUpgradeError: it cannot start from what the current deployment left, as a deploy would say.
         """
         known = self._clock.new_uuid() if request_id is None else check_id(request_id, "request id")
-        return self._rehearsals.begin(request, known, runs_batches=runs_batches, deadline_seconds=deadline_seconds)
+        return self._rehearsals.begin(
+            request, known, runs_batches=runs_batches, deadline_seconds=deadline_seconds, waits_seconds=waits_seconds
+        )
 
     def is_over(self, stream_id: str, rehearsal_id: str) -> bool:
         """Whether there is something to report; changes nothing. Raises InvalidRequestError: no such rehearsal."""
         return self._rehearsals.is_over(stream_id, rehearsal_id)
 
+    def is_waiting(self, stream_id: str, rehearsal_id: str) -> bool:
+        """Whether the driver of an accepted rehearsal waits to be handed over. Raises as ``is_over``."""
+        return self._rehearsals.is_waiting(stream_id, rehearsal_id)
+
+    def waiting_end(self, stream_id: str, rehearsal_id: str) -> str:
+        """Why it will not wait (any more), one line; "" while it may. Raises as ``is_over``."""
+        return self._rehearsals.waiting_end(stream_id, rehearsal_id)
+
+    def describe(self, stream_id: str, rehearsal_id: str) -> str:
+        """Where a rehearsal stands, in one line for people who wait. Raises InvalidRequestError: no such rehearsal."""
+        return self._rehearsals.describe(stream_id, rehearsal_id)
+
     def report(self, stream_id: str, rehearsal_id: str) -> PlanReport:
-        """End the rehearsal, whatever it does, remove what it made, and report. Twice is once.
+        """End the rehearsal, whatever it does, remove what it made, and report. Twice is once. A driver that is to wait
+        is left alone: ``give_up`` ends it.
 
         Raises:
             InvalidRequestError: no such rehearsal.
         """
-        rehearsal, verdict = self._rehearsals.conclude(stream_id, rehearsal_id)
+        rehearsal, verdict = self._rehearsals.report(stream_id, rehearsal_id)
         control = self._means.home.control(stream_id)
         return report_of(rehearsal, verdict, self._compare(control, rehearsal, verdict))
 

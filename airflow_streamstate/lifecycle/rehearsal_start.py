@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.changes import Change
 from airflow_streamstate.lifecycle.decide import Refused, Start, decide_start
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.observation import Observation
@@ -19,7 +19,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import capture
 
 
-def start_of(home: Home, control: StreamControl, seen: Observation, request: ChangeRequest, rehearsal_id: str) -> Start:
+def start_of(home: Home, control: StreamControl, seen: Observation, request: Change, rehearsal_id: str) -> Start:
     """How the changed version would start.
 
     Args:

@@ -20,11 +20,13 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.launch.interface import LaunchHandle
-from airflow_streamstate.lifecycle.changes import ChangeRequest, changed
+from airflow_streamstate.lifecycle.changes import Change
 from airflow_streamstate.lifecycle.launching import Drivers
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.rehearsal_start import start_of
+from airflow_streamstate.lifecycle.rehearsal_waits import RehearsalWaits
 from airflow_streamstate.lifecycle.spark_moves import refuse_spark
+from airflow_streamstate.lifecycle.warm import ATTEMPT, is_handed_over, is_to_wait
 from airflow_streamstate.lifecycle.watching import log_tail_of, secrets_seen
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
@@ -34,7 +36,6 @@ from airflow_streamstate.protocol.redaction import shortened
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict
 from airflow_streamstate.store.trees import delete_below
 
-ATTEMPT = 1
 LATE_SECONDS = 15.0
 """So long after its deadline a driver that lives has ended itself."""
 END_SECONDS = 10.0
@@ -43,6 +44,8 @@ POLL_SECONDS = 0.2
 KEPT_REPORTS = 20
 MAX_LINE_CHARACTERS = 1_000
 _KEPT = ("rehearsal.json", "verdict.json", "plans")
+_OF_THE_ATTEMPT = ("launches", "waiting.json", "handover.json")
+"""What is kept beside, where its driver has become an attempt."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,18 @@ class Rehearsals:
         self._home = means.home
         self._clock = means.clock
         self._drivers: Drivers = means.drivers
+        self._waits = RehearsalWaits(means.observer, means.clock, self._is_late)
 
     # beginning
 
     def begin(
-        self, request: ChangeRequest, request_id: str, *, runs_batches: bool, deadline_seconds: float
+        self,
+        request: Change,
+        request_id: str,
+        *,
+        runs_batches: bool,
+        deadline_seconds: float,
+        waits_seconds: float | None = None,
     ) -> RehearsalView:
         """As ``Controller.begin_plan``."""
         control = self._home.need_stream(request.stream_id)
@@ -88,10 +98,16 @@ class Rehearsals:
         rehearsal = self._under_way(control, request_id, request.digest)
         if rehearsal is None:
             rehearsal = self._record(
-                control, request, request_id, seen.deployment_id, runs_batches=runs_batches, seconds=deadline_seconds
+                control,
+                request,
+                request_id,
+                seen.deployment_id,
+                runs_batches=runs_batches,
+                seconds=deadline_seconds,
+                waits_seconds=waits_seconds,
             )
         try:
-            spec = changed(seen.spec, request, self._home.home)
+            spec = request.applied_to(seen.spec, self._home.home)
             spec = replace(
                 spec,
                 deployment_id=rehearsal.rehearsal_id,
@@ -119,8 +135,12 @@ class Rehearsals:
         )
 
     def _under_way(self, control: StreamControl, request_id: str, digest: str) -> Rehearsal | None:
-        """What this request began, and what is not over."""
-        mine = [known for known in self._of_request(control, request_id) if control.verdict(known) is None]
+        """What this request began, and what is not over, or waits."""
+        mine = [
+            known
+            for known in self._of_request(control, request_id)
+            if control.verdict(known) is None or self._waits.is_left_alone(control, self._need(control, known))
+        ]
         rehearsal = control.rehearsal(mine[-1]) if mine else None
         if rehearsal is not None and rehearsal.request_digest != digest:
             raise ConflictError(
@@ -138,12 +158,13 @@ class Rehearsals:
     def _record(
         self,
         control: StreamControl,
-        request: ChangeRequest,
+        request: Change,
         request_id: str,
         deployment_id: str,
         *,
         runs_batches: bool,
         seconds: float,
+        waits_seconds: float | None,
     ) -> Rehearsal:
         now = self._clock.now()
         known = self._of_request(control, request_id)
@@ -160,6 +181,7 @@ class Rehearsals:
             request_digest=request.digest,
             write_id=self._clock.new_uuid(),
             fresh_queries=request.fresh_queries,
+            waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
         )
         with suppress(ObjectExistsError):  # the same request, twice at once: it is the same rehearsal
             control.create_rehearsal(rehearsal)
@@ -223,10 +245,37 @@ class Rehearsals:
         handle = self._handle(control, rehearsal_id)
         return handle is not None and self._means.observer.status(handle).has_ended
 
+    # waiting
+
+    def is_waiting(self, stream_id: str, rehearsal_id: str) -> bool:
+        """Whether its driver lives and waits to be handed over (``Drivers.hand_over``); changes nothing.
+
+        Raises:
+            InvalidRequestError: nobody recorded such a rehearsal.
+        """
+        control = self._home.control(stream_id)
+        return self._waits.is_waiting(control, self._need(control, rehearsal_id))
+
+    def waiting_end(self, stream_id: str, rehearsal_id: str) -> str:
+        """Why its driver does not wait, and never will, in words; "" while it may. Raises as ``is_waiting``."""
+        control = self._home.control(stream_id)
+        return self._waits.end_of(control, self._need(control, rehearsal_id))
+
     # ending
+
+    def report(self, stream_id: str, rehearsal_id: str) -> tuple[Rehearsal, RehearsalVerdict]:
+        """As ``conclude``, which see; but a driver that waits, or is about to, is left alone."""
+        control = self._home.control(stream_id)
+        rehearsal = self._need(control, rehearsal_id)
+        verdict = control.verdict(rehearsal_id)
+        if verdict is not None and self._waits.is_left_alone(control, rehearsal):
+            return rehearsal, verdict
+        return self.conclude(stream_id, rehearsal_id)
 
     def conclude(self, stream_id: str, rehearsal_id: str) -> tuple[Rehearsal, RehearsalVerdict]:
         """End it, whatever it does, and remove what it made; its verdict. Twice is once.
+
+        A driver that was handed over is the deployment's: it is not ended, and its launch and its log stay.
 
         Raises:
             InvalidRequestError: nobody recorded such a rehearsal.
@@ -234,7 +283,9 @@ class Rehearsals:
         control = self._home.control(stream_id)
         rehearsal = self._need(control, rehearsal_id)
         verdict = control.verdict(rehearsal_id)
-        self._end_driver(control, rehearsal_id, patience_seconds=END_SECONDS if verdict is not None else 0.0)
+        if not is_handed_over(control, rehearsal_id):
+            ends_by_itself = verdict is not None and not is_to_wait(rehearsal, verdict, self._clock.now())
+            self._end_driver(control, rehearsal_id, patience_seconds=END_SECONDS if ends_by_itself else 0.0)
         verdict = verdict or control.verdict(rehearsal_id) or self._given(control, rehearsal)
         self._remove(control, rehearsal_id)
         return rehearsal, verdict
@@ -311,6 +362,12 @@ class Rehearsals:
     def _swept(self, control: StreamControl, rehearsal_id: str) -> datetime | None:
         rehearsal = self._need(control, rehearsal_id)
         verdict = control.verdict(rehearsal_id)
+        if self._waits.is_left_alone(control, rehearsal):
+            return None
+        if is_handed_over(control, rehearsal_id):
+            if self._has_leftovers(control, rehearsal_id):
+                self._remove(control, rehearsal_id)
+            return None  # kept for as long as the deployment is: its driver's log lies here
         if verdict is None and not (self._is_late(rehearsal) or self._has_ended(control, rehearsal_id)):
             return None
         if verdict is None or self._has_leftovers(control, rehearsal_id):
@@ -320,16 +377,21 @@ class Rehearsals:
     def _has_leftovers(self, control: StreamControl, rehearsal_id: str) -> bool:
         folder = layout.deployment_folder(control.stream_id, rehearsal_id)
         stores = (self._home.home, self._home.checkpoints)
-        found = {name for store in stores for name in store.list_folders(folder)} - set(_KEPT)
+        is_kept = is_handed_over(control, rehearsal_id)
+        kept = {*_KEPT, *(_OF_THE_ATTEMPT if is_kept else ())}
+        found = {name for store in stores for name in store.list_folders(folder)} - kept
         if found or self._home.home.head(layout.spec_key(control.stream_id, rehearsal_id)) is not None:
             return True
         # Where launches lie apart they are each machine's own: whoever concluded it may not have seen this folder.
-        return self._home.launch_path(f"{folder}/launches").exists()
+        return not is_kept and self._home.launch_path(f"{folder}/launches").exists()
 
     def _remove(self, control: StreamControl, rehearsal_id: str, *, everything: bool = False) -> None:
         folder = layout.deployment_folder(control.stream_id, rehearsal_id)
-        kept = () if everything else _KEPT
+        kept: tuple[str, ...] = () if everything else _KEPT
+        if is_handed_over(control, rehearsal_id):
+            kept = (*_KEPT, *_OF_THE_ATTEMPT)
         delete_below(self._home.checkpoints, folder, but=kept)
-        self._home.remove_launches(folder)
+        if "launches" not in kept:
+            self._home.remove_launches(folder)
         if self._home.checkpoints is not self._home.home:
             delete_below(self._home.home, folder, but=kept)

@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.records import StartPlan
 
 OutcomeKind = Literal[
     "drained", "stopped", "finished", "failed", "fenced", "expired", "rejected", "ignored", "drain_failed",
-    "snapshot_ready", "lost",
+    "snapshot_ready", "lost", "killed",
 ]  # fmt: skip
 
 
@@ -192,6 +192,7 @@ class StreamStatus:
         error: of a failed or unreadable one, its words; "" otherwise.
         traceback: of a failed one, the script's own.
         intent: who is about to deploy; "" for nobody.
+        upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
     """
 
     stream_id: str
@@ -215,6 +216,7 @@ class StreamStatus:
     traceback: str = ""
     application_id: str = ""
     intent: str = ""
+    upgrade: str = ""
     running_since_at: datetime | None = None
 
     def to_json(self) -> dict[str, object]:
@@ -243,6 +245,7 @@ class StreamStatus:
             "traceback": self.traceback,
             "application_id": self.application_id,
             "intent": self.intent,
+            "upgrade": self.upgrade,
             "running_since_at": _time(self.running_since_at),
         }
 

@@ -19,6 +19,7 @@ from airflow_streamstate.lifecycle.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.outcomes import End, decide_command_outcome, decide_drain_outcome, decide_end
 from airflow_streamstate.lifecycle.secrets import has_references
 from airflow_streamstate.lifecycle.state import decide_state, explain_state
+from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
 from airflow_streamstate.lifecycle.views import Outcome, QueryStatus, SnapshotFacts, StreamStatus
 from airflow_streamstate.protocol.events import Drained, Event, Failed, Finished, SnapshotReady, Started, Stopped
 from airflow_streamstate.protocol.positions import QueryPosition
@@ -74,6 +75,7 @@ class Watching:
             error="" if state != "failed" else redacted(seen, failed.in_words if failed is not None else why),
             traceback="" if state != "failed" or failed is None else redacted(seen, failed.traceback),
             application_id="" if started is None else started.application_id,
+            upgrade=upgrade_in_words(self._home.control(seen.stream_id), seen.register),
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             running_since_at=None if started is None else started.at,
         )

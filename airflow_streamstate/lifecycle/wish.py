@@ -6,16 +6,36 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 
 from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.protocol.records import Artifact
+from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.store.interface import Store
 
 DEFAULT_MASTER = "local[*]"
 _READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Return:
+    """Going back to where a deployment that is given up had begun, instead of where it ended (Law 14).
+
+    Attributes:
+        snapshot_id: where it had begun.
+        undoes: what it wrote since then is undone, sink by sink; else it must have neither committed nor planned
+            anything.
+        undo_command: undoes what a ``foreachBatch`` wrote.
+        accepts_duplicates: rows may come twice on sinks that cannot be undone.
+    """
+
+    snapshot_id: str
+    undoes: bool = False
+    undo_command: tuple[str, ...] = ()
+    accepts_duplicates: bool = False
 
 
 @dataclass(frozen=True)
@@ -28,6 +48,9 @@ class Wish:
         master: "" where the connection says it.
         code_digest: over what runs: files, arguments, configuration, environment, packages, jars, master, connection.
         request_digest: over all that is asked for.
+        is_pinned: its files lie in the home already.
+        returns: it goes back to where the current deployment had begun; None for one that goes on from its end.
+        rehearsal_id: of a driver that waits to be this deployment; None for none.
     """
 
     request: DeployRequest
@@ -38,6 +61,48 @@ class Wish:
     master: str
     code_digest: str
     request_digest: str
+    is_pinned: bool = False
+    returns: Return | None = None
+    rehearsal_id: str | None = None
+
+    def as_spec(
+        self,
+        *,
+        deployment_id: str,
+        fencing_token: int,
+        start: StartPlan,
+        checkpoints_uri: str,
+        default: AgentSettings,
+        request_id: str,
+        requested_by: str,
+        created_at: datetime,
+    ) -> DeploymentSpec:
+        """The record of the deployment that it becomes; ``default``: the settings where it names none."""
+        request = self.request
+        return DeploymentSpec(
+            stream_id=request.stream_id,
+            deployment_id=deployment_id,
+            fencing_token=fencing_token,
+            application=self.application,
+            arguments=request.arguments,
+            master=self.master,
+            conf=dict(request.conf),
+            py_files=self.py_files,
+            files=self.files,
+            packages=request.packages,
+            start=start,
+            checkpoints_uri=checkpoints_uri,
+            code_digest=self.code_digest,
+            request_id=request_id,
+            requested_by=requested_by,
+            reason=request.reason,
+            created_at=created_at,
+            settings=request.settings or default,
+            spark_conn_id=request.spark_conn_id,
+            jars=self.jars,
+            version_label=request.version_label,
+            environment=dict(request.environment),
+        )
 
     def pin(self, home: Store) -> None:
         """Copy the files into the home, by their digests (Law 15).
@@ -45,6 +110,8 @@ class Wish:
         Raises:
             InvalidRequestError: one cannot be read, or was changed since it was first read.
         """
+        if self.is_pinned:
+            return
         request = self.request
         wanted = (self.application, *self.py_files, *self.files)
         for path, artifact in zip((request.application, *request.py_files, *request.files), wanted, strict=True):

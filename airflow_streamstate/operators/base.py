@@ -21,6 +21,9 @@ from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+RETURN_KEY = "return_value"
+"""The XCom of what a task returns; pushed by name where it fails, since a task that fails returns nothing."""
+
 
 def request_id_of(context: Context, purpose: str = "") -> str:
     """The id of what this task asks for: the same for every try of it, and after it was cleared (Law 2).

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import mask_secret
-
-from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import one_of, optional_text, text_mapping, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.lifecycle.requests import START_MODES, DeployRequest
 from airflow_streamstate.lifecycle.wish import read_wish
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.launching import LaunchingOperator
-from airflow_streamstate.protocol.redaction import secrets_of
+from airflow_streamstate.operators.masking import MasksSecrets
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_streamstate.protocol.settings import AgentSettings
 
-_PLACES = ("application", "py_files", "files", "jars", "packages", "master")
-_MAY_BE_SECRET = frozenset({"conf", "arguments", "environment", *_PLACES})
 
-
-class DeployStreamOperator(LaunchingOperator):
+class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     """Deploy a script as the next version of a stream, from the snapshot at the end of the one before.
 
     Idempotent: a retry, or a task that was cleared, finds the deployment that it began. After one that failed before
@@ -139,16 +132,6 @@ class DeployStreamOperator(LaunchingOperator):
         self.allow_literal_secrets = allow_literal_secrets
         self._built = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        # Set again means rendered, mapped tasks included; Airflow shows rendered fields from this moment on.
-        if name in _MAY_BE_SECRET and self.__dict__.get("_built"):
-            shown = self.__dict__
-            mask_secrets_of(shown.get("conf"), shown.get("arguments"), shown.get("environment"))
-            for place in _PLACES:  # a password in a URI is refused, but shown as a rendered field before
-                value = shown.get(place)
-                mask_secrets_of(None, [value] if isinstance(value, str) else value)
-
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request = self._request()
         # One id is one wish: with the script mended and the task cleared, it is another one.
@@ -179,19 +162,3 @@ class DeployStreamOperator(LaunchingOperator):
             environment=text_mapping(self.environment, "environment"),
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
         )
-
-
-def mask_secrets_of(conf: Any, arguments: Any, environment: Any = None) -> None:
-    """Have Airflow hide the secret values among these, wherever it shows them from now on."""
-    named: dict[str, str] = {}
-    variables: dict[str, str] = {}
-    listed: tuple[str, ...] = ()
-    # What is no mapping or list, or not yet, is refused when the task runs.
-    with suppress(InvalidRequestError):
-        named = text_mapping(conf, "conf")
-    with suppress(InvalidRequestError):
-        variables = text_mapping(environment, "environment")
-    with suppress(InvalidRequestError):
-        listed = texts(arguments, "arguments")
-    for secret in secrets_of(named, listed, variables):
-        mask_secret(secret)

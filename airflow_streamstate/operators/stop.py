@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.hooks.observing import Watch, end_result
+from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.lifecycle.forced_stop import ON_DEADLINE
 from airflow_streamstate.lifecycle.views import StreamStatus
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
+from airflow_streamstate.triggers.events import read_event
+from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -22,13 +27,20 @@ class StopStreamOperator(StreamStateOperator):
     already is answered at once.
 
     Returns ``{stream_id, deployment_id, command_id, snapshot_id, end_offsets, watermark_at, state_rows_left}``; without
-    ``wait`` ``{stream_id, deployment_id, command_id, key, state}``.
+    ``wait`` ``{stream_id, deployment_id, command_id, key, state}``; with ``deadline_seconds`` also ``outcome`` and
+    ``cut_batches``.
 
     :param deployment_id: which deployment; the current one by default. (templated)
     :param begin_within_seconds: an order that is read later is not begun; None: any time. (templated)
     :param if_not_running: what becomes of the task where the deployment has failed, so nobody would obey: ``fail``,
         or ``pass``, with no snapshot in the result: a deploy takes that one itself. (templated)
     :param wait: wait until it has stopped, for ``wait_seconds`` at most.
+    :param deadline_seconds: how long the stop may take, from when it is ordered; it takes the place of ``wait_seconds``
+        and of ``begin_within_seconds``. None: there is no such end. (templated)
+    :param on_deadline: what is done then, by a worker: ``fail`` withdraws an order that nobody obeys yet, and fails the
+        task; a retry orders anew. ``kill`` ends the driver, which must run on this worker's machine, and keeps its end
+        in a snapshot; that of a driver that had died by itself, too, and then ``if_not_running`` says what becomes of
+        the task. (templated)
 
     .. seealso:: :ref:`howto/operator:StopStreamOperator`
     """
@@ -38,6 +50,8 @@ class StopStreamOperator(StreamStateOperator):
         "deployment_id",
         "begin_within_seconds",
         "if_not_running",
+        "deadline_seconds",
+        "on_deadline",
     )
 
     def __init__(
@@ -47,6 +61,8 @@ class StopStreamOperator(StreamStateOperator):
         begin_within_seconds: float | str | None = None,
         if_not_running: str = "fail",
         wait: bool = True,
+        deadline_seconds: float | str | None = None,
+        on_deadline: str = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -54,14 +70,22 @@ class StopStreamOperator(StreamStateOperator):
         self.begin_within_seconds = begin_within_seconds
         self.if_not_running = if_not_running
         self.wait = wait
+        self.deadline_seconds = deadline_seconds
+        self.on_deadline = on_deadline
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         deployment_id = optional_text(self.deployment_id)
-        if one_of(self.if_not_running, ("fail", "pass"), "if_not_running") == "pass":
+        deadline = self._deadline(context)
+        keeps_any_end = deadline is not None and deadline["on_deadline"] == "kill"
+        if one_of(self.if_not_running, ("fail", "pass"), "if_not_running") == "pass" and not keeps_any_end:
             status = hook.status(str(self.stream_id), deployment_id)
             if status.state == "failed":
                 self.log.warning("Not running, so there is nothing to stop: %s", status.error)
                 return _nothing_to_stop(status)
+        if deadline is not None:
+            if self.deferrable:
+                self._defer_until(hook, deadline)
+            return self._stopped_by(hook, deadline)
         begin_within = optional_text(self.begin_within_seconds)
         order = hook.stop(
             str(self.stream_id),
@@ -75,6 +99,73 @@ class StopStreamOperator(StreamStateOperator):
         return self.wait_until_done(
             hook, Watch("stopped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id)
         )
+
+    def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
+        with told_to_airflow():
+            deadline = self._deadline(context)
+            if deadline is not None:
+                read_event(event)  # the trigger only looks: what is to be done is done here, by the same request
+                return self._stopped_by(self.hook(context), deadline)
+        return super().execute_complete(context, event)
+
+    def _deadline(self, context: Context) -> dict[str, Any] | None:
+        """What ``ForcedStops`` takes; None where there is no deadline."""
+        seconds = optional_text(self.deadline_seconds)
+        if seconds is None:
+            return None
+        if not self.wait or optional_text(self.begin_within_seconds) is not None:
+            raise InvalidRequestError(
+                "a stop with deadline_seconds waits by itself, and has that one deadline",
+                wait=self.wait,
+                begin_within_seconds=self.begin_within_seconds,
+                next_step="Leave out wait and begin_within_seconds, or deadline_seconds.",
+            )
+        return {
+            "deadline_seconds": as_seconds(seconds, "deadline_seconds"),
+            "on_deadline": one_of(self.on_deadline, ON_DEADLINE, "on_deadline"),
+            "deployment_id": optional_text(self.deployment_id),
+            "request_id": request_id_of(context),
+            "reason": str(self.reason),
+        }
+
+    def _defer_until(self, hook: StreamStateHook, deadline: dict[str, Any]) -> None:
+        """Order it, and wait in the triggerer; what is over already is left to a worker."""
+        order = hook.controller.forced_stops.order(str(self.stream_id), **deadline)
+        if order is None:
+            return
+        watch = Watch("stopped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id)
+        if hook.look(watch).outcome == "pending":
+            self.defer(
+                trigger=StreamStateTrigger(
+                    watch=watch.to_json(),
+                    streamstate_conn_id=str(self.streamstate_conn_id),
+                    deadline_at=hook.deadline_text(deadline["deadline_seconds"]),
+                    poll_interval_seconds=self.poll_interval_seconds,
+                ),
+                method_name="execute_complete",
+            )
+
+    def _stopped_by(self, hook: StreamStateHook, deadline: dict[str, Any]) -> dict[str, Any]:
+        found = hook.controller.forced_stops.stop(str(self.stream_id), **deadline)
+        outcome = found.outcome
+        if outcome.outcome == "failed" and self.if_not_running != "pass":
+            raise ConflictError(
+                "the deployment had failed before it could be stopped; its end is kept",
+                stream_id=outcome.stream_id,
+                deployment_id=outcome.deployment_id,
+                snapshot_id=outcome.snapshot_id,
+                reason=outcome.reason,
+                next_step="A deploy goes on from that snapshot; if_not_running='pass' lets the task pass.",
+            )
+        if outcome.reason:
+            self.log.warning("%s %s: %s", outcome.stream_id, outcome.deployment_id, outcome.reason)
+        return {
+            "stream_id": outcome.stream_id,
+            "command_id": outcome.command_id or None,
+            **end_result(outcome),
+            "outcome": outcome.outcome,
+            "cut_batches": dict(found.cut_batches),
+        }
 
 
 def _nothing_to_stop(status: StreamStatus) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
 
 QueryStart = Literal["continued", "restored", "seeded", "fresh"]
+UndoneBy = Literal["undo", "command", "doubled"]
 
 
 @dataclass(frozen=True)
@@ -260,6 +261,48 @@ class BatchesSkipped(Event):
 
 @message
 @dataclass(frozen=True)
+class Undoing(Event):
+    """What a query's sink holds behind the batch to go back to is about to be taken out of it (Law 1).
+
+    Attributes:
+        sink: where it is, for people.
+        means: ``undo`` by its adapter, ``command`` of the user, or ``doubled``: it stays, and its rows come again.
+        to_batch_id: the last batch that stays; -1 for none.
+        first_batch_id, last_batch_id: what is taken out; None where there is nothing, or nobody knows.
+        target: what the sink goes back to, in its own words; "" where there is nothing to say.
+        removed: what that is in the sink, by name (files, versions, snapshots): at most a hundred.
+        removed_count: how many there are.
+    """
+
+    query_name: str
+    sink: str
+    means: UndoneBy
+    to_batch_id: int
+    first_batch_id: int | None
+    last_batch_id: int | None
+    target: str = ""
+    removed: tuple[str, ...] = ()
+    removed_count: int = 0
+
+
+@message
+@dataclass(frozen=True)
+class Undone(Event):
+    """It is out of the sink, and the query goes on behind that batch; the fields are those of ``Undoing``."""
+
+    query_name: str
+    sink: str
+    means: UndoneBy
+    to_batch_id: int
+    first_batch_id: int | None
+    last_batch_id: int | None
+    target: str = ""
+    removed: tuple[str, ...] = ()
+    removed_count: int = 0
+
+
+@message
+@dataclass(frozen=True)
 class Noted(Event):
     """Something a person would want to know, and that changes no state."""
 
@@ -269,6 +312,7 @@ class Noted(Event):
 
 ALL_EVENTS: tuple[type[Event], ...] = (
     Claimed, Started, QueryStarted, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady, Drained,
-    DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Noted,
+    DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
+    Undone, Noted,
 )  # fmt: skip
 TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)

@@ -2,7 +2,7 @@
 
 A stream id is the user's. Deployment ids (``d-0001``) carry the stream's fencing token, snapshot ids
 (``d-0001-stopped-000002``) say whose end or which request they hold, so that trying twice makes the same id (Law 2).
-Rehearsals (``r-5f0c1b7e6a0c-0001``) are named after the request that asked for them.
+Rehearsals (``r-5f0c1b7e6a0c-0001``) and upgrades (``u-5f0c1b7e6a0c``) are named after the request that asked for them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ MAX_ID_CHARACTERS = 63
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _DEPLOYMENT = re.compile(r"d-([0-9]{4,12})")
 _REHEARSAL = re.compile(r"r-[0-9a-f]{12}-[0-9]{4}")
+_UPGRADE = re.compile(r"u-[0-9a-f]{12}")
 
 SnapshotKind = Literal["live", "stopped", "pre-drain", "drained"]
 SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ("live", "stopped", "pre-drain", "drained")
@@ -79,6 +80,16 @@ def is_rehearsal_id(value: str) -> bool:
     return _REHEARSAL.fullmatch(value) is not None
 
 
+def upgrade_id_for(request_id: str) -> str:
+    """The id of the upgrade that a request became."""
+    return f"u-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}"
+
+
+def is_upgrade_id(value: str) -> bool:
+    """Whether this names an upgrade, and no deployment of a stream."""
+    return _UPGRADE.fullmatch(value) is not None
+
+
 def launch_key_for(deployment_id: str, attempt: int) -> str:
     """The id of one driver process: the same key twice is the same driver."""
     return f"{deployment_id}-a{attempt:04d}"
@@ -94,6 +105,12 @@ def attempt_of(launch_key: str) -> int:
     if not number.isdecimal() or launch_key_for(deployment_id, int(number)) != launch_key:
         raise InvalidRequestError("this is not a launch key", launch_key=repr(launch_key[:80]))
     return int(number)
+
+
+def rehearsal_id_in(launch_key: str) -> str | None:
+    """The rehearsal for which a driver was launched; None where it was launched for an attempt."""
+    rehearsal_id = launch_key.rpartition("-a")[0]
+    return rehearsal_id if is_rehearsal_id(rehearsal_id) else None
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import re
 
-from airflow_streamstate.protocol.ids import decode_query_name, encode_query_name, is_rehearsal_id
+from airflow_streamstate.protocol.ids import (
+    decode_query_name,
+    encode_query_name,
+    is_rehearsal_id,
+    is_upgrade_id,
+)
 
 NUMBER_DIGITS = 8
 
@@ -32,9 +37,14 @@ def artifact_key(stream_id: str, sha256: str, name: str) -> str:
 def deployment_folder(stream_id: str, deployment_id: str) -> str:
     """Everything that one deployment writes lies below this (Law 4).
 
-    A rehearsal has the keys of a deployment, in a room of its own: no list of deployments knows it.
+    A rehearsal has the keys of a deployment, in a room of its own: no list of deployments knows it. So has what an
+    upgrade is to bring.
     """
-    room = "rehearsals" if is_rehearsal_id(deployment_id) else "deployments"
+    room = "deployments"
+    if is_rehearsal_id(deployment_id):
+        room = "rehearsals"
+    elif is_upgrade_id(deployment_id):
+        room = "upgrades"
     return f"{stream_id}/{room}/{deployment_id}"
 
 
@@ -132,6 +142,46 @@ def rehearsal_key(stream_id: str, rehearsal_id: str) -> str:
 def verdict_key(stream_id: str, rehearsal_id: str) -> str:
     """What became of a rehearsal; with it, it is over."""
     return f"{deployment_folder(stream_id, rehearsal_id)}/verdict.json"
+
+
+def upgrades_folder(stream_id: str) -> str:
+    """The folder whose sub-folders are a stream's upgrades."""
+    return f"{stream_id}/upgrades"
+
+
+def upgrade_key(stream_id: str, upgrade_id: str) -> str:
+    """What an upgrade is; written before anything else of it but what it is to bring."""
+    return f"{deployment_folder(stream_id, upgrade_id)}/upgrade.json"
+
+
+def upgrade_steps_prefix(stream_id: str, upgrade_id: str) -> str:
+    """All steps of an upgrade."""
+    return f"{deployment_folder(stream_id, upgrade_id)}/steps/"
+
+
+def upgrade_step_key(stream_id: str, upgrade_id: str, number: int) -> str:
+    """One step of an upgrade."""
+    return f"{upgrade_steps_prefix(stream_id, upgrade_id)}{number:0{NUMBER_DIGITS}d}.json"
+
+
+def approval_key(stream_id: str, upgrade_id: str) -> str:
+    """What a person said to the plan of an upgrade."""
+    return f"{deployment_folder(stream_id, upgrade_id)}/approval.json"
+
+
+def cancellation_key(stream_id: str, upgrade_id: str) -> str:
+    """That an upgrade is not wanted any more."""
+    return f"{deployment_folder(stream_id, upgrade_id)}/cancellation.json"
+
+
+def waiting_key(stream_id: str, rehearsal_id: str) -> str:
+    """That the driver of a rehearsal waits."""
+    return f"{deployment_folder(stream_id, rehearsal_id)}/waiting.json"
+
+
+def handover_key(stream_id: str, rehearsal_id: str) -> str:
+    """Which attempt the driver that waits has become."""
+    return f"{deployment_folder(stream_id, rehearsal_id)}/handover.json"
 
 
 def snapshots_folder(stream_id: str) -> str:

@@ -37,6 +37,10 @@ class StartPlan:
         discard_state: the user asked to drop state that the drain could not flush (Law 16).
         fresh_queries: queries that may start with nothing although the snapshot does not know them.
         accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
+        undoes: the deployment whose output after the snapshot is undone: this start goes back to an older snapshot.
+            None for every other start.
+        undo_command: the user's own, with its arguments, for sinks that only he can undo; empty for none.
+        accepts_duplicates: rows after the snapshot may come again, on sinks that take nothing back.
     """
 
     mode: StartMode
@@ -45,6 +49,9 @@ class StartPlan:
     discard_state: bool = False
     fresh_queries: tuple[str, ...] = ()
     accept_lost_input: tuple[str, ...] = ()
+    undoes: str | None = None
+    undo_command: tuple[str, ...] = ()
+    accepts_duplicates: bool = False
 
 
 @message
@@ -137,7 +144,12 @@ class RequestRecord(Message):
 @message
 @dataclass(frozen=True)
 class LaunchRecord(Message):
-    """The durable handle of one launch, so that whoever comes later can ask for, and end, the driver."""
+    """The durable handle of one launch, so that whoever comes later can ask for, and end, the driver.
+
+    Attributes:
+        rehearsal_id: the rehearsal whose driver waited to become this attempt: it was launched for that, and its folder
+            and log lie there; "" for a driver that was launched for the attempt itself.
+    """
 
     stream_id: str
     deployment_id: str
@@ -149,3 +161,4 @@ class LaunchRecord(Message):
     launched_at: datetime
     write_id: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
+    rehearsal_id: str = ""

@@ -41,6 +41,7 @@ class StreamRegister(Message):
         write_id: unique per write, so that a writer recognises its own (Law 8).
         updated_at: when it was written.
         updated_by: who wrote it.
+        upgrade_id: the upgrade under way, whose steps alone move the stream; one that is over holds nobody up.
     """
 
     stream_id: str
@@ -52,3 +53,4 @@ class StreamRegister(Message):
     write_id: str
     updated_at: datetime
     updated_by: str
+    upgrade_id: str | None = None

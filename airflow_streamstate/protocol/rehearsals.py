@@ -1,4 +1,7 @@
-"""Rehearsals: a version that is tried on a fork of the state before anything is stopped, and what became of that."""
+"""Rehearsals: a version that is tried on a fork of the state before anything is stopped, and what became of that.
+
+Its driver may then wait, warm, to become the first attempt of the deployment that takes over.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ class Rehearsal(Message):
         request_id: of whoever asked; the same one finds it again.
         request_digest: sha256 over what was asked.
         fresh_queries: queries that may start with nothing although the snapshot does not know them.
+        waits_until: its driver, where it is accepted, begins a second pass of the script and waits at its first
+            ``start()`` until then; None: it ends with its verdict.
     """
 
     stream_id: str
@@ -40,6 +45,7 @@ class Rehearsal(Message):
     request_digest: str
     write_id: str
     fresh_queries: tuple[str, ...] = ()
+    waits_until: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -91,3 +97,43 @@ class RehearsalVerdict(Message):
     log_tail: str = ""
     spark_version: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the script came to its end, and no query of it would be refused or failed."""
+        outcomes = {query.outcome for query in self.queries.values()}
+        return self.outcome == "done" and not outcomes & {"refused", "failed"}
+
+
+@message
+@dataclass(frozen=True)
+class Waiting(Message):
+    """The driver of a rehearsal waits at the first ``start()`` of its second pass; nothing is claimed.
+
+    Attributes:
+        query_name: as the script named that query; "" where it did not.
+    """
+
+    stream_id: str
+    rehearsal_id: str
+    at: datetime
+    write_id: str
+    query_name: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class Handover(Message):
+    """The driver that waits is from now on this attempt, and claims it; written after its ``LaunchRecord``.
+
+    Attributes:
+        launch_key: of the attempt; the driver's own launch has the key of its rehearsal.
+    """
+
+    stream_id: str
+    rehearsal_id: str
+    deployment_id: str
+    attempt: int
+    launch_key: str
+    handed_over_at: datetime
+    write_id: str

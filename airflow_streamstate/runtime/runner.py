@@ -19,15 +19,17 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.runtime.agent.agent import Agent
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.driver_config import DriverConfig, read_driver_config
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing, oversee
-from airflow_streamstate.runtime.script import origins_of, run_script
+from airflow_streamstate.runtime.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.runtime.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.runtime.uncaught import hide_in_uncaught
+from airflow_streamstate.runtime.waiting.waiting import WaitingDriver
 from airflow_streamstate.runtime.watchdog import is_child_of_jvm, watch_parent
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
@@ -81,7 +83,7 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
     """
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
-    supervisor = _become_attempt(config, clock)
+    supervisor = _become_attempt(config, *_open_stores(config, clock), clock)
     hide_in_uncaught(supervisor.attempt.reporter.redacted)
     agent = Agent(supervisor, end_process)
     agent.start()
@@ -100,6 +102,9 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
 def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     """Run the script once without running a query of it, and give the verdict; 0 where the script came to its end.
 
+    Where its record says ``waits_until`` and the verdict is good, the script runs once more, and waits at its first
+    ``start()`` to become the attempt that a handover names.
+
     Raises:
         DataError: nobody recorded such a rehearsal.
         StreamStateError: its record cannot be read. The script has not run.
@@ -116,6 +121,7 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     )
     rehearsing = Rehearsing(attempt, rehearsal, _spark_words)
     hide_in_uncaught(attempt.reporter.redacted)
+    put_back = keep_surroundings()
     os.environ[REHEARSAL_VARIABLE] = "1"
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
 
@@ -124,7 +130,42 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
 
         RehearsedInterception(rehearsing, clock).install()
 
-    return rehearsing.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+    status = rehearsing.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+    if not rehearsing.goes_on():
+        return status
+    put_back()
+    return _run_waiting(config, clock, attempt, rehearsal)
+
+
+def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, rehearsal: Rehearsal) -> int:
+    """The second pass, in the same process and JVM; its status is that of the attempt that it became."""
+    agents: list[Agent] = []
+
+    def become(handover: Handover) -> Supervisor:
+        this = replace(
+            config, deployment_id=handover.deployment_id, attempt=handover.attempt, launch_key=handover.launch_key
+        )
+        supervisor = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
+        hide_in_uncaught(supervisor.attempt.reporter.redacted)
+        agents.append(Agent(supervisor, end_process))
+        agents[-1].start()
+        return supervisor
+
+    waiting = WaitingDriver(attempt, rehearsal, become, end_process)
+    threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
+
+    def intercept() -> None:
+        from airflow_streamstate.runtime.spark.fresh_session import forget_session
+        from airflow_streamstate.runtime.spark.interception import Interception
+
+        forget_session()
+        Interception(waiting, clock).install()
+
+    try:
+        return waiting.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+    finally:
+        for agent in agents:
+            agent.stop()
 
 
 def _spark_words(error: BaseException) -> str:
@@ -167,8 +208,7 @@ def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Sto
     return StreamControl(home, config.stream_id, clock), checkpoints
 
 
-def _become_attempt(config: DriverConfig, clock: Clock) -> Supervisor:
-    control, checkpoints = _open_stores(config, clock)
+def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock) -> Supervisor:
     folder = _folder_of(checkpoints.uri)
     spec = control.spec(config.deployment_id)
     supervisor = Supervisor(

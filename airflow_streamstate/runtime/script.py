@@ -64,6 +64,27 @@ def run_script(
     return failure
 
 
+def keep_surroundings() -> Callable[[], None]:
+    """What a script may change of its process without noticing; the answer puts it back before the script runs again.
+
+    The current folder, and the variables of the environment but for Spark's own: a context that stays needs them.
+    """
+    folder = Path.cwd()
+    variables = {name: value for name, value in os.environ.items() if not _is_sparks(name)}
+
+    def put_back() -> None:
+        os.chdir(folder)
+        for name in [name for name in os.environ if not _is_sparks(name) and name not in variables]:
+            del os.environ[name]
+        os.environ.update(variables)
+
+    return put_back
+
+
+def _is_sparks(variable: str) -> bool:
+    return variable.startswith(("SPARK", "PYSPARK"))
+
+
 def _become_main(application: str, arguments: Sequence[str]) -> types.ModuleType:
     module = types.ModuleType("__main__")
     module.__file__ = application

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 
@@ -37,11 +38,13 @@ class ObjectInfo:
         key: its key, relative to the store.
         size_bytes: exact.
         version: as in StoredObject, where the backend knows it without reading the bytes (S3 does); else "".
+        modified_at: when these bytes came to be, by the backend's clock, where ``head`` can tell; a hard link keeps it.
     """
 
     key: str
     size_bytes: int
     version: str = field(default="", compare=False)
+    modified_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 
@@ -62,8 +63,10 @@ class LocalStore:
     def head(self, key: str) -> ObjectInfo | None:
         path = self._at(key)
         with disk_errors("head", key, self.root):
-            size_bytes = _file_size(path)
-        return None if size_bytes is None else ObjectInfo(key, size_bytes)
+            status = _file_status(path)
+        if status is None:
+            return None
+        return ObjectInfo(key, status.st_size, modified_at=datetime.fromtimestamp(status.st_mtime, UTC))
 
     def create(self, key: str, body: bytes) -> str:
         target = self.path_of(key)
@@ -313,11 +316,16 @@ def _read(path: str | Path) -> bytes | None:
 
 
 def _file_size(path: str) -> int | None:
+    status = _file_status(path)
+    return None if status is None else status.st_size
+
+
+def _file_status(path: str) -> os.stat_result | None:
     try:
         status = os.stat(path)  # noqa: PTH116 - see ``_at``
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return status.st_size if S_ISREG(status.st_mode) else None
+    return status if S_ISREG(status.st_mode) else None
 
 
 def _version_of(body: bytes) -> str:

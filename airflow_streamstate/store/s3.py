@@ -87,7 +87,9 @@ class S3Store:
 
     def head(self, key: str) -> ObjectInfo | None:
         answer = self._head(key)
-        return None if answer is None else ObjectInfo(key, answer["ContentLength"], answer["ETag"])
+        if answer is None:
+            return None
+        return ObjectInfo(key, answer["ContentLength"], answer["ETag"], answer.get("LastModified"))
 
     def checksum_of(self, key: str) -> str | None:
         answer = self._head(key, ChecksumMode="ENABLED")

@@ -19,7 +19,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
-from airflow_streamstate.hooks.ending import end_as_asked
+from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.observing import PENDING, Sighting, Watch, look, out_of_time
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
@@ -44,7 +44,8 @@ class StreamStateTrigger(BaseTrigger):
     :param streamstate_conn_id: the connection that names the home.
     :param deadline_at: RFC 3339; when to give up. Absolute, so that a new triggerer does not begin to wait anew.
     :param poll_interval_seconds: how often to look.
-    :param on_kill_action: what becomes of the deployment when a user ends the task: leave, stop, drain or kill.
+    :param on_kill_action: what becomes of the deployment when a user ends the task: leave, stop, drain or kill; of an
+        upgrade after its stop: leave, finish or rollback.
     """
 
     def __init__(
@@ -98,11 +99,11 @@ class StreamStateTrigger(BaseTrigger):
         watch = Watch.from_json(self.watch)
         try:
             controller = await self._controller()
-            await _in_pool(end_as_asked, controller, self.on_kill_action, watch.stream_id, watch.deployment_id)
+            said = await _in_pool(end_watched, controller, self.on_kill_action, watch)
         except StreamStateError as error:
             self.log.error("%s was asked for when the task was ended, and was not done: %s", self.on_kill_action, error)  # noqa: TRY400
         else:
-            self.log.info("%s of %s of %s: recorded", self.on_kill_action, watch.deployment_id, watch.stream_id)
+            self.log.info("%s", said)
 
     async def _watched(self, watch: Watch) -> EventContent:
         try:

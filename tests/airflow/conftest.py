@@ -54,11 +54,11 @@ def run_dag(monkeypatch: pytest.MonkeyPatch) -> RunDag:
     """Runs one of the example DAGs in this process, by ``dag.test()``."""
     airflow_home.database()
 
-    def run(dag_id: str, conf: dict[str, Any] | None = None) -> Any:
+    def run(dag_id: str, conf: dict[str, Any] | None = None, **more: Any) -> Any:
         from support.airflow_names import DagBag
 
         bag = DagBag(dag_folder=str(airflow_home.DAGS_FOLDER / f"{dag_id}.py"))
         assert bag.import_errors == {}
-        return bag.dags[dag_id].test(run_conf=conf or {})
+        return bag.dags[dag_id].test(run_conf=conf or {}, **more)
 
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,16 @@ from airflow.providers.common.compat.sdk import ParamValidationError
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_names import DagBag, DagSerialization
 
-DAG_IDS = ["deploy_with_secrets", "drain_gate", "planned_upgrade", "scheduled_upgrade", "upgrade_stream"]
+DAG_IDS = [
+    "approved_upgrade",
+    "deploy_with_secrets",
+    "drain_gate",
+    "nightly_upgrades",
+    "planned_upgrade",
+    "scheduled_upgrade",
+    "upgrade_in_one_task",
+    "upgrade_stream",
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +53,9 @@ def test_two_runs_never_move_a_stream_at_once_and_no_past_is_caught_up(bag: DagB
     assert dag.catchup is False
 
 
-@pytest.mark.parametrize("dag_id", ["upgrade_stream", "drain_gate", "planned_upgrade"])
+@pytest.mark.parametrize(
+    "dag_id", ["upgrade_stream", "drain_gate", "planned_upgrade", "upgrade_in_one_task", "approved_upgrade"]
+)
 def test_every_parameter_has_a_title_and_a_sound_default(bag: DagBag, dag_id: str) -> None:
     """They are the form that somebody fills in, and a scheduled run takes the defaults."""
     params = bag.dags[dag_id].params
@@ -91,3 +103,11 @@ def test_a_job_knows_nothing_of_us(job: Path) -> None:
     text = job.read_text()
     assert "streamstate" not in text.lower()
     assert "airflow" not in text.lower()
+
+
+def test_an_airflow_that_cannot_ask_a_person_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence, where the list of DAGs shows what could not be imported; and nowhere else."""
+    monkeypatch.setitem(sys.modules, "airflow.providers.standard.operators.hitl", None)
+    bag = DagBag(dag_folder=str(DAGS_FOLDER / "approved_upgrade.py"))
+    (why,) = bag.import_errors.values()
+    assert "approved_upgrade needs Airflow 3.1 or newer: older ones cannot ask a person" in why

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.lifecycle.views import CommandView
 from support.faulty_store import Call
-from support.sim_race import SCENES, Act, Race, deploys, kills, orders, patiently, race, resumes
+from support.sim_race import SCENES, Act, Race, deploys, forces, kills, orders, patiently, race, resumes
 from support.sim_turns import TO_THE_END
 
 Sweep = Callable[..., None]
@@ -54,6 +54,16 @@ PAIRS = {
     "a snapshot and a drain": Pair("running", *two("snapshot", "drain")),
     "a kill and a deploy": Pair("running", kills(), patiently(NEXT_AS_SECOND)),
     "a drain and a kill": Pair("running", orders("drain", "first"), kills()),
+    "a forced stop and a deploy": Pair("running", forces("first"), patiently(NEXT_AS_SECOND)),
+    "a deploy that waits and a forced stop": Pair("running", patiently(NEXT), forces("second")),
+    "a forced stop and a resume": Pair("running", forces("first"), patiently(resumes("second"))),
+    "a forced stop and a drain": Pair("running", forces("first"), orders("drain", "second")),
+    "a drain and a forced stop": Pair("running", orders("drain", "first"), forces("second")),
+    "two forced stops": Pair("running", forces("first"), forces("second")),
+    "a forced stop of the dead and a takeover": Pair("dead", forces("first"), NEXT_AS_SECOND),
+    "a takeover and a forced stop of the dead": Pair("dead", NEXT, forces("second")),
+    "a forced stop of the dead and a resume": Pair("dead", forces("first"), patiently(resumes("second"))),
+    "a resume and a forced stop of the dead": Pair("dead", resumes("first"), forces("second")),
     "two takeovers": Pair("dead", NEXT, OTHER),
     "a takeover and a resume": Pair("dead", NEXT, patiently(resumes("second"))),
     "a resume and a takeover": Pair("dead", resumes("first"), NEXT_AS_SECOND),

@@ -89,9 +89,16 @@ class AirflowSite:
         folder: for its home, database and logs; created.
         dags_folder: the DAGs.
         environment: more for its processes, e.g. ``AIRFLOW_CONN_…``.
+        under: by component, the command that runs it, e.g. ``unshare``.
     """
 
-    def __init__(self, folder: Path, dags_folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        dags_folder: Path,
+        environment: Mapping[str, str],
+        under: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.folder = folder
@@ -111,6 +118,7 @@ class AirflowSite:
             _PASSWORDS: str(folder / "passwords.json"),
             **environment,
         }
+        self._under = dict(under or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._token = ""
 
@@ -229,7 +237,7 @@ class AirflowSite:
     def _start(self, name: str, arguments: list[str]) -> None:
         with (self.logs / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [*PYTHON, "-m", "airflow", *arguments],
+                [*self._under.get(name, ()), *PYTHON, "-m", "airflow", *arguments],
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -14,6 +14,12 @@ def states(dag_run: Any) -> dict[str, str]:
     return {ti.task_id: str(ti.state) for ti in dag_run.get_task_instances()}
 
 
+def mapped_states(dag_run: Any, task_id: str) -> list[str]:
+    """State of each of a mapped task's instances, in order."""
+    found = [ti for ti in dag_run.get_task_instances() if ti.task_id == task_id]
+    return [str(ti.state) for ti in sorted(found, key=lambda ti: ti.map_index)]
+
+
 def returned(dag_run: Any, task_id: str) -> Any:
     """What a task returned; None where it returned nothing."""
     query = select(XComModel.value).where(

@@ -26,6 +26,8 @@ from airflow_streamstate.protocol.events import (
     SnapshotReady,
     Started,
     Stopped,
+    Undoing,
+    Undone,
 )
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
@@ -39,8 +41,9 @@ from airflow_streamstate.protocol.records import (
     StartPlan,
 )
 from airflow_streamstate.protocol.register import Intent, StreamRegister
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, RehearsedQuery, Waiting
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.upgrades import Approval, Cancellation, HealthyWhen, Upgrade, UpgradeStep
 from support.example_plan import EXAMPLE_PLAN
 
 AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=UTC)
@@ -118,6 +121,14 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     _event(Fenced, current_deployment_id="d-0004", current_attempt=1),
     _event(BatchesSkipped, query_name="raw", batch_ids=(14, 15), count=2),
+    _event(
+        Undoing, query_name="raw", sink="/data/out", means="undo", to_batch_id=41, first_batch_id=42, last_batch_id=44,
+        target="its log as it was at batch 41", removed=("file:/data/out/part-00000.json",), removed_count=1,
+    ),
+    _event(
+        Undone, query_name="raw", sink="foreachBatch", means="command", to_batch_id=-1, first_batch_id=None,
+        last_batch_id=None, target="what the command leaves",
+    ),
     _event(Noted, text="a query of the snapshot was not started", facts={"query_name": "raw", "since_seconds": 30.5}),
     Heartbeat("orders", "d-0003", 2, AT, {
         "counts per minute": QueryBeat(
@@ -146,7 +157,8 @@ EXAMPLES: tuple[Message, ...] = (
         {"spark.sql.shuffle.partitions": "2"}, (Artifact("lib.zip", "ef" * 32),), (Artifact("rules.json", "12" * 32),),
         ("org.example:connector:1.0",),
         StartPlan("restore", "d-0002-stopped-000001", "d-0002", discard_state=True, fresh_queries=("raw",),
-            accept_lost_input=("counts per minute",)),
+            accept_lost_input=("counts per minute",), undoes="d-0002", undo_command=("/opt/undo.sh", "--table", "a b"),
+            accepts_duplicates=True),
         "/srv/streams", "34" * 32, "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
         AgentSettings(0.5, 5.0, 30.0, 15.0), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
         version_label="v3",
@@ -157,13 +169,15 @@ EXAMPLES: tuple[Message, ...] = (
     LaunchRecord(
         "orders", "d-0003", 2, "d-0003-a0002", "local", {"pid": 4711, "boot_id": "b", "nested": {"list": [1, None]}},
         "/srv/streams/driver.log", AT, write_id=WRITE_ID, facts={"master": "local[2]"},
+        rehearsal_id="r-0b8e3c525f0e-0001",
     ),
     StreamRegister(
-        "orders", 3, "d-0003", 2, "drain", Intent("af-987", "d-0004", AT, "shell:ada"), WRITE_ID, AT, "controller"
+        "orders", 3, "d-0003", 2, "drain", Intent("af-987", "d-0004", AT, "shell:ada"), WRITE_ID, AT, "controller",
+        upgrade_id="u-0b8e3c525f0e",
     ),
     Rehearsal(
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
-        "56" * 32, WRITE_ID, fresh_queries=("raw",),
+        "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
     ),
     RehearsalVerdict(
         "orders", "r-0b8e3c525f0e-0001", "failed",
@@ -178,6 +192,27 @@ EXAMPLES: tuple[Message, ...] = (
         traceback="Traceback …\nModuleNotFoundError: No module named 'rules'", log_tail="…", spark_version="4.2.0",
         notes=("the script ran on for 30 s after its last start; it was ended",),
     ),
+    Waiting("orders", "r-0b8e3c525f0e-0001", AT, WRITE_ID, query_name="counts per minute"),
+    Handover("orders", "r-0b8e3c525f0e-0001", "d-0004", 1, "d-0004-a0001", AT, WRITE_ID),
+    Upgrade(
+        "orders", "u-0b8e3c525f0e", "upgrade", "d-0003", "auto", "af-0123456789", "56" * 32, "airflow upgrade.upgrade",
+        "café upgrade", AT, WRITE_ID, HealthyWhen(5, 120.0, caught_up=True), allow_drain=True, runs_batches=False,
+        warm=False, needs_approval=True, accept_hazards=True, rehearsal_within_seconds=90.0, discard_state=True,
+        fresh_queries=("raw",), accept_lost_input=("counts per minute",), way="forward",
+        undo_command=("undo.sh", "--batch"), accepts_duplicates=True,
+        to_snapshot_id="d-0003-live-000004",
+    ),
+    UpgradeStep(
+        "orders", "u-0b8e3c525f0e", 7, "returned", LATER, "airflow upgrade.upgrade", WRITE_ID, "it falls behind",
+        rehearsal_id="r-0b8e3c525f0e-0001", mode="restore", verdict="state-compatible",
+        report={"verdict": "state-compatible", "queries": {"raw": {"differences": []}}}, command_id=COMMAND_ID,
+        bad_command_id="1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", snapshot_id="d-0003-stopped-000002",
+        new_deployment_id="d-0004", returned_deployment_id="d-0005", way="forward",
+        bad_batches={"counts per minute": (42, 44)}, first_look={"counts per minute": (1_200, 1_772_359_205_250)},
+        gap_seconds=1.875, audit_ok=True,
+    ),
+    Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
+    Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),
     RecordedPlan("orders", "d-0003", "counts per minute", 2, 2, EXAMPLE_PLAN, WRITE_ID, AT),
 )  # fmt: skip
 

@@ -4,9 +4,13 @@
 script that is "run" holds one word per line, and these are what it knows:
 
 - ``runs``: commits a batch, then obeys stop, drain and snapshot until one of them ends it;
+- ``proves``: as ``runs``, with three batches past those that it began from;
 - ``finishes``: commits a batch, and ends by itself;
 - ``fails``: ends before it has committed anything;
 - ``hangs``: starts, and never commits anything;
+- ``late``: as ``proves``, some seconds after it has started;
+- ``stalls``, ``crashes``: as ``hangs`` and ``fails``, which a rehearsal does not show;
+- ``deaf``: reads no order;
 - ``cannot-drain``: rejects a drain;
 - ``drain-fails``: the flush fails.
 
@@ -26,6 +30,8 @@ from airflow_streamstate.protocol.ids import is_rehearsal_id
 STREAM_STATE_ROWS = 7
 WATERMARK_TEXT = "2001-03-31T21:27:00.000Z"
 END_OFFSET = '{"logOffset":4}'
+LATE_SECONDS = 30.0
+LIFE_SECONDS = 600.0
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -53,15 +59,13 @@ def script(folder: Path, *words: str, name: str = "job.py") -> Path:
 
 def main(argv: list[str]) -> int:
     """The driver's life; returns its exit status."""
-    from support.scripted_stream import ScriptedAttempt
+    from support.scripted_rehearsal import keep_plan, rehearse
+    from support.scripted_stream import QUERY, ScriptedAttempt
 
     config = json.loads(Path(argv[-1]).read_text())
     words = Path(config["application"]).read_text().split()
     print(f"scripted driver: {' '.join(words)}", flush=True)
     if is_rehearsal_id(config["deployment_id"]):
-        from support.scripted_rehearsal import rehearse
-        from support.scripted_stream import QUERY
-
         return rehearse(config, words, QUERY)
     attempt = ScriptedAttempt.of_driver(config, os.getpid())
     attempt.claim(config["launch_key"])
@@ -69,17 +73,23 @@ def main(argv: list[str]) -> int:
         attempt.obey("")
         return 0
     attempt.started()
-    if "fails" in words:
+    keep_plan(attempt.control, attempt.deployment_id, QUERY)
+    if {"fails", "crashes"} & set(words):
         attempt.failed("ValueError: boom")
         return 1
-    if "hangs" not in words:
+    if "proves" in words:
+        attempt.proves(3)
+    elif not {"hangs", "stalls", "late"} & set(words):
         attempt.commits(0)
     if "finishes" in words:
         attempt.finished()
         return 0
-    until = time.monotonic() + 120  # noqa: TID251 - a real process
+    began = time.monotonic()  # noqa: TID251 - a real process
+    until = began + LIFE_SECONDS
     while time.monotonic() < until and not attempt.is_replaced():  # noqa: TID251
-        if attempt.obey(" ".join(words)):
+        if "deaf" not in words and attempt.obey(" ".join(words)):
             return 0
+        if "late" in words and attempt.batch_id is None and time.monotonic() - began > LATE_SECONDS:  # noqa: TID251
+            attempt.proves(3)
         time.sleep(0.05)  # noqa: TID251
     return 1

@@ -192,10 +192,29 @@ class ScriptedAttempt:
 
     def _write_metadata(self) -> None:
         # As Spark does before ``start()`` comes back.
+        if not self.checkpoint.exists():
+            self.checkpoint.store.put(self.checkpoint.metadata_key, json.dumps({"id": QUERY_ID}).encode())
+            for batch_id in range(max(self.began_from() - 1, 0), self.began_from() + 1):  # restored
+                self._write_batch(batch_id)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of its one query."""
         store = open_store(self.control.spec(self.deployment_id).checkpoints_uri)
-        checkpoint = Checkpoint(store, layout.checkpoint_folder(self.stream_id, self.deployment_id, QUERY))
-        if not checkpoint.exists():
-            store.put(checkpoint.metadata_key, json.dumps({"id": QUERY_ID}).encode())
+        return Checkpoint(store, layout.checkpoint_folder(self.stream_id, self.deployment_id, QUERY))
+
+    def _write_batch(self, batch_id: int) -> None:
+        metadata = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+        store = self.checkpoint.store
+        store.put(self.checkpoint.offset_key(batch_id), f"v1\n{metadata}\n{END_OFFSET}".encode())
+        store.put(self.checkpoint.commit_key(batch_id), b'v1\n{"nextBatchWatermarkMs":0}')
+
+    def proves(self, batches: int) -> ScriptedAttempt:
+        """It commits so many batches past those that it began from, in its checkpoint too."""
+        for batch_id in range(self.began_from() + 1, self.began_from() + 1 + batches):
+            self._write_batch(batch_id)
+            self.commits(batch_id)
+        return self
 
     def runs(self) -> ScriptedAttempt:
         """It is claimed, started and has committed a batch."""
@@ -207,6 +226,14 @@ class ScriptedAttempt:
         self.batch_id = batch_id
         self.beat()
         return self
+
+    def began_from(self) -> int:
+        """The last batch of the snapshot that its deployment began from; -1 for none."""
+        snapshot_id = self.control.spec(self.deployment_id).start.snapshot_id
+        if snapshot_id is None:
+            return -1
+        batch_id = self.control.need_manifest(snapshot_id).queries[QUERY].position.batch_id
+        return -1 if batch_id is None else batch_id
 
     def beat(self, at: datetime | None = None) -> None:
         """A sign of life."""

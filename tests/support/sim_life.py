@@ -23,6 +23,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.protocol.records import StartMode
+from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.faulty_store import SimulatedCrash
 from support.sim_processes import Process
 from support.sim_world import SETTINGS, WatchedSink, World, counting_plan
@@ -52,13 +53,15 @@ class Step:
     """One thing that an orchestrator does.
 
     Attributes:
-        script: of a deploy.
+        script: of a deploy, or of an upgrade.
         hurry_seconds: how long it waits after a deploy; None: until it is healthy.
+        mode: of an upgrade.
     """
 
-    verb: Literal["deploy", "grow", "snapshot", "stop", "resume", "drain"]
+    verb: Literal["deploy", "grow", "snapshot", "stop", "resume", "drain", "upgrade", "rollback"]
     script: str = ""
     hurry_seconds: float | None = None
+    mode: UpgradeMode = "auto"
 
 
 WHOLE_LIFE = (

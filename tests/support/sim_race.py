@@ -165,6 +165,13 @@ def kills() -> Act:
     return lambda _, controller: controller.kill(STREAM)
 
 
+def forces(request_id: str, within_seconds: float = 0.3) -> Act:
+    """Stop it by a deadline, or end its driver."""
+    return lambda _, controller: controller.forced_stops.stop(
+        STREAM, deadline_seconds=within_seconds, on_deadline="kill", request_id=request_id
+    )
+
+
 def patiently(act: Act) -> Act:
     """The same again, with the same request, while somebody is in its way."""
 

@@ -45,6 +45,7 @@ class StillLauncher:
         requests: what was launched, by launch key, in order.
         states: how each driver is.
         refusal: raised by the next ``launch``, before anything is begun.
+        refusals: raised by the next ones, each once.
         complaint: raised by every ``check``.
         log: what every driver wrote.
         calls: every call, as ``verb key``.
@@ -54,6 +55,7 @@ class StillLauncher:
     requests: dict[str, LaunchRequest] = field(default_factory=dict)
     states: dict[str, LaunchState] = field(default_factory=dict)
     refusal: StreamStateError | None = None
+    refusals: list[StreamStateError] = field(default_factory=list)
     complaint: StreamStateError | None = None
     log: str = ""
     calls: list[str] = field(default_factory=list)
@@ -71,6 +73,8 @@ class StillLauncher:
 
     def launch(self, request: LaunchRequest) -> LaunchHandle:
         self.calls.append(f"launch {request.launch_key}")
+        if self.refusals:
+            raise self.refusals.pop(0)
         if self.refusal is not None:
             refusal, self.refusal = self.refusal, None
             raise refusal

@@ -16,12 +16,14 @@ from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, La
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
+from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.store.interface import Store
 from support.fake_clock import FakeClock
 from support.faulty_store import Call, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_processes import Process, Schedule
+from support.sim_rehearsal import rehearse
 from support.sim_watch import WatchedStore
 from support.simulated_driver import STREAM, DriverKilledError, SimulatedDriver, SimulatedStream
 from support.simulated_query import Phase, QueryDiedError, SimulatedPlan, SimulatedRun, SimulatedStartable
@@ -181,6 +183,10 @@ class World:
         key = launched.request.launch_key
         stream = SimulatedStream(clock=process.clock, checkpoints=self.store, said=self.said)
         store = FaultyStore(self.store, self.plan_of("driver", process))
+        script = self.scripts[Path(launched.request.application).name]
+        if is_rehearsal_id(str(config["deployment_id"])):
+            control = StreamControl(store, STREAM, process.clock)
+            return rehearse(control, str(config["deployment_id"]), process.clock, script)
         driver = _WatchedDriver(
             self,
             key,
@@ -191,7 +197,7 @@ class World:
             control=StreamControl(store, STREAM, process.clock),
         )
         launched.driver = driver
-        status = driver.run(self.scripts[Path(launched.request.application).name])
+        status = driver.run(script)
         if status is not None:
             if self.store is self.watched:
                 self._judge_end(key)
@@ -228,6 +234,8 @@ class World:
         for other in self.machine:
             if other == launch_key or not self._is_alive(other) or {other, launch_key} & self.paused:
                 continue
+            if is_rehearsal_id(other.rpartition("-a")[0]):
+                continue  # it starts nothing
             driver = self.machine[other].driver
             if driver is not None and driver.supervisor.attempt.is_fenced and not driver.startables:
                 continue  # launched too late, and told so at its claim

@@ -273,8 +273,18 @@ class SimulatedDriver:
     ) -> LogicalQuery:
         """The script's ``start()``."""
         used = replace(plan, **changes) if changes else plan  # type: ignore[arg-type]
-        startable = SimulatedStartable(self.stream.checkpoints, self.clock, used)
+        return self.start_with(self.startable_of(used), name, location)
+
+    def startable_of(self, plan: SimulatedPlan) -> SimulatedStartable:
+        """The script's writer, before its ``start()``."""
+        startable = SimulatedStartable(self.stream.checkpoints, self.clock, plan)
         self.startables.append(startable)
+        return startable
+
+    def start_with(
+        self, startable: SimulatedStartable, name: str | None = "counts", location: str | None = None
+    ) -> LogicalQuery:
+        """The ``start()`` of this writer."""
         logical = self.supervisor.start_query(name, location, startable)
         self.queries.append(logical)
         return logical

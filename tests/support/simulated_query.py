@@ -28,6 +28,7 @@ from typing import Literal
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
 from airflow_streamstate.adapters.source import PlannedSource
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
 from airflow_streamstate.checkpoint.entries import (
     NO_OFFSET,
     CommitEntry,
@@ -136,6 +137,8 @@ class SimulatedStartable:
         runs: every run that was ever started.
         before_phase: called before each step of each run with its phase; may raise to make the query die there.
         before_stop: called where somebody stops a run.
+        before_undo: called before each batch that is taken out of the sink; may raise to make the driver die there.
+        after_undo: called when all of them are out.
     """
 
     def __init__(self, store: Store, clock: ActingClock, plan: SimulatedPlan) -> None:
@@ -145,6 +148,8 @@ class SimulatedStartable:
         self.runs: list[SimulatedRun] = []
         self.before_phase: Callable[[SimulatedRun, Phase], None] = _nothing
         self.before_stop: Callable[[SimulatedRun], None] = _nothing
+        self.before_undo: Callable[[int], None] = _nothing
+        self.after_undo: Callable[[], None] = _nothing
 
     @property
     def facts(self) -> WriterFacts:
@@ -214,6 +219,24 @@ class SimulatedStartable:
 
     def prepare_sink(self, next_batch_id: int) -> tuple[str, ...]:
         return ()
+
+    def undo_means(self) -> UndoMeans:
+        return self.plan.sink.undo_means or ("exact by undo" if self.plan.sink.mode == "idempotent" else "only doubled")
+
+    def undo_needs_query_id(self) -> bool:
+        return self.plan.sink.undo_needs_query_id
+
+    def find_undo(self, wish: UndoWish) -> FoundUndo:
+        sink = self.plan.sink
+        held = tuple(sorted({batch_id for batch_id, _ in sink.batches if batch_id > wish.to_batch_id}))
+        return FoundUndo(held, tuple(f"rows of batch {batch_id}" for batch_id in held), "before" if held else "")
+
+    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+        sink = self.plan.sink
+        for batch_id in reversed(found.batch_ids):
+            self.before_undo(batch_id)
+            sink.batches[:] = [batch for batch in sink.batches if batch[0] != batch_id]
+        self.after_undo()
 
     def sink_place(self) -> str:
         return f"a sink that is {self.plan.sink.mode}"

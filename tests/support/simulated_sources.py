@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Literal
 
+from airflow_streamstate.adapters.undoing import UndoMeans
 from airflow_streamstate.checkpoint.entries import NO_OFFSET
 
 
@@ -80,11 +81,14 @@ class SimulatedSink:
     """Remembers what it was given.
 
     ``idempotent`` skips batch ids that it holds already, by the id alone like Spark's file sink; ``append`` takes
-    everything again, like ``foreachBatch`` that appends.
+    everything again, like ``foreachBatch`` that appends. What can be undone, where that is not what its mode says, is
+    ``undo_means``.
     """
 
     mode: Literal["idempotent", "append"] = "idempotent"
     batches: list[tuple[int, tuple[OutputRow, ...]]] = field(default_factory=list)
+    undo_means: UndoMeans | None = None
+    undo_needs_query_id: bool = False
 
     def add_batch(self, batch_id: int, rows: tuple[OutputRow, ...]) -> bool:
         """Take a batch; whether it was taken."""

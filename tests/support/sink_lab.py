@@ -18,15 +18,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.adapters.sink import Sink, SinkAdapter, SinkReach
 from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.events import BatchesSkipped, Drained, Event, QueryStarted, Stopped
+from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.protocol.events import BatchesSkipped, Drained, Event, QueryStarted, Stopped, Undoing, Undone
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.runtime.agent.agent import Agent
@@ -38,6 +38,7 @@ from support.progress import files_read
 WAIT_SECONDS = 120.0
 QUERY = "rows"
 ROWS_PER_FILE = 5
+WRONG = 1_000_000
 COMPACT_INTERVAL = "spark.sql.streaming.fileSink.log.compactInterval"
 
 
@@ -63,6 +64,15 @@ class Target(ABC):
     """For ``toTable``."""
     keeps_rows = True
     """Whether anybody can read what was written."""
+    adds_by_hand: Callable[[Any, str], None] | None = None
+    """Writes rows into it by another way than a stream; None where nobody can tell those apart."""
+    loses_history: Callable[[Any], None] | None = None
+    """Takes away what it held before, and keeps its rows; None where there is nothing of the kind."""
+
+    @property
+    def undo_choices(self) -> Mapping[str, Any]:
+        """What a user says when he goes back to an older snapshot."""
+        return {}
 
     @abstractmethod
     def values(self) -> Counter[int]:
@@ -91,7 +101,28 @@ class FileTable(Files):
         return rows.writeStream.format("json")
 
 
+def _append_to(rows: Any, target: Target) -> None:
+    if target.table is None:
+        rows.write.format("delta").mode("append").save(str(target.place))
+    else:
+        rows.writeTo(target.table).append()
+
+
+def _optimize_and_vacuum(target: Target) -> None:
+    target.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    target.spark.sql(f"OPTIMIZE delta.`{target.place}`")
+    target.spark.sql(f"VACUUM delta.`{target.place}` RETAIN 0 HOURS")
+
+
+def _expire(target: Target) -> None:
+    expire = f"table => '{target.table}', older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => 1"
+    target.spark.sql(f"CALL lake.system.expire_snapshots({expire})")
+
+
 class Delta(Target):
+    adds_by_hand = staticmethod(_append_to)
+    loses_history = staticmethod(_optimize_and_vacuum)
+
     def writer(self, rows: Any) -> Any:
         return rows.writeStream.format("delta").option("path", str(self.place))
 
@@ -100,6 +131,9 @@ class Delta(Target):
 
 
 class Iceberg(Target):
+    adds_by_hand = staticmethod(_append_to)
+    loses_history = staticmethod(_expire)
+
     def __init__(self, spark: Any, place: Path, settings: Mapping[str, str]) -> None:
         super().__init__(spark, place, settings)
         self.table = f"lake.db.{place.name.replace('-', '_')}"
@@ -113,6 +147,10 @@ class Iceberg(Target):
 
 
 class Kafka(Target):
+    @property
+    def undo_choices(self) -> Mapping[str, Any]:
+        return {"accepts_duplicates": True}
+
     @property
     def _options(self) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.settings["servers"]}
@@ -144,7 +182,19 @@ class Appended(Target):
         return Counter(int(json.loads(line)["v"]) for file in files for line in file.read_text().splitlines())
 
 
+UNDO_FOLDERS = """
+import os, pathlib, shutil, sys
+for folder in pathlib.Path(sys.argv[1]).glob("batch=*"):
+    if int(folder.name.partition("=")[2]) > int(os.environ["STREAMSTATE_UNDO_TO_BATCH_ID"]):
+        shutil.rmtree(folder)
+"""
+
+
 class Overwritten(Appended):
+    @property
+    def undo_choices(self) -> Mapping[str, Any]:
+        return {"undo_command": (sys.executable, "-c", UNDO_FOLDERS, str(self.place))}
+
     def writer(self, rows: Any) -> Any:
         folder = self.place
 
@@ -233,6 +283,7 @@ class Life:
         once_it_runs: Callable[[], None] | None = None,
         files_per_batch: int = 1,
         batches: int = 0,
+        is_bad: bool = False,
     ) -> Event:
         """One attempt that reads so many new files and is then stopped or drained; its last event.
 
@@ -244,6 +295,7 @@ class Life:
             once_it_runs: done when it has read what was there, before it is fed.
             files_per_batch: how many it reads at once.
             batches: with more than one file to a batch: how many of its batches have data once all is read.
+            is_bad: its code writes other values than it should.
 
         Raises:
             StartRefusedError: ``start()`` was refused.
@@ -270,10 +322,12 @@ class Life:
         agent = Agent(supervisor, lambda status: said.append(f"ended with {status}"))
         agent.start()
         try:
-            writer = target.writer(self.rows(files_per_batch)).queryName(QUERY)
+            rows = self.rows(files_per_batch)
+            rows = rows.selectExpr(f"v + {WRONG} as v") if is_bad else rows
+            writer = target.writer(rows).queryName(QUERY)
             try:
                 handle = Interception(supervisor, SYSTEM_CLOCK)._start(writer, None, target.table)
-            except (InvalidRequestError, AnalysisException) as error:
+            except (InvalidRequestError, ConflictError, AnalysisException) as error:
                 supervisor.script_ended(None)
                 raise StartRefusedError from error
             if once_it_runs is not None:
@@ -470,8 +524,63 @@ def alarm(life: Life) -> dict[str, str]:
     return {"outcome": f"told: batches {list(told[-1].batch_ids)}; {life.verdict()}"}
 
 
+def _back_to(stopped: Event, life: Life) -> StartPlan:
+    """How a deployment starts that goes back to this end, from whatever came after it."""
+    choices, before = life.target.undo_choices, life.stream.deployment_id
+    return replace(after(stopped), predecessor_id=before, undoes=before, **choices)
+
+
+def undo(life: Life) -> dict[str, str]:
+    """Back to the snapshot before a bad version, with other bounds; and once more from there, to the same snapshot."""
+    stopped = life.run(StartPlan("fresh"), 2)
+    life.run(after(stopped), 3, is_bad=True)
+    life.feed(1)
+    life.run(_back_to(stopped, life), 0, files_per_batch=2, batches=4)
+    once = life.verdict()
+    events = life.stream.events(Undone)
+    assert [(event.to_batch_id, event.last_batch_id) for event in events] == [(1, 4)], events
+    life.run(_back_to(stopped, life), 1)
+    twice = life.verdict()
+    return {"outcome": once if once == twice else f"{once}; a second time: {twice}"}
+
+
+def undo_foreign(life: Life) -> dict[str, str]:
+    """The same where somebody else has written to the table since: nothing is touched."""
+    assert life.target.adds_by_hand is not None
+    rows, add = life.target.spark.sql("SELECT CAST(-1 AS BIGINT) AS v"), life.target.adds_by_hand
+    said = _refused_to_go_back(life, lambda: add(rows, life.target))
+    assert life.stream.events(Undoing) == []
+    return {"outcome": "refused" if "somebody else changed the table" in said else said}
+
+
+def undo_lost(life: Life) -> dict[str, str]:
+    """The same where what the table held at that batch is not there any more."""
+    assert life.target.loses_history is not None
+    lose = life.target.loses_history
+    said = _refused_to_go_back(life, lambda: lose(life.target))
+    assert life.stream.events(Undone) == []
+    words = ("could not be undone", "does not reach back")
+    return {"outcome": "refused" if any(word in said for word in words) else said}
+
+
+def _refused_to_go_back(life: Life, meanwhile: Callable[[], None]) -> str:
+    """Why a start that goes back was refused; nothing of the sink was changed."""
+    stopped = life.run(StartPlan("fresh"), 2)
+    life.run(after(stopped), 3, is_bad=True)
+    meanwhile()
+    held = life.target.values()
+    said = "not refused"
+    try:
+        life.run(_back_to(stopped, life), 0)
+    except StartRefusedError as refused:
+        said = str(refused.__cause__)
+    assert life.target.values() == held
+    return said
+
+
 CASES: dict[str, Callable[[Life], dict[str, str]]] = {
-    function.__name__: function for function in (restore, seed, from_zero, replay, died, new_output, alarm)
+    function.__name__: function
+    for function in (restore, seed, from_zero, replay, died, new_output, alarm, undo, undo_foreign, undo_lost)
 }
 
 

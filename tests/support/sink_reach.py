@@ -35,3 +35,10 @@ class DictReach:
     def create_text(self, uri: str, text: str) -> None:
         self.written.append(uri)
         self.files.setdefault(uri, text)
+
+    def delete(self, uri: str) -> None:
+        self.files.pop(uri, None)
+
+    def move(self, uri: str, to_uri: str) -> None:
+        if uri in self.files:
+            self.files[to_uri] = self.files.pop(uri)

@@ -25,6 +25,11 @@ _SKIPS: Mapping[str, tuple[str, str]] = {
     "replay": ("refused: holds 2 to 4", "5 of 30 rows lost"),
     "died": ("exact", ""),
 }
+_UNDOES: Mapping[str, tuple[str, str]] = {
+    "undo": ("exact", ""),
+    "undo_foreign": ("refused", ""),
+    "undo_lost": ("refused", ""),
+}
 _TAKES_ALL: Mapping[str, tuple[str, str]] = {
     "restore": ("exact", ""),
     "seed": ("exact", ""),
@@ -37,18 +42,20 @@ EXPECTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
         **_SKIPS,
         "from_zero": ("refused: holds 0 to 1", _LOST),
         "new_output": ("exact", "BATCH_METADATA_NOT_FOUND"),
+        "undo": ("exact", ""),
         "alarm": ("told: batches [1, 2]; 10 of 20 rows lost", ""),
     },
     "table of files": {"restore": ("exact", ""), "from_zero": ("refused: holds 0 to 1", _LOST)},
-    "delta": {**_SKIPS, "from_zero": ("10 of 10 rows doubled", _LOST)},
-    "iceberg": {**_SKIPS, "from_zero": ("10 of 10 rows doubled", _LOST)},
-    "kafka": _TAKES_ALL,
+    "delta": {**_SKIPS, **_UNDOES, "from_zero": ("10 of 10 rows doubled", _LOST)},
+    "iceberg": {**_SKIPS, **_UNDOES, "from_zero": ("10 of 10 rows doubled", _LOST)},
+    "kafka": {**_TAKES_ALL, "undo": ("15 of 30 rows doubled; a second time: 35 of 35 rows doubled", "")},
     "foreachBatch, append": _TAKES_ALL,
     "foreachBatch, overwrite per batch id": {
         **_TAKES_ALL,
         "from_zero": ("exact", _LOST),
         "replay": ("5 of 30 rows doubled", "5 of 30 rows doubled"),
         "died": ("exact", ""),
+        "undo": ("exact", ""),
     },
     "memory": {"restore": ("Spark refuses to start", "")},
     "console": {"restore": ("runs on", ""), "seed": ("runs on", "")},

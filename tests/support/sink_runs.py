@@ -19,12 +19,12 @@ from airflow_streamstate.launch.runtime_zip import runtime_zip_bytes
 from support.maven import fetch_jars, pinned
 from support.sparks import IN_FULL, VERSIONS, spark_of
 
-RUN_SECONDS = 420
+RUN_SECONDS = 800
 DELTA = "4.4.0"
 KAFKA = {"4.2.0": "4.2.0", "4.2.1": "4.2.0", "4.1.4": "4.1.3", "4.0.5": "4.0.4"}
 """Spark -> the release of its connector to Kafka: not every one is to be had of its own."""
-PLAIN = ("foreachBatch, append", "foreachBatch, overwrite per batch id")
 MOST = ("restore", "seed", "from_zero", "replay", "died")
+UNDONE = ("undo", "undo_foreign", "undo_lost")
 _FOLDER = Path(__file__).parent
 _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -66,44 +66,55 @@ class Run:
         return [(sink, case) for sink, cases in self.sinks.items() for case in cases]
 
 
-def _delta(spark: str) -> Run:
+def _delta(spark: str, cases: tuple[str, ...] = (*MOST, *UNDONE), name: str = "delta") -> Run:
     line = spark.rpartition(".")[0]
     return Run(
-        f"delta-{spark}", spark, {"delta": MOST}, f"Delta {DELTA}", (f"delta-spark_{line}_", "storage"), _DELTA_CONF
+        f"{name}-{spark}",
+        spark,
+        {"delta": cases},
+        f"Delta {DELTA}",
+        (f"delta-spark_{line}_", "storage"),
+        _DELTA_CONF,
     )
 
 
-def _iceberg(spark: str, version: str) -> Run:
+def _iceberg(spark: str, version: str, cases: tuple[str, ...] = (*MOST, *UNDONE), name: str = "iceberg") -> Run:
     line = spark.rpartition(".")[0]
     jars = (f"iceberg-spark-runtime-{line}_2.13-{version}",)
-    return Run(f"iceberg-{spark}", spark, {"iceberg": MOST}, f"Iceberg {version}", jars, _ICEBERG_CONF)
+    return Run(f"{name}-{spark}", spark, {"iceberg": cases}, f"Iceberg {version}", jars, _ICEBERG_CONF)
 
 
-def _kafka(spark: str) -> Run:
+def _kafka(spark: str, cases: tuple[str, ...] = (*MOST, "undo"), name: str = "kafka") -> Run:
     parts = (f"spark-sql-kafka-0-10_2.13-{KAFKA[spark]}.jar", "token-provider", "kafka-clients", "commons-pool2")
-    return Run(f"kafka-{spark}", spark, {"kafka": MOST}, "Kafka 4.1.0", parts, needs_broker=True)
+    return Run(f"{name}-{spark}", spark, {"kafka": cases}, "Kafka 4.1.0", parts, needs_broker=True)
 
 
 _TABLES = {"table of files": ("restore", "from_zero")}
 _PLAIN = {
-    **dict.fromkeys(PLAIN, MOST),
+    "foreachBatch, append": MOST,
+    "foreachBatch, overwrite per batch id": (*MOST, "undo"),
     "memory": ("restore",),
     "console": ("restore", "seed"),
     "noop": ("restore", "seed"),
 }
 QUICK: tuple[Run, ...] = (
-    Run("file", IN_FULL, {"file": (*MOST, "new_output", "alarm"), **_TABLES}),
+    Run("file", IN_FULL, {"file": (*MOST, "new_output", "alarm", "undo"), **_TABLES}),
     Run("plain", IN_FULL, _PLAIN),
-    _kafka(IN_FULL),
-    _delta(IN_FULL),
-    _delta("4.0.5"),
-    _iceberg("4.1.4", "1.12.0"),
+    _kafka(IN_FULL, MOST),
+    _delta(IN_FULL, (*MOST, "undo")),
+    _delta("4.0.5", MOST),
+    _iceberg("4.1.4", "1.12.0", (*MOST, "undo")),
     Run("file-4.3.0", "4.3.0", {"file": (*MOST, "new_output")}),
 )
 BY_HAND: tuple[Run, ...] = (
+    _kafka(IN_FULL, ("undo",), "kafka-undone"),
+    _delta(IN_FULL, UNDONE[1:], "delta-undone"),
+    _delta("4.0.5", UNDONE, "delta-undone"),
+    _iceberg("4.1.4", "1.12.0", UNDONE[1:], "iceberg-undone"),
+    Run("file-undone-4.3.0", "4.3.0", {"file": ("undo",)}),
     *(_delta(spark) for spark in ("4.1.4", "4.2.1")),
     _iceberg("4.0.5", "1.11.0"),
-    *(Run(f"file-{spark}", spark, {"file": (*MOST, "new_output")}) for spark in ("4.0.5", "4.1.4", "4.2.1")),
+    *(Run(f"file-{spark}", spark, {"file": (*MOST, "new_output", "undo")}) for spark in ("4.0.5", "4.1.4", "4.2.1")),
     *(Run(f"plain-{spark}", spark, {**_TABLES, **_PLAIN}) for spark in VERSIONS if spark != IN_FULL),
     *(_kafka(spark) for spark in KAFKA if spark != IN_FULL),
 )

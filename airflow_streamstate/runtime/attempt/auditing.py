@@ -98,8 +98,8 @@ def look_back(attempt: Attempt) -> None:
     """See whether the deployment before this one went on after its end was taken."""
     with suppress(StreamStateError):
         manifest = attempt.start_manifest()
-        if manifest is None:
-            return
+        if manifest is None or attempt.spec.start.undoes is not None:
+            return  # behind an older snapshot that is gone back to, whoever went on did as he should
         for name, later in batches_after(attempt.checkpoints, manifest).items():
             note_once(attempt, OUTRUN, deployment_id=manifest.deployment_id, query=name, batches=_listed(later))
 

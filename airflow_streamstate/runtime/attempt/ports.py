@@ -12,6 +12,7 @@ from typing import Protocol
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
 from airflow_streamstate.adapters.source import PlannedSource, SparkDoor
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
 
@@ -238,6 +239,31 @@ class StartableQuery(Protocol):
 
         Raises:
             UnavailableError: it could not be done.
+        """
+
+    def undo_means(self) -> UndoMeans:
+        """What can be done about batches that the sink is to give back."""
+
+    def undo_needs_query_id(self) -> bool:
+        """Whether the sink remembers batches that were undone, so that the query has to go on under another id.
+
+        Raises:
+            ConflictError: the sink could not be looked at.
+        """
+
+    def find_undo(self, wish: UndoWish) -> FoundUndo:
+        """What there is to undo; see ``UndoingSink``. Changes nothing.
+
+        Raises:
+            InvalidRequestError: it cannot be exact.
+            ConflictError: the sink could not be looked at.
+        """
+
+    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+        """Undo it; done again after ``find_undo`` it is done once.
+
+        Raises:
+            ConflictError: it did not come to its end, or somebody else wrote to the sink meanwhile.
         """
 
     def sink_place(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from airflow_streamstate.errors import ObjectExistsError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.rehearsals import (
@@ -17,6 +18,7 @@ from airflow_streamstate.protocol.rehearsals import (
     RehearsalVerdict,
     RehearsedQuery,
 )
+from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.ending.finishing import ScriptFailure
@@ -57,6 +59,9 @@ class Rehearsing:
         self._quiet_since_seconds: float | None = None
         self._guard = threading.Lock()
         self._verdict: RehearsalVerdict | None = None
+        self._is_own_verdict = False
+        self._is_ending = False
+        self._is_over = False
 
     # what the script does
 
@@ -146,9 +151,31 @@ class Rehearsing:
             self._give("failed", failure.error, failure.traceback)
         return DONE_STATUS if self._verdict is not None and self._verdict.outcome == "done" else FAILED_STATUS
 
+    def goes_on(self) -> bool:
+        """Whether a second pass is to begin, which waits; asked once, after the script's end. This pass is over then,
+        and nobody ends the process for it any more."""
+        until = self._rehearsal.waits_until
+        with self._guard:
+            self._is_over = not self._is_ending
+            is_accepted = self._verdict is not None and self._is_own_verdict and self._verdict.is_accepted
+            return self._is_over and is_accepted and until is not None and self.attempt.clock.now() < until
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is not watched any more."""
+        return self._is_over
+
     def end_if_overdue(self) -> int | None:
         """The status to end the process with, once the deadline has passed, or the script has run on for too long
         after its last start; None before."""
+        status = self._overdue()
+        with self._guard:
+            if status is None or self._is_over:
+                return None
+            self._is_ending = True
+            return status
+
+    def _overdue(self) -> int | None:
         clock = self.attempt.clock
         if clock.now() >= self._rehearsal.deadline_at:
             self._give("deadline", f"it was not over at its deadline; it was busy with {self._doing}")
@@ -164,7 +191,7 @@ class Rehearsing:
         with self._guard:
             if self._verdict is None:
                 self._verdict = self._made(outcome, error, traceback)
-                self._write(self._verdict)
+                self._is_own_verdict = self._write(self._verdict)
 
     def _made(self, outcome: RehearsalOutcome, error: str, traceback: str) -> RehearsalVerdict:
         attempt = self.attempt
@@ -184,25 +211,40 @@ class Rehearsing:
             notes=tuple(attempt.notes),
         )
 
-    def _write(self, verdict: RehearsalVerdict) -> None:
+    def _write(self, verdict: RehearsalVerdict) -> bool:
         while True:
             try:
                 self.attempt.control.create_verdict(verdict)
-                return
+                return True
             except ObjectExistsError:
-                return  # a controller was first: nobody waits for this one any more
+                return False  # a controller was first: nobody waits for this one any more
             except (UnavailableError, OutcomeUnknownError) as error:
                 self.attempt.reporter.outage("the verdict", error)
                 if self.attempt.clock.now() >= self._rehearsal.deadline_at:
-                    return
+                    return False
             self.attempt.clock.sleep(RETRY_SECONDS)
 
 
-def oversee(rehearsing: Rehearsing, end_process: Callable[[int], None], pause_seconds: float = 0.5) -> None:
-    """End the process when the rehearsal is overdue; comes back only where ``end_process`` does."""
-    while True:
-        rehearsing.attempt.clock.sleep(pause_seconds)
-        status = rehearsing.end_if_overdue()
+class HasTime(Protocol):
+    """A pass of a script that may take so long and no longer."""
+
+    @property
+    def attempt(self) -> Attempt:
+        """Whose clock it goes by."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is not watched any more."""
+
+    def end_if_overdue(self) -> int | None:
+        """The status to end the process with; None while there is time."""
+
+
+def oversee(watched: HasTime, end_process: Callable[[int], None], pause_seconds: float = 0.5) -> None:
+    """End the process when a pass is overdue; comes back where that pass is over, or ``end_process`` does."""
+    while not watched.is_over:
+        watched.attempt.clock.sleep(pause_seconds)
+        status = watched.end_if_overdue()
         if status is not None:
             end_process(status)
             return

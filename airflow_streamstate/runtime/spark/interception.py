@@ -1,6 +1,7 @@
 """The places where pyspark starts queries and waits for any of them, patched so that the deployment hears of it.
 
-Only classes are patched, and once: a script that imported them before or imports them later meets the same ones.
+Only classes are patched: a script that imported them before or imports them later meets the same ones. A second pass of
+a script puts its own interception in the place of the first.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from airflow_streamstate.runtime.spark.spark_query import REHEARSAL_QUERY_NAME, 
 POLL_SECONDS = 0.1
 PACE_SECONDS = 0.5
 _GUARDED_TRIGGERS = {"default": "processingTime", "processing_time": "processingTime", "available_now": "availableNow"}
+_SPARKS_GET = StreamingQueryManager.get
 Start = Callable[[DataStreamWriter, str | None, str | None], StreamingQuery]
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
@@ -58,7 +60,7 @@ class Interception:
         self._ended_before: set[str] = set()
 
     def install(self) -> None:
-        """Patch pyspark's classes, for the life of this process."""
+        """Patch pyspark's classes, for the life of this process, or until another one takes its place."""
         _install_starts(self._start)
         _install_manager(self)
 
@@ -207,12 +209,10 @@ def _apply(
 
 
 def _install_manager(interception: Interception) -> None:
-    original_get = StreamingQueryManager.get
-
-    @_instead_of(StreamingQueryManager.get)
+    @_instead_of(_SPARKS_GET)
     def get(self: StreamingQueryManager, id: str) -> StreamingQuery | None:
         ours = [query for query in interception.active(self._jsqm) if query.id == id]
-        found: StreamingQuery | None = ours[0] if ours else original_get(self, id)
+        found: StreamingQuery | None = ours[0] if ours else _SPARKS_GET(self, id)
         return found
 
     @_instead_of(StreamingQueryManager.awaitAnyTermination)

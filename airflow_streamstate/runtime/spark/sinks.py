@@ -7,6 +7,8 @@ lie wherever Spark reaches.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,11 +17,13 @@ from py4j.protocol import Py4JJavaError
 
 from airflow_streamstate.adapters.file_sink import FORMATS
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks
-from airflow_streamstate.errors import StreamStateError, UnavailableError
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoingSink, UndoMeans, UndoWish, cannot_undo, means_of
+from airflow_streamstate.errors import ConflictError, StreamStateError, UnavailableError
 from airflow_streamstate.runtime.spark.jvm import jvm_is_gone, read_field, scala_text_map
 
 _PATH = "path"
 SESSION_CATALOG = "spark_catalog"
+NOT_LOOKED_AT = "the sink could not be looked at, so nothing was undone"
 UNKNOWN_FORMAT = "of a kind that its catalog does not say"
 
 
@@ -106,6 +110,34 @@ class AskedSink:
                 reason=_in_a_line(error),
                 next_step="See that the script may write there, and resume the deployment.",
             ) from error
+
+    def undo_means(self) -> UndoMeans:
+        """See ``ports.StartableQuery``. A sink of which nobody can say what it is, is unknown."""
+        return means_of(self._adapter(self.found()))
+
+    def undo_needs_query_id(self) -> bool:
+        """See ``ports.StartableQuery``. What the writer says of a table is not enough: its catalog has to answer."""
+        with _in_words(NOT_LOOKED_AT):
+            adapter = self._adapter(self._sink())
+        return isinstance(adapter, UndoingSink) and adapter.undo_needs_query_id
+
+    def find_undo(self, wish: UndoWish) -> FoundUndo:
+        """See ``ports.StartableQuery``."""
+        with _in_words(NOT_LOOKED_AT, to_batch_id=wish.to_batch_id):
+            sink = self._sink()
+            return self._undoing(sink, wish).find_undo(sink, wish, self._reach)
+
+    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+        """See ``ports.StartableQuery``."""
+        with _in_words("the sink could not be undone to the end", to_batch_id=wish.to_batch_id):
+            sink = self._sink()
+            self._undoing(sink, wish).undo_batches(sink, wish, found, self._reach)
+
+    def _undoing(self, sink: Sink, wish: UndoWish) -> UndoingSink:
+        adapter = self._adapter(sink)
+        if not isinstance(adapter, UndoingSink):
+            raise cannot_undo("it is another one than a moment ago", sink, wish)
+        return adapter
 
     def found(self) -> Sink:
         """What it is; of a table whose catalog does not answer, what the writer says."""
@@ -196,6 +228,20 @@ class HadoopReach:
         if not file_system.rename(beside, path):
             raise OSError(f"{beside} cannot be renamed to {path}")
 
+    def delete(self, uri: str) -> None:
+        path, file_system = self._at(uri)
+        if not file_system.delete(path, False) and file_system.exists(path):
+            raise OSError(f"{path} cannot be deleted")
+
+    def move(self, uri: str, to_uri: str) -> None:
+        path, file_system = self._at(uri)
+        if not file_system.exists(path):
+            return
+        target, _ = self._at(to_uri)
+        file_system.mkdirs(target.getParent())
+        if not file_system.rename(path, target):
+            raise OSError(f"{path} cannot be moved to {target}")
+
     @cached_property
     def _conf(self) -> Any:
         state = self.session._jsparkSession.sessionState()
@@ -204,6 +250,24 @@ class HadoopReach:
     def _at(self, uri: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(uri)
         return path, path.getFileSystem(self._conf)
+
+
+@contextmanager
+def _in_words(fact: str, **facts: object) -> Iterator[None]:
+    """What Spark and Hadoop raise, as one sentence."""
+    try:
+        yield
+    except StreamStateError:
+        raise
+    except Exception as error:
+        if jvm_is_gone(error):
+            raise
+        raise ConflictError(
+            fact,
+            **facts,
+            reason=_in_a_line(error),
+            next_step="See to its reason, and resume the deployment: it goes on where it was cut off.",
+        ) from error
 
 
 def _table(spark: Any, name: str) -> tuple[str | None, str | None]:

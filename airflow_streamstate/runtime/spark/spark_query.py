@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
 
 from airflow_streamstate.adapters.sink import HeldBatches
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
 from airflow_streamstate.runtime.attempt.ports import AnalyzedPlan, OperatorRows, Progress, Skipped, WriterFacts
 from airflow_streamstate.runtime.spark.executions import plans_that_ran
 from airflow_streamstate.runtime.spark.jvm import (
@@ -265,6 +266,22 @@ class SparkWriter:
     def prepare_sink(self, next_batch_id: int) -> tuple[str, ...]:
         with jvm_answers():
             return self._sink.prepare(next_batch_id)
+
+    def undo_means(self) -> UndoMeans:
+        with jvm_answers():
+            return self._sink.undo_means()
+
+    def undo_needs_query_id(self) -> bool:
+        with jvm_answers():
+            return self._sink.undo_needs_query_id()
+
+    def find_undo(self, wish: UndoWish) -> FoundUndo:
+        with jvm_answers():
+            return self._sink.find_undo(wish)
+
+    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+        with jvm_answers():
+            self._sink.undo_batches(wish, found)
 
     def sink_place(self) -> str:
         with jvm_answers():

@@ -7,7 +7,8 @@ drained, so with its offsets only (seed).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry, format_offset_entry, parse_offset_entry
@@ -32,6 +33,10 @@ START_IS_GONE = "the snapshot that this deployment started from is gone; this qu
 START_IS_DAMAGED = (
     "the manifest of the snapshot that this deployment started from is damaged; this query stands on its own checkpoint"
 )
+
+
+Undo = Callable[[str, StartableQuery, QuerySnapshot], str]
+"""Undoes the sink of a query that goes back to an older snapshot; gives the query id to go on under."""
 
 
 def has_positions(known: QuerySnapshot) -> bool:
@@ -62,10 +67,17 @@ class Built:
 
 
 class Builder:
-    """Sees that the checkpoint of a query is there before Spark starts on it."""
+    """Sees that the checkpoint of a query is there before Spark starts on it.
 
-    def __init__(self, attempt: Attempt) -> None:
+    Args:
+        attempt: of the deployment.
+        undo: called once all that could refuse the start was asked, right before the checkpoint is built; None, as in a
+            rehearsal: no sink is ever touched.
+    """
+
+    def __init__(self, attempt: Attempt, undo: Undo | None = None) -> None:
         self._attempt = attempt
+        self._undo = undo
 
     def ensure(self, name: str, startable: StartableQuery) -> Built:
         """The checkpoint of a query that is about to run, built if it is not there.
@@ -102,10 +114,13 @@ class Builder:
         if known is None:
             return self._unknown(name, manifest)
         if not has_positions(known) and (known.drained or not known.files):
+            self._undone(name, startable, known)
             return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))
         if known.drained:
             check_complete(self._attempt.checkpoints, manifest, [name])
-            sources, remarks = seed_query(self._attempt, name, startable, manifest, known)
+            sources, remarks = seed_query(
+                self._attempt, name, startable, manifest, known, lambda: self._undone(name, startable, known)
+            )
             return Built("seeded", manifest.snapshot_id, sources, remarks)
         readable = self._restore(name, startable, manifest, known)
         if not has_positions(known):
@@ -132,9 +147,18 @@ class Builder:
             planned_lines=planned.source_lines if planned is not None else (),
         )
         files = data_files(manifest, name)
-        fork(self._attempt.checkpoints, files, checkpoint, self._moved_on(files, known, readable))
+        moved_on = self._moved_on(files, known, readable)
+        fork(self._attempt.checkpoints, files, checkpoint, {**moved_on, **self._metadata(name, startable, known)})
         guard_checkpoint(checkpoint)
         return readable
+
+    def _undone(self, name: str, startable: StartableQuery, known: QuerySnapshot) -> str:
+        return known.query_id if self._undo is None else self._undo(name, startable, known)
+
+    def _metadata(self, name: str, startable: StartableQuery, known: QuerySnapshot) -> dict[str, bytes]:
+        """The metadata of the new checkpoint, where the query goes on under another id than the snapshot's."""
+        query_id = self._undone(name, startable, known)
+        return {} if query_id == known.query_id else {"metadata": json.dumps({"id": query_id}).encode()}
 
     def ensure_for_drain(self, name: str, startable: StartableQuery) -> None:
         """The checkpoint of a query that is to be flushed without having run: built only if there is state to flush.
@@ -156,7 +180,8 @@ class Builder:
             self._restore(name, startable, manifest, known)
             return
         check_complete(self._attempt.checkpoints, manifest, [name])
-        fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint)
+        metadata = self._metadata(name, startable, known)
+        fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint, metadata)
 
     def _unknown(self, name: str, manifest: SnapshotManifest) -> Built:
         if name in self._attempt.spec.start.fresh_queries:

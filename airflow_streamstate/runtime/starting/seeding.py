@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from airflow_streamstate.checkpoint.entries import NO_OFFSET, SOURCES_NAMED, OffsetEntry, parse_offset_entry
 from airflow_streamstate.checkpoint.fork import wipe
@@ -33,9 +34,16 @@ from airflow_streamstate.snapshot.data import data_files
 
 
 def seed_query(
-    attempt: Attempt, name: str, startable: StartableQuery, manifest: SnapshotManifest, known: QuerySnapshot
+    attempt: Attempt,
+    name: str,
+    startable: StartableQuery,
+    manifest: SnapshotManifest,
+    known: QuerySnapshot,
+    query_id: Callable[[], str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Build the checkpoint of a query that was drained. Returns its sources, and what a person should know.
+
+    ``query_id`` gives the id to go on under; it is asked last, when nothing can refuse the seed any more.
 
     Raises:
         InvalidRequestError: the drain left state, and nobody asked to discard it (Law 16).
@@ -67,6 +75,7 @@ def seed_query(
         logs = renumbered_logs(logs, folders)
     else:
         check_same_sources(name, known, sources)
+    plan = replace(plan, query_id=query_id())
     finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name))
     return sources or known.sources, (*remarks, *remark, *arranged.remarks, *readable.remarks)
 

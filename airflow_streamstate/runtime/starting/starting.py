@@ -5,6 +5,8 @@ All of it under the latch's lock: a query either runs, and gets its barrier when
 
 from __future__ import annotations
 
+from functools import partial
+
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
 from airflow_streamstate.checkpoint.log import Position
 from airflow_streamstate.checkpoint.repair import RepairReport, repair_before_start
@@ -27,6 +29,7 @@ from airflow_streamstate.runtime.starting.naming import NameBook
 from airflow_streamstate.runtime.starting.plans import record_before_start
 from airflow_streamstate.runtime.starting.sinks import check_sink, check_sink_before_flush
 from airflow_streamstate.runtime.starting.spark_check import check_spark
+from airflow_streamstate.runtime.starting.undoing import undo_sink
 
 LATE_START_SECONDS = 0.2
 
@@ -37,7 +40,7 @@ class Starter:
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._names = NameBook()
-        self._builder = Builder(attempt)
+        self._builder = Builder(attempt, partial(undo_sink, attempt))
 
     def start(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery

@@ -82,6 +82,21 @@ class TestPut:
         assert store.get("a/b/c.json") == StoredObject("a/b/c.json", body, version)
         assert store.head("a/b/c.json") == ObjectInfo("a/b/c.json", len(body))
 
+    def test_it_is_told_when_bytes_came_to_be(self, store: Store) -> None:
+        """What a backend knows of the time is aware, and does not go back."""
+        moments = []
+        for key in ("a", "b"):
+            store.put(key, b"1")
+            info = store.head(key)
+            moments.append(None if info is None else info.modified_at)
+        first, second = moments
+        if first is None:
+            assert second is None
+        else:
+            assert second is not None
+            assert first.tzinfo is not None
+            assert second >= first
+
     def test_put_overwrites_and_changes_the_version(self, store: Store) -> None:
         """The last put wins, and other bytes have another version."""
         first = store.put("a", b"1")

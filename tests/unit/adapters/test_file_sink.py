@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_streamstate.adapters.file_sink import (
@@ -12,7 +14,8 @@ from airflow_streamstate.adapters.file_sink import (
     missing_entries,
 )
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
-from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink
+from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink, check_undo
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from support.sink_reach import QUERY_ID, DictReach
 
@@ -128,3 +131,146 @@ def test_a_table_of_files_whose_place_nobody_says_cannot_tell() -> None:
     assert "does not say where it lies" in FileSink().held_batches(table, None, 0, DictReach()).unknown_reason
     with pytest.raises(InvalidRequestError, match="does not say where"):
         FileSink().prepare(table, 14, DictReach())
+
+
+def _line(name: str) -> str:
+    return json.dumps({"path": f"file:///data/out/{name}", "size": 1, "action": "add"})
+
+
+def _written(newest: int, interval: int = 3) -> DictReach:
+    """A folder as Spark leaves it: a data file for each batch, and its log with the merged entries."""
+    reach, lines = DictReach(), list[str]()
+    for batch_id in range(newest + 1):
+        reach.files[f"/data/out/part-{batch_id}.json"] = f"rows of {batch_id}"
+        lines.append(_line(f"part-{batch_id}.json"))
+        merged = (batch_id + 1) % interval == 0
+        name, body = (f"{batch_id}.compact", lines) if merged else (f"{batch_id}", lines[-1:])
+        reach.files[f"{LOG}/{name}"] = "\n".join(("v1", *body))
+    reach.files["/data/out/theirs.json"] = "rows that somebody put there without the log"
+    return reach
+
+
+def _wish(to_batch_id: int, last_batch_id: int | None = None, undo_id: str = "u-1") -> UndoWish:
+    return UndoWish(undo_id, to_batch_id, frozenset({QUERY_ID}), last_batch_id)
+
+
+def _undo(reach: DictReach, wish: UndoWish) -> FoundUndo:
+    found = FileSink().find_undo(OUT, wish, reach)
+    FileSink().undo_batches(OUT, wish, found, reach)
+    return found
+
+
+def test_it_keeps_what_an_undoing_adapter_promises() -> None:
+    """The suite that anybody's adapter can be held to."""
+    check_undo(FileSink(), SinkPlace(OUT, _written(7), QUERY_ID, 7), 3)
+
+
+@pytest.mark.parametrize("to_batch_id", range(-1, 8))
+def test_law_14_the_log_is_as_it_was_at_the_batch(to_batch_id: int) -> None:
+    """Whatever was merged since; the data files of later batches lie where no reader looks, and are named."""
+    reach = _written(7)
+    found = _undo(reach, _wish(to_batch_id, 7))
+    before = _written(to_batch_id).files if to_batch_id >= 0 else {"/data/out/theirs.json": ""}
+    there = {name for name in reach.files if "/_undone/" not in name}
+    assert there == set(before)
+    assert all(reach.files[name] == text for name, text in before.items() if text)
+    later = range(to_batch_id + 1, 8)
+    assert found.batch_ids == tuple(later)
+    assert found.removed == tuple(f"file:///data/out/part-{batch_id}.json" for batch_id in later)
+    aside = {name for name in reach.files if name.startswith("/data/out/_undone/u-1/")}
+    assert aside == {f"/data/out/_undone/u-1/part-{batch_id}.json" for batch_id in later}
+    assert FileSink().held_batches(OUT, None, to_batch_id + 1, reach).lacks(to_batch_id + 1)
+    assert FileSink().prepare(OUT, to_batch_id + 1, reach) == ()
+
+
+class _Mortal(DictReach):
+    """Dies before so many writes are done."""
+
+    lives = 10_000
+
+    def _live(self) -> None:
+        self.lives -= 1
+        if self.lives < 0:
+            raise OSError("killed")
+
+    def create_text(self, uri: str, text: str) -> None:
+        self._live()
+        super().create_text(uri, text)
+
+    def delete(self, uri: str) -> None:
+        self._live()
+        super().delete(uri)
+
+    def move(self, uri: str, to_uri: str) -> None:
+        self._live()
+        super().move(uri, to_uri)
+
+
+def test_law_2_an_undo_that_is_cut_off_at_any_write_is_carried_on() -> None:
+    """The same in the end, and the same is told; in between readers see a log as it was at some batch."""
+    whole, wish = _written(7), _wish(3, 7)
+    told = _undo(whole, wish)
+    cuts = 0
+    while True:
+        reach = _Mortal(_written(7).files)
+        reach.lives = cuts
+        try:
+            _undo(reach, wish)
+        except OSError:
+            log = [name for name in reach.files if name.startswith(LOG)]
+            newest = max(FileSink().held_batches(OUT, None, 0, reach).batch_ids)
+            assert set(log) == {name for name in _written(newest).files if name.startswith(LOG)}
+        else:
+            break
+        reach.lives = 10_000
+        assert _undo(reach, wish) == told
+        assert reach.files == whole.files
+        cuts += 1
+    assert cuts == 1 + 4 + 4
+    assert _undo(whole, wish) == told
+
+
+def test_law_14_batches_that_nobody_of_ours_planned_are_somebody_elses() -> None:
+    """Before the undo, and between two tries of it; nothing is touched."""
+    reach = _written(9)
+    with pytest.raises(InvalidRequestError, match="somebody else writes to it") as caught:
+        _undo(reach, _wish(3, 7))
+    assert caught.value.context["newest_held_batch_id"] == 9
+    assert reach.files == _written(9).files
+    reach = _written(7)
+    _undo(reach, _wish(3, 7))
+    reach.files[f"{LOG}/4"] = "v1\n" + _line("of-another.json")
+    with pytest.raises(InvalidRequestError, match="somebody else writes to it"):
+        _undo(reach, _wish(3, 7))
+    assert f"{LOG}/4" in reach.files
+    _undo(reach, _wish(3, 7, "u-2"))  # another undo takes it for what its own chain planned
+    assert f"{LOG}/4" not in reach.files
+
+
+def test_law_14_a_log_whose_entries_of_the_time_are_gone_is_refused() -> None:
+    """Spark deletes what it has merged, in time: then nobody knows which file is of which batch."""
+    reach = _written(7)
+    del reach.files[f"{LOG}/0"]
+    _undo(_written(7), _wish(1, 7))
+    with pytest.raises(InvalidRequestError, match="entries that it had at that batch are gone"):
+        _undo(reach, _wish(1, 7))
+    assert f"{LOG}/7" in reach.files
+    _undo(reach, _wish(2, 7))
+
+
+def test_files_of_partitions_and_files_elsewhere() -> None:
+    """Places are spelled as URIs in the log; what lies elsewhere stays, and is named all the same."""
+    path = "file:///data/out/k=a%2520b/part-1.json"
+    lines = [json.dumps({"path": each}) for each in (path, "file:///elsewhere/part-2.json")]
+    reach = DictReach({f"{LOG}/0": "v1", f"{LOG}/1": "\n".join(("v1", *lines)), "/data/out/k=a%20b/part-1.json": ""})
+    found = _undo(reach, _wish(0))
+    assert found.removed == (path, "file:///elsewhere/part-2.json")
+    assert "/data/out/_undone/u-1/k=a%20b/part-1.json" in reach.files
+
+
+def test_nothing_is_undone_where_nothing_is_and_nobody_undoes_without_a_place() -> None:
+    """A table that is not there yet, a folder that ends with the batch, a table without a place."""
+    assert _undo(_written(3), _wish(3)) == FoundUndo()
+    assert FileSink().find_undo(Sink("json", None, "db.t"), _wish(3), DictReach()) == FoundUndo()
+    with pytest.raises(InvalidRequestError, match="nobody says where it lies"):
+        FileSink().find_undo(Sink("json", None, "db.t", is_there=True), _wish(3), DictReach())

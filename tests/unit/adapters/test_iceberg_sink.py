@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from airflow_streamstate.adapters.iceberg_sink import EPOCH_ID, LOOKS, QUERY_ID, IcebergSink
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
-from airflow_streamstate.adapters.sink_conformance import OTHER_QUERY_ID, SinkPlace, check_sink
+from airflow_streamstate.adapters.sink_conformance import OTHER_QUERY_ID, SinkPlace, check_sink, check_undo
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish
+from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from support import sink_reach
 from support.sink_reach import DictReach
 
@@ -26,6 +29,9 @@ class _Snapshot:
 
     def summary(self) -> dict[str, str]:
         return self._summary
+
+    def operation(self) -> str:
+        return self._summary.get("operation", "append")
 
     def parentId(self) -> int | None:
         return self._number - 1 if self._number else None
@@ -192,3 +198,89 @@ def test_a_long_history_is_read_in_one_go() -> None:
     assert list(IcebergSink().held_batches(TABLE, sink_reach.QUERY_ID, 7, _Reach(table)).batch_ids) == [7]
     assert table.looked_at <= LOOKS
     assert IcebergSink().held_batches(TABLE, "nobody", 0, _Reach(_Table(*others))) == HeldBatches()
+
+
+class _RolledBack(_Table):
+    """A table that can be rolled back, and knows what was its newest snapshot before."""
+
+    def __init__(self, *summaries: dict[str, str], **named: Any) -> None:
+        super().__init__(*summaries, **named)
+        self.rollbacks: list[int] = []
+        self._history = list(self._snapshots)
+        self.before_rollback: Callable[[], None] = lambda: None
+
+    def manageSnapshots(self) -> _RolledBack:
+        return self
+
+    def rollbackTo(self, snapshot_id: int) -> _RolledBack:
+        self.before_rollback()
+        self.rollbacks.append(snapshot_id)
+        return self
+
+    def commit(self) -> None:
+        self.main = self.rollbacks[-1] + 1
+        self._history.append(self._snapshots[self.rollbacks[-1]])
+
+    def history(self) -> list[_Snapshot]:
+        return self._history
+
+    def write(self, summary: dict[str, str]) -> None:
+        self._snapshots.append(_Snapshot(len(self._snapshots), summary))
+        self._history.append(self._snapshots[-1])
+        self.main = len(self._snapshots)
+
+
+def _wish(to_batch_id: int) -> UndoWish:
+    return UndoWish("u-1", to_batch_id, frozenset({sink_reach.QUERY_ID}))
+
+
+def _undo(table: _RolledBack, to_batch_id: int, sink: Sink = TABLE) -> FoundUndo:
+    reach = _Reach(table)
+    found = IcebergSink().find_undo(sink, _wish(to_batch_id), reach)
+    IcebergSink().undo_batches(sink, _wish(to_batch_id), found, reach)
+    return found
+
+
+def test_it_keeps_what_an_undoing_adapter_promises() -> None:
+    """The suite that anybody's adapter can be held to."""
+    table = _RolledBack(*map(_batch, range(5)))
+    check_undo(IcebergSink(), SinkPlace(TABLE, _Reach(table), sink_reach.QUERY_ID, 4), 1)
+
+
+def test_law_14_the_table_is_rolled_back_to_the_snapshot_of_the_batch() -> None:
+    """Once, over what holds the same rows in other files; what is out of its history is not held."""
+    table = _RolledBack(*map(_batch, range(3)), {"operation": "replace"}, _batch(3), _batch(4))
+    found = _undo(table, 1)
+    assert found.batch_ids == (2, 3, 4)
+    assert found.removed == ("snapshot 2 (batch 2)", "snapshot 4 (batch 3)", "snapshot 5 (batch 4)")
+    assert table.rollbacks == [1]
+    assert IcebergSink().held_batches(TABLE, sink_reach.QUERY_ID, 2, _Reach(table)).lacks(2)
+    assert _undo(table, 1) == FoundUndo()
+    assert table.rollbacks == [1]
+
+
+def test_law_14_what_cannot_be_rolled_back_exactly_is_refused() -> None:
+    """Somebody else's rows; a batch that the history does not show; a branch, and what is staged."""
+    theirs = _RolledBack(_batch(0), _batch(1), {"operation": "append"}, _batch(2))
+    with pytest.raises(InvalidRequestError, match="somebody else changed") as caught:
+        _undo(theirs, 0)
+    assert caught.value.context["snapshot_id"] == 2
+    with pytest.raises(InvalidRequestError, match="does not show that batch"):
+        _undo(_RolledBack(_batch(0), _batch(3)), 1)
+    with pytest.raises(InvalidRequestError, match="does not reach back"):
+        _undo(_RolledBack(_batch(2), _batch(3)), 1)
+    branch = Sink("iceberg", "/data/table", "lake.db.t", {"branch": "b"})
+    with pytest.raises(InvalidRequestError, match="beside a table's own history"):
+        _undo(_RolledBack(_batch(0), _batch(1)), 0, branch)
+    assert theirs.rollbacks == []
+    assert _undo(_RolledBack(named=False), 1) == FoundUndo()
+    assert _undo(_RolledBack(), 1) == FoundUndo()
+
+
+def test_who_writes_between_the_look_and_the_rollback_is_told() -> None:
+    """What he added is taken back with the rest."""
+    table = _RolledBack(_batch(0), _batch(1))
+    table.before_rollback = lambda: table.write({"operation": "append"})
+    with pytest.raises(ConflictError, match="wrote to the sink while it was undone") as caught:
+        _undo(table, 0)
+    assert caught.value.context["snapshot_id"] == 2

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.adapters.file_sink import FileSink
 from airflow_streamstate.adapters.plain_sinks import NoopSink
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkReach
-from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink
+from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink, check_undo
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish
 from support.sink_reach import QUERY_ID, DictReach
 
 OUT = Sink("json", "/data/out")
@@ -54,6 +57,33 @@ def test_a_broken_promise_is_named(adapter: FileSink, said: str) -> None:
     """Each by a sentence of its own."""
     with pytest.raises(AssertionError, match=said):
         check_sink(adapter, SinkPlace(OUT, DictReach()), SinkPlace(OUT, DictReach(dict(WRITTEN)), QUERY_ID, 2))
+
+
+class _Half(FileSink):
+    """Undoes all but the first of the batches."""
+
+    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+        super().undo_batches(sink, replace(wish, to_batch_id=wish.to_batch_id + 1), _less(found), reach)
+
+
+class _Silent(FileSink):
+    """Names nothing."""
+
+    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+        return replace(super().find_undo(sink, wish, reach), removed=())
+
+
+def _less(found: FoundUndo) -> FoundUndo:
+    return replace(found, batch_ids=found.batch_ids[1:])
+
+
+@pytest.mark.parametrize(("adapter", "said"), [(_Half(), "holds"), (_Silent(), "names nothing")])
+def test_a_broken_promise_of_an_undo_is_named(adapter: FileSink, said: str) -> None:
+    """Each by a sentence of its own."""
+    line = '{{"path": "file:///data/out/{}"}}'
+    files = {name: f"v1\n{line.format(name[-1])}" for name in WRITTEN}
+    with pytest.raises(AssertionError, match=said):
+        check_undo(adapter, SinkPlace(OUT, DictReach(files), QUERY_ID, 2), 0)
 
 
 def test_a_sink_that_skips_has_to_be_shown() -> None:

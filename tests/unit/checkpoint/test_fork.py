@@ -73,6 +73,26 @@ def test_what_is_to_stand_there_instead_stands_there_alone() -> None:
     assert content(source) == before
 
 
+def test_metadata_of_its_own_is_the_last_of_a_fork_too() -> None:
+    """A query that goes on under another id: cut off anywhere, there is no checkpoint, or a whole one. (1a.10)"""
+    source = stateful()
+    files = files_to_fork(source)
+    instead = {"metadata": b'{"id":"another"}', "offsets/2": b"moved on"}
+    whole = Checkpoint(source.store, "whole")
+    fork(source.store, files, whole, instead)
+    assert whole.query_id() == "another"
+    for number in range(1, 1_000):
+        store = FaultyStore(source.store, FaultPlan({number: Fault.CRASH_BEFORE}))
+        cut = Checkpoint(source.store, f"cut-{number}")
+        try:
+            fork(store, files, cut, instead)
+        except SimulatedCrash:
+            assert not cut.exists()
+        else:
+            assert content(cut) == content(whole)
+            break
+
+
 def test_source_is_never_written() -> None:
     """A predecessor's checkpoint is the same after a fork (Law 11)."""
     source = stateful()

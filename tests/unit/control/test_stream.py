@@ -25,7 +25,7 @@ from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
+from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 from support.fake_clock import FakeClock
@@ -134,6 +134,13 @@ RECORDS: dict[str, tuple[type[Message], Create, Read, str]] = {
     "verdict": (
         RehearsalVerdict, StreamControl.create_verdict, lambda s: s.verdict(REHEARSAL),
         layout.verdict_key("orders", REHEARSAL),
+    ),
+    "waiting": (
+        Waiting, StreamControl.create_waiting, lambda s: s.waiting(REHEARSAL), layout.waiting_key("orders", REHEARSAL)
+    ),
+    "handover": (
+        Handover, StreamControl.create_handover, lambda s: s.handover(REHEARSAL),
+        layout.handover_key("orders", REHEARSAL),
     ),
 }  # fmt: skip
 

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, text_mapping, texts, yes_or_no
+from airflow_streamstate.hooks.rendered import (
+    as_seconds,
+    one_of,
+    optional_text,
+    text_mapping,
+    texts,
+    whole_number,
+    yes_or_no,
+)
 
 
 @pytest.mark.parametrize("value", [None, "", "None", "  "])
@@ -83,3 +91,16 @@ def test_a_value_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(InvalidRequestError, match="Use nothing, restore"):
         one_of("resotre", (None, "restore"), "start")
     assert one_of("restore", (None, "restore"), "start") == "restore"
+
+
+@pytest.mark.parametrize(("value", "expected"), [(3, 3), ("12", 12)])
+def test_a_whole_number_is_one_natively_or_as_text(value: Any, expected: int) -> None:
+    """Plain rendering gives text."""
+    assert whole_number(value, "healthy_batches") == expected
+
+
+@pytest.mark.parametrize("value", ["", "1.5", "three", None])
+def test_what_is_no_whole_number_is_refused(value: Any) -> None:
+    """By the name of its field."""
+    with pytest.raises(InvalidRequestError, match="healthy_batches"):
+        whole_number(value, "healthy_batches")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_streamstate.lifecycle.audit import audit_notes
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_bytes
 from support.sim_stage import STREAM, Stage
 from support.snapshots import run_stateful
 
@@ -41,6 +45,17 @@ def test_a_snapshot_that_nobody_started_from_may_be_outrun(stage: Stage) -> None
     stage.controller.resume(STREAM)
     stage.run_batches(5)
     assert stage.controller.verify(STREAM, START) == []
+
+
+def test_what_went_on_behind_a_snapshot_that_was_gone_back_to_is_no_outrun(stage: Stage) -> None:
+    """It ran as it should, and its output is undone; told by neither verify nor the next deploy."""
+    after_a_takeover(stage)
+    live_on(stage)
+    spec = stage.spec("d-0002")
+    gone_back = replace(spec, start=replace(spec.start, undoes="d-0001"))
+    stage.store.put(layout.spec_key(STREAM, "d-0002"), to_bytes(gone_back))
+    assert stage.controller.verify(STREAM, START) == []
+    assert audit_notes(stage.home, stage.control, stage.seen()) == ()
 
 
 def test_the_next_deploy_says_what_an_audit_finds(stage: Stage) -> None:

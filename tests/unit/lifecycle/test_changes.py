@@ -98,3 +98,15 @@ def test_files_that_are_not_there_or_of_one_name_are_refused(stage: Stage) -> No
     twice = (stage.script("x = 1\n", "lib.py"), stage.script("x = 2\n", "lib.py"))
     with pytest.raises(InvalidRequestError, match="same name"):
         changed(stage.spec(), ChangeRequest(STREAM, py_files=twice), stage.store)
+
+
+def test_another_script_does_not_keep_the_name_of_the_version_before(stage: Stage) -> None:
+    """Settings alone do; a name that is given counts."""
+    stage.deploy("print(1)\n", version_label="v1")
+    before, script = stage.spec(), stage.script("print(2)\n", "v2.py")
+    labels = {
+        request.version_label or "none": changed(before, request, stage.store).version_label
+        for request in (ChangeRequest(STREAM, script), ChangeRequest(STREAM, script, version_label="v2"))
+    }
+    assert labels == {"none": "", "v2": "v2"}
+    assert changed(before, ChangeRequest(STREAM, conf={"spark.a": "3"}), stage.store).version_label == "v1"

@@ -11,6 +11,9 @@ from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.errors import DeploymentNotFoundError, StreamNotFoundError
 from airflow_streamstate.lifecycle.custody import Custody, custody_of
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.events import Undone, UndoneBy
+from airflow_streamstate.protocol.records import StartPlan
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful, run_stateful
 
@@ -102,6 +105,73 @@ def test_a_start_whose_entry_is_purged_is_known_by_the_records(stage: Stage) -> 
     assert found.deployments[1].queries["counts"].evidence == "records"
 
 
+def gone_back(stage: Stage, means: UndoneBy | None = "undo", *, live: bool = False) -> str:
+    """d-0002 committed batches 4 to 6; d-0003 goes back to the end of d-0001, or to a place in d-0002 itself."""
+    restored(stage)
+    last = 4 if live else 3
+    run_stateful(stage.checkpoint(deployment_id=SECOND), 4, first=4)
+    snapshot = stage.keep("live", SECOND).snapshot_id if live else "d-0001-stopped-000001"
+    run_stateful(stage.checkpoint(deployment_id=SECOND), 6, first=5)
+    stage.end(SECOND, state="gone")
+    third = stage.deploy("print('v3')\n").deployment_id
+    start = StartPlan("restore", snapshot, SECOND, undoes=SECOND, accepts_duplicates=means == "doubled")
+    stage.store.put(layout.spec_key(STREAM, third), to_bytes(replace(stage.spec(third), start=start)))
+    restore(stage, third, last)
+    if live:
+        run_stateful(stage.checkpoint(deployment_id=third), 4, first=4)
+    if means is not None:
+        stage.say(
+            Undone,
+            third,
+            query_name="counts",
+            sink="/out",
+            means=means,
+            to_batch_id=last,
+            first_batch_id=last + 1,
+            last_batch_id=6,
+        )
+    return third
+
+
+@pytest.mark.parametrize(("live", "last"), [(False, 3), (True, 4)])
+def test_what_a_start_undid_is_named_and_breaks_nothing(stage: Stage, live: bool, last: int) -> None:
+    """It begins where its snapshot stood, and not where its predecessor ended. (Law 14)"""
+    third = gone_back(stage, live=live)
+    run_stateful(stage.checkpoint(deployment_id=third), 7, first=last + 1)
+    found = audit(stage)
+    assert found.is_whole
+    (undone,) = found.breaks
+    assert (undone.kind, undone.deployment_id, undone.accepted) == ("undone", third, True)
+    assert f"batches {last + 1} to 6, up to those of {SECOND}," in undone.detail
+    rows = found.to_json()
+    assert (rows["gaps"], rows["overlaps"]) == ([], [])
+    assert isinstance(rows["undone"], list)
+    assert rows["undone"][0]["began_at"] == f"batch {last}"
+    assert found.deployments[2].queries["counts"].began_behind == last
+
+
+@pytest.mark.parametrize(("means", "accepted"), [(None, False), ("doubled", True)])
+def test_what_was_not_undone_is_an_overlap(stage: Stage, means: UndoneBy | None, accepted: bool) -> None:
+    """No event says that the sink was undone; or it was accepted that its rows come again. (Law 14)"""
+    gone_back(stage, means)
+    found = audit(stage)
+    assert found.is_whole is accepted
+    (overlap,) = found.breaks
+    assert (overlap.kind, overlap.accepted) == ("overlap", accepted)
+
+
+def test_a_start_that_went_back_and_began_elsewhere_is_found(stage: Stage) -> None:
+    """Its own log says so, against the log of the snapshot's deployment."""
+    third = gone_back(stage)
+    checkpoint = stage.checkpoint(deployment_id=third)
+    entry = checkpoint.read_offset(3)
+    assert entry is not None
+    number = int(entry.source_lines[0].partition(":")[2].strip(" }"))
+    other = replace(entry, source_lines=(f'{{"logOffset":{number + 1}}}',))
+    checkpoint.store.put(checkpoint.offset_key(3), format_offset_entry(other))
+    assert [one.kind for one in audit(stage).breaks] == ["undone", "gap"]
+
+
 def nothing_started(stage: Stage, deployment_id: str) -> None:
     """A deployment that died before it started any query."""
     stage.come_to_life(deployment_id)
@@ -154,23 +224,6 @@ def test_a_batch_planned_after_the_handover_is_held_against_what_ran(stage: Stag
     checkpoint.store.put(checkpoint.offset_key(4), other)
     (found,) = audit(stage).breaks
     assert (found.kind, found.source) == ("overlap", "batch 4")
-
-
-def test_a_kill_is_a_standstill_of_at_most_so_long(stage: Stage) -> None:
-    """Nobody knows when a driver without a last word ended: not before its last sign of life."""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
-    stage.clock.sleep(86_400)
-    stage.beat()
-    stage.end(state="gone")
-    stage.clock.sleep(5)
-    stage.controller.resume(STREAM)
-    stage.come_to_life(attempt=2, queries=("counts",))
-    (still,) = audit(stage).standstills
-    assert still.at_most
-    assert still.until_at is not None
-    assert still.until_at - still.from_at < timedelta(seconds=60)
 
 
 def test_what_cannot_be_read_is_not_proved(stage: Stage) -> None:

@@ -150,7 +150,7 @@ def test_a_stream_that_was_never_deployed_cannot_be_changed(
 
 def test_what_is_not_given_stays_as_it_is(running: NamedHome) -> None:
     """None, in native rendering or as text, is no value; an empty list is one."""
-    request = plan(None, arguments="None", packages="None", jars=[], conf='{"spark.a": "1"}')._request()
+    request = plan(None, arguments="None", packages="None", jars=[], conf='{"spark.a": "1"}').change()
     assert (request.application, request.arguments, request.packages, request.jars) == (None, None, None, ())
     assert request.conf == {"spark.a": "1"}
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
@@ -14,6 +15,7 @@ from airflow_streamstate.protocol.commands import StopRequest
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
+from support.shell import obeying
 
 
 def stop(**more: Any) -> StopStreamOperator:
@@ -58,3 +60,107 @@ def test_what_has_failed_cannot_be_stopped_unless_that_does_not_matter(named: Na
     assert (result["deployment_id"], result["snapshot_id"]) == ("d-0001", None)
     with pytest.raises(AirflowFailException, match="Use fail, pass"):
         stop(if_not_running="perhaps").execute(context())
+
+
+# by a deadline
+
+
+def deaf(context: MakeContext, folder: Path) -> None:
+    """The stream runs in a driver that reads no order."""
+    script = scripted_driver.script(folder, "runs", "deaf")
+    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+        context(task_id="deploy")
+    )
+
+
+def event_of(operator: StopStreamOperator, context: Any) -> dict[str, Any]:
+    """The operator defers; what its trigger then tells."""
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context)
+    assert deferred.value.method_name == "execute_complete"
+    assert deferred.value.kwargs is None
+
+    async def first() -> dict[str, Any]:
+        async for event in deferred.value.trigger.run():
+            return dict(event.payload)
+        raise AssertionError("no event")
+
+    return asyncio.run(first())
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_driver_that_will_not_end_is_ended_at_the_deadline(
+    named: NamedHome, context: MakeContext, tmp_path: Path, deferrable: bool
+) -> None:
+    """By a worker, whoever waited; its end is in a snapshot, and a retry finds the same (Law 2; 1a.8)."""
+    deaf(context, tmp_path)
+    operator = stop(deadline_seconds="0.5", on_deadline="kill", deferrable=deferrable)
+    if deferrable:
+        event = event_of(operator, context())
+        assert event["outcome"] == "deadline"
+        assert named.hook().status("flights").state == "running"  # the trigger only looks
+        first = operator.execute_complete(context(), event)
+    else:
+        first = operator.execute(context())
+    assert (first["outcome"], first["snapshot_id"], first["cut_batches"]) == ("killed", "d-0001-stopped-000001", {})
+    assert operator.execute(context(try_number=2)) == first
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_an_order_that_nobody_obeys_is_withdrawn_and_a_retry_orders_anew(
+    named: NamedHome, context: MakeContext, deferrable: bool
+) -> None:
+    """The task fails in a way that Airflow tries again; meanwhile nothing is ordered (Law 6)."""
+    stream = named.stream()
+    running = stream.deploy().runs()
+    operator = stop(deadline_seconds=0.5, deferrable=deferrable)
+    event = event_of(operator, context()) if deferrable else None
+    last_part = (
+        (lambda: operator.execute_complete(context(), event)) if deferrable else lambda: operator.execute(context())
+    )
+    with pytest.raises(AirflowException, match="the order is withdrawn, and the stream runs on") as late:
+        last_part()
+    assert not isinstance(late.value, AirflowFailException)
+    assert stream.control.journal("d-0001").commands() == []
+    with obeying(running):
+        found = stop(deadline_seconds=30).execute(context(try_number=2))
+    assert (found["outcome"], found["snapshot_id"]) == ("stopped", "d-0001-stopped-000001")
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_stream_that_had_failed_is_kept_and_told_as_if_not_running_says(
+    named: NamedHome, context: MakeContext, tmp_path: Path, deferrable: bool
+) -> None:
+    """A forced end hides no failure, and keeps the end of it."""
+    script = scripted_driver.script(tmp_path, "fails")
+    with pytest.raises(AirflowException):
+        DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+            context(task_id="deploy")
+        )
+    more = {"deadline_seconds": 5, "on_deadline": "kill", "deferrable": deferrable}
+    with pytest.raises(AirflowFailException, match="had failed before it could be stopped; its end is kept"):
+        stop(**more).execute(context())
+    found = stop(**more, if_not_running="pass").execute(context())
+    assert (found["outcome"], found["snapshot_id"], found["command_id"]) == ("failed", "d-0001-stopped-000001", None)
+    passed = stop(deadline_seconds=5, if_not_running="pass").execute(context())
+    assert passed["snapshot_id"] is None
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"wait": False}, "waits by itself"),
+        ({"begin_within_seconds": 5}, "waits by itself"),
+        ({"on_deadline": "hope"}, "Use fail, kill"),
+        ({"deadline_seconds": "soon"}, "number of seconds"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    named: NamedHome, context: MakeContext, more: dict[str, Any], sentence: str
+) -> None:
+    """Before anything is ordered."""
+    stream = named.stream()
+    stream.deploy().runs()
+    with pytest.raises(AirflowFailException, match=sentence):
+        stop(**{"deadline_seconds": 5, **more}).execute(context())
+    assert stream.control.journal("d-0001").commands() == []

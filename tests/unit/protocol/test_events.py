@@ -15,6 +15,8 @@ def test_all_events_are_listed() -> None:
         "Claimed", "Started", "QueryStarted", "Accepted", "Ignored", "Rejected", "Expired", "Draining",
         "SnapshotReady", "Drained", "DrainFailed", "Stopped", "Finished", "Failed", "Fenced", "Noted",
         "BatchesSkipped",
+        "Undoing",
+        "Undone",
     }  # fmt: skip
     assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}
 

@@ -18,9 +18,12 @@ from airflow_streamstate.protocol.ids import (
     encode_query_name,
     fencing_token_of,
     is_rehearsal_id,
+    is_upgrade_id,
     launch_key_for,
     rehearsal_id_for,
+    rehearsal_id_in,
     snapshot_id_for,
+    upgrade_id_for,
 )
 from airflow_streamstate.store.keys import check_key
 
@@ -155,6 +158,8 @@ def test_a_rehearsal_is_named_after_its_request(request_id: str, number: int) ->
     assert rehearsal_id == rehearsal_id_for(request_id, number)
     assert is_rehearsal_id(check_id(rehearsal_id, "rehearsal id"))
     assert attempt_of(launch_key_for(rehearsal_id, 1)) == 1
+    assert rehearsal_id_in(launch_key_for(rehearsal_id, 1)) == rehearsal_id
+    assert rehearsal_id_in(launch_key_for("d-0001", number)) is None
 
 
 @pytest.mark.parametrize(
@@ -163,3 +168,11 @@ def test_a_rehearsal_is_named_after_its_request(request_id: str, number: int) ->
 def test_what_is_no_rehearsal(value: str) -> None:
     """Deployments and snapshots are never taken for one, and so keep their places."""
     assert not is_rehearsal_id(value)
+
+
+def test_an_upgrade_is_named_after_the_request_that_asked_for_it() -> None:
+    """The same request is the same upgrade (Law 2), and nothing else has such a name."""
+    assert upgrade_id_for("r-1") == upgrade_id_for("r-1") != upgrade_id_for("r-2")
+    assert is_upgrade_id(check_id(upgrade_id_for("r" * 63), "upgrade id"))
+    others = [deployment_id_for(1), rehearsal_id_for("r-1", 1), f"{upgrade_id_for('r-1')}-1", "u-", "u-0b8e3c525f0G"]
+    assert [known for known in others if is_upgrade_id(known)] == []

@@ -105,8 +105,23 @@ def test_everything_of_a_rehearsal_lies_below_it() -> None:
     own = f"orders/rehearsals/{rehearsal_id}"
     assert layout.rehearsal_key("orders", rehearsal_id) == f"{own}/rehearsal.json"
     assert layout.verdict_key("orders", rehearsal_id) == f"{own}/verdict.json"
+    assert layout.waiting_key("orders", rehearsal_id) == f"{own}/waiting.json"
+    assert layout.handover_key("orders", rehearsal_id) == f"{own}/handover.json"
     assert layout.checkpoint_folder("orders", rehearsal_id, "q") == f"{own}/checkpoints/q"
     assert layout.launch_folder("orders", rehearsal_id, "k") == f"{own}/launches/k"
     assert layout.manifest_key("orders", rehearsal_id) == f"{own}/manifest.json"
     assert layout.snapshot_data_folder("orders", rehearsal_id, "q") == f"{own}/data/q"
     assert f"{layout.rehearsals_folder('orders')}/{rehearsal_id}" == own
+
+
+def test_everything_of_an_upgrade_lies_below_it() -> None:
+    """Its steps, what people said, and the record of what it is to bring: nothing of a deployment (Law 4)."""
+    upgrade_id = "u-0b8e3c525f0e"
+    own = f"orders/upgrades/{upgrade_id}"
+    assert layout.upgrade_key("orders", upgrade_id) == f"{own}/upgrade.json"
+    assert layout.upgrade_step_key("orders", upgrade_id, 7) == f"{own}/steps/00000007.json"
+    assert layout.upgrade_steps_prefix("orders", upgrade_id) == f"{own}/steps/"
+    assert layout.approval_key("orders", upgrade_id) == f"{own}/approval.json"
+    assert layout.cancellation_key("orders", upgrade_id) == f"{own}/cancellation.json"
+    assert layout.spec_key("orders", upgrade_id) == f"{own}/spec.json"
+    assert f"{layout.upgrades_folder('orders')}/{upgrade_id}" == own

@@ -24,3 +24,10 @@ def test_a_register_that_lacks_a_field_is_refused(field: str) -> None:
     del raw[field]
     with pytest.raises(MalformedMessageError, match=f"field {field} is missing"):
         from_json(raw, key="k", expected=StreamRegister)
+
+
+def test_a_register_of_an_earlier_release_names_no_upgrade() -> None:
+    """A stream that was never upgraded is held by nobody (Law 7)."""
+    raw = to_json(example(StreamRegister))
+    del raw["upgrade_id"]
+    assert from_json(raw, key="k", expected=StreamRegister).upgrade_id is None

@@ -165,19 +165,30 @@ def test_a_process_that_is_ended_keeps_what_it_printed(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (7, "kept")
 
 
-def _rehearse(tmp_path: Path, script: str, seconds: float = 100.0) -> tuple[RehearsalVerdict, str]:
-    """The verdict of a script that starts no Spark, and what it printed."""
+def _rehearse(
+    tmp_path: Path,
+    script: str,
+    seconds: float = 100.0,
+    *,
+    waits_seconds: float | None = None,
+    status: int | None = None,
+) -> tuple[RehearsalVerdict, str]:
+    """The verdict of a script that starts no Spark, and what it printed; ``status`` is that of a second pass."""
     stream = Deployments(tmp_path)
     stream.record("")
     rehearsal_id, now = "r-0b8e3c525f0e-0001", SYSTEM_CLOCK.now()
+    until = None if waits_seconds is None else now + timedelta(seconds=waits_seconds)
     stream.control.create_rehearsal(
-        Rehearsal(STREAM, rehearsal_id, "d-0001", True, now, now + timedelta(seconds=seconds), "test", "r", "0", "w")
-    )
+        Rehearsal(
+            STREAM, rehearsal_id, "d-0001", True, now, now + timedelta(seconds=seconds), "test", "r", "0", "w",
+            waits_until=until,
+        )
+    )  # fmt: skip
     stream.control.create_spec(replace(stream.control.spec("d-0001"), deployment_id=rehearsal_id))
     ended = _run(tmp_path, script=script, deployment_id=rehearsal_id)
     verdict = stream.control.verdict(rehearsal_id)
     assert verdict is not None, ended.stderr
-    assert ended.returncode == (0 if verdict.outcome == "done" else 1)
+    assert ended.returncode == ((0 if verdict.outcome == "done" else 1) if status is None else status)
     assert list(stream.control.journal("d-0001").events()) == []
     return verdict, ended.stdout
 
@@ -207,3 +218,42 @@ def test_a_rehearsal_that_nobody_recorded_is_refused(tmp_path: Path, stream: Dep
     ended = _run(tmp_path, deployment_id="r-0b8e3c525f0e-0001")
     assert (ended.returncode, ended.stdout) == (FAILED_STATUS, "")
     assert "nobody recorded this rehearsal" in ended.stderr
+
+
+SURROUNDINGS = """
+import os, sys
+seen = os.environ.get("STREAMSTATE_REHEARSAL"), os.environ.get("MARK")
+print(*seen, os.getcwd() == "/", "left" in globals(), sys.argv)
+os.environ["MARK"], left = "set", True
+os.environ.pop("HOME", None)
+os.chdir("/")
+del sys.argv[1:]
+"""
+
+
+def test_a_driver_that_is_to_wait_runs_its_script_twice(tmp_path: Path) -> None:
+    """First rehearsed, then as if for the first time; a script that starts no query simply ends."""
+    _, out = _rehearse(tmp_path, SURROUNDINGS, waits_seconds=100.0)
+    words = f"None False False ['{tmp_path}/job.py', 'x']\n"
+    assert out == f"1 {words}None {words}"
+
+
+def test_a_second_pass_that_fails_has_its_own_status(tmp_path: Path) -> None:
+    """The verdict is that of the first."""
+    script = "import os, sys\nsys.exit(0 if 'STREAMSTATE_REHEARSAL' in os.environ else 7)"
+    verdict, _ = _rehearse(tmp_path, script, waits_seconds=100.0, status=7)
+    assert verdict.is_accepted
+
+
+def test_a_second_pass_that_comes_to_no_start_is_ended_in_time(tmp_path: Path) -> None:
+    """Whatever it hangs in (Law 6); with status 0, since nobody was disappointed."""
+    script = "import os, time\nprint('pass')\nif 'STREAMSTATE_REHEARSAL' not in os.environ: time.sleep(600)"
+    verdict, out = _rehearse(tmp_path, script, waits_seconds=8.0)
+    assert verdict.is_accepted
+    assert out == "pass\npass\n"
+
+
+def test_what_was_not_accepted_does_not_wait(tmp_path: Path) -> None:
+    """Its driver ends with its verdict, as ever."""
+    verdict, out = _rehearse(tmp_path, "print('once')\nraise ValueError('no')", waits_seconds=100.0)
+    assert (verdict.outcome, out) == ("failed", "once\n")

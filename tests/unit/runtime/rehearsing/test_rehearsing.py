@@ -45,7 +45,13 @@ class Stage:
         return self.stream.events_of(Stopped)[0].snapshot_id
 
     def rehearsing(
-        self, snapshot_id: str | None, *, runs_batches: bool = True, control: Any = None, **start: Any
+        self,
+        snapshot_id: str | None,
+        *,
+        runs_batches: bool = True,
+        control: Any = None,
+        waits_seconds: float | None = None,
+        **start: Any,
     ) -> Rehearsing:
         """The rehearsal of a version that would start from this snapshot."""
         clock = self.stream.clock
@@ -59,6 +65,7 @@ class Stage:
         rehearsal = Rehearsal(
             STREAM, REHEARSAL, "d-0001", runs_batches, clock.now(), clock.now() + timedelta(seconds=100), "tests",
             "request", "0" * 64, "w",
+            waits_until=None if waits_seconds is None else clock.now() + timedelta(seconds=waits_seconds),
         )  # fmt: skip
         attempt = RehearsedAttempt(
             own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append
@@ -279,6 +286,42 @@ def test_a_script_that_never_ends_by_itself_is_ended_a_while_after_its_last_star
     assert any("ran on for 30 s" in note for note in stage.verdict.notes)
     assert rehearsing.script_ended(ScriptFailure("too late", "", 1)) == 0
     assert stage.verdict.outcome == "done"
+
+
+@pytest.mark.parametrize(("waits_seconds", "goes_on"), [(60.0, True), (None, False), (0.0, False)])
+def test_a_second_pass_follows_where_it_was_asked_for(waits_seconds: float | None, goes_on: bool) -> None:
+    """And while there is time left for it; the time of the first one is not watched any more."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=waits_seconds)
+    stage.start(rehearsing, plan)
+    rehearsing.script_ended(None)
+    assert rehearsing.goes_on() is goes_on
+    stage.stream.clock.advance(1_000)
+    assert rehearsing.is_over
+    assert rehearsing.end_if_overdue() is None
+    ended: list[int] = []
+    oversee(rehearsing, ended.append)
+    assert ended == []
+
+
+def test_no_second_pass_follows_what_was_not_accepted_or_was_judged_by_another() -> None:
+    """A query that would be refused; a controller that gave the verdict first; a driver that is being ended."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    refused = stage.rehearsing(snapshot_id, waits_seconds=60.0)
+    stage.start(refused, plan, "unknown")
+    refused.script_ended(None)
+    assert not refused.goes_on()
+    judged = stage.rehearsing(snapshot_id, waits_seconds=60.0)
+    stage.start(judged, plan)
+    judged.script_ended(None)
+    assert not judged.goes_on()
+    late = Stage()
+    ending = late.rehearsing(late.stopped(make_plan()), waits_seconds=600.0)
+    late.stream.clock.advance(200)
+    assert ending.end_if_overdue() == 1
+    ending.script_ended(None)
+    assert (ending.goes_on(), ending.end_if_overdue()) == (False, 1)
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.REPLY_LOST])

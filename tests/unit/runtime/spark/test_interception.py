@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ from support.fake_clock import FakeClock
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkValueError
+from pyspark.sql.streaming import DataStreamWriter, StreamingQueryManager
 
 from airflow_streamstate.runtime.spark.handles import SupervisedQuery
 from airflow_streamstate.runtime.spark.interception import Interception
@@ -112,3 +114,27 @@ def test_handles_of_good_ends_are_not_kept_for_ever() -> None:
     interception, _, manager = _watching(*(Handle(is_over=True) for _ in range(100)), Handle())
     assert len(interception._handles) == 1
     assert interception.await_any(manager, 1) is True
+
+
+class Asked(Interception):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def active(self, jmanager: Any) -> list[Any]:
+        self.asked += 1
+        return []
+
+
+def test_a_second_interception_takes_the_place_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first, of a pass that is over, is asked nothing any more: neither of them is wrapped around the other."""
+    for name in ("start", "toTable"):
+        monkeypatch.setattr(DataStreamWriter, name, getattr(DataStreamWriter, name))
+    for name in ("active", "get", "awaitAnyTermination", "resetTerminated"):
+        monkeypatch.setattr(StreamingQueryManager, name, getattr(StreamingQueryManager, name))
+    first, second = (Asked(cast("Any", None), FakeClock()) for _ in range(2))
+    first.install()
+    second.install()
+    jmanager = SimpleNamespace(get=lambda _id: None)
+    assert StreamingQueryManager(cast("Any", jmanager)).get("6a1b7a2e-0000-4000-8000-000000000001") is None
+    assert (first.asked, second.asked) == (0, 1)

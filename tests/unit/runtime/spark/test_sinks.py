@@ -11,7 +11,8 @@ pytest.importorskip("pyspark")
 
 from airflow_streamstate.adapters.registry import SINKS, find_adapters
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, SinkReach, adapter_for
-from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 from airflow_streamstate.runtime.spark.sinks import AskedSink, read_sink
 
 
@@ -150,3 +151,46 @@ def test_a_table_is_what_its_catalog_says() -> None:
     assert read_sink(_Session(), dataclasses.replace(stated, format="iceberg")).format == "iceberg"
     elsewhere = dataclasses.replace(stated, table="lake.db.other")
     assert read_sink(_Session(), elsewhere) == elsewhere
+
+
+WISH = UndoWish("u-1", 3, frozenset({"q"}))
+
+
+class _Undoing(_Broken):
+    """One that says it can undo, and fails at it."""
+
+    undo_needs_query_id = True
+
+    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+        raise PermissionError("no list\nsecond line")
+
+    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+        raise InvalidRequestError("in words of its own")
+
+
+def test_an_undo_that_fails_stops_the_start_in_one_sentence() -> None:
+    """What Spark or Hadoop raises becomes its reason; what an adapter refuses stays as it is."""
+    asked = _Asked(Sink("x"), _Undoing())
+    assert asked.undo_means() == "exact by undo"
+    assert asked.undo_needs_query_id()
+    with pytest.raises(ConflictError, match="nothing was undone") as caught:
+        asked.find_undo(WISH)
+    assert caught.value.context == {"to_batch_id": 3, "reason": "PermissionError: no list"}
+    with pytest.raises(InvalidRequestError, match="in words of its own"):
+        asked.undo_batches(WISH, FoundUndo((4,), (), "there"))
+
+
+def test_a_table_whose_catalog_does_not_answer_is_not_undone() -> None:
+    """What the writer alone says of it may be another sink, which remembers other things. (Law 14)"""
+    asked = _NoCatalog(Sink("parquet", None, "lake.db.t"))
+    for ask in (lambda: asked.find_undo(WISH), asked.undo_needs_query_id):
+        with pytest.raises(ConflictError, match="could not be looked at"):
+            ask()
+
+
+def test_a_sink_that_is_another_one_than_before_is_not_undone() -> None:
+    """And one that nobody knows cannot be."""
+    assert _Asked(Sink("x"), _Broken()).undo_means() == "unknown"
+    assert not _Asked(Sink("x"), _Broken()).undo_needs_query_id()
+    with pytest.raises(InvalidRequestError, match="another one than a moment ago"):
+        _Asked(Sink("x"), _Broken()).find_undo(WISH)

@@ -1,0 +1,80 @@
+"""The options that say what is to be new, of the verbs that change what a stream runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from airflow_streamstate.cli.options import (
+    accept_lost_input_option,
+    conf_option,
+    discard_state_option,
+    env_option,
+    fresh_query_option,
+    literal_secrets_option,
+    reason_option,
+)
+from airflow_streamstate.cli.start import split
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+
+AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
+_PATHS = ("py_files", "files")
+_LISTS = (*_PATHS, "packages", "jars")
+_OF_A_CHANGE = frozenset(
+    {"application", "arguments", "conf", "environment", "master", *_LISTS, "fresh_queries", "accept_lost_input"}
+    | {"discard_state"}
+)
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified."),
+    conf_option,
+    env_option,
+    click.option("--master", metavar="URL", help="Spark's master."),
+    click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated."),
+    click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned."),
+    click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated."),
+    click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated."),
+    fresh_query_option,
+    accept_lost_input_option,
+    discard_state_option,
+    literal_secrets_option,
+    click.option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
+    reason_option,
+    click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]..."),
+)
+
+
+def change_options(command: AnyCommand) -> AnyCommand:
+    """Give a verb every option that names something new; they arrive together, for ``change_of``."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def names_anything(given: Mapping[str, Any]) -> bool:
+    """Whether something is to be new."""
+    return any(given.get(name) for name in _OF_A_CHANGE)
+
+
+def change_of(stream_id: str, given: Mapping[str, Any]) -> ChangeRequest:
+    """What is to be new; what is not given stays.
+
+    Raises:
+        InvalidRequestError: something of it cannot be.
+    """
+    named = {name: given[name] for name in _OF_A_CHANGE if given.get(name)}
+    for name in _LISTS:
+        if name in named:
+            parts = split(named[name])
+            named[name] = tuple(map(Path, parts)) if name in _PATHS else parts
+    if "application" in named:
+        named["application"] = Path(named["application"])
+    return ChangeRequest(
+        stream_id=stream_id,
+        reason=given["reason"],
+        allow_literal_secrets=given["allow_literal_secrets"],
+        version_label=given["version_label"],
+        **named,
+    )

@@ -1,0 +1,280 @@
+"""``upgrade``, ``restart`` and ``rollback``: from one version to another and back, without a lost or doubled row."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from airflow_streamstate.cli import upgrade_tables
+from airflow_streamstate.cli.changes import change_of, change_options, names_anything
+from airflow_streamstate.cli.exits import DONE, FAILED, REFUSED
+from airflow_streamstate.cli.options import (
+    HelpfulCommand,
+    Seconds,
+    pass_session,
+    reason_option,
+    request_option,
+    shared,
+    stream_argument,
+)
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.upgrading.requests import MODES, WAYS, RollbackRequest, UpgradeRequest
+from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
+
+AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
+WAIT_SECONDS = 3_600.0
+SETTLE_SECONDS = 300.0
+"""After Ctrl-C: so long at most until no version is between two; Ctrl-C again leaves at once."""
+
+
+def _healthy_options(command: AnyCommand) -> AnyCommand:
+    for option in (
+        click.option(
+            "--caught-up", is_flag=True, help="Healthy only when nothing is left to read; else lag must not grow."
+        ),
+        click.option(
+            "--healthy-within",
+            "healthy_within_seconds",
+            type=Seconds(1.0),
+            default=300.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long it has to prove itself; then it is given up.",
+        ),
+        click.option(
+            "--healthy-batches",
+            type=click.IntRange(1, 1_000_000),
+            default=3,
+            show_default=True,
+            metavar="N",
+            help="Batches that each query has to commit past the handover.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_undo_command_option = click.option(
+    "--undo-command",
+    default="",
+    metavar="COMMAND",
+    help="Undoes what a foreachBatch wrote, should there be no other way back; one line, split as a shell does.",
+)
+_rehearsal_within_option = click.option(
+    "--rehearsal-within",
+    "rehearsal_within_seconds",
+    type=Seconds(1.0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the rehearsal may take.",
+)
+_wait_option = click.option(
+    "--wait",
+    "wait_seconds",
+    type=Seconds(0.1),
+    default=WAIT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to stay with it; then it stays under way, and --continue goes on.",
+)
+
+
+@click.command(cls=HelpfulCommand, short_help="To another version, known before it stops, undone when it fails.")
+@stream_argument
+@change_options
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="auto",
+    show_default=True,
+    help="auto restores the state where it fits, and drains where it does not and --allow-drain is given.",
+)
+@click.option("--allow-drain", is_flag=True, help="auto may drain: open windows come out early.")
+@click.option("--accept-hazards", is_flag=True, help="A plan that is `hazardous` is wanted as it is.")
+@click.option("--rehearse/--no-rehearsal", "runs_batches", default=True, help="As in `plan`.")
+@click.option(
+    "--warm/--no-warm",
+    default=True,
+    help="Launch the new driver before the old one is stopped; not where there is no room for two.",
+)
+@click.option("--needs-approval", is_flag=True, help="Wait for a person to say yes to the plan: --approve, --reject.")
+@_healthy_options
+@_rehearsal_within_option
+@_undo_command_option
+@click.option("--continue", "goes_on", is_flag=True, help="Go on with the upgrade that is under way.")
+@click.option("--cancel", "cancels", is_flag=True, help="Give up the upgrade that is under way.")
+@click.option(
+    "--after-stop",
+    type=click.Choice(["finish", "rollback"]),
+    default="rollback",
+    show_default=True,
+    help="With --cancel: what is done where the old version was told to stop already.",
+)
+@click.option("--approve/--reject", "is_approved", default=None, help="Say yes or no to the plan that waits for it.")
+@request_option
+@_wait_option
+@shared
+@pass_session
+def upgrade(
+    session: Session,
+    /,
+    stream_id: str,
+    goes_on: bool,
+    cancels: bool,
+    after_stop: AfterStop,
+    is_approved: bool | None,
+    request_id: str | None,
+    wait_seconds: float,
+    **given: Any,
+) -> int:
+    """Upgrade STREAM: rehearse, stop or drain, start, prove healthy; back to the old version where that fails.
+
+    What is not given stays as it runs now. The new version is rehearsed on a fork of the real state while the old one
+    runs: where it cannot work, nothing is stopped (exit status 4). A version that has not committed its batches in time
+    is given up, and the old one goes on, without a lost or doubled row (exit status 1).
+
+    Every step is recorded: after a crash, --continue goes on, from any machine.
+    """
+    controller = session.controller()
+    if sum([goes_on, cancels, is_approved is not None]) > 1:
+        raise click.UsageError("--continue, --cancel, and --approve or --reject exclude each other")
+    if goes_on or cancels or is_approved is not None:
+        if names_anything(given):
+            raise click.UsageError("the upgrade that is under way cannot be changed; leave out what is to be new")
+        view = _under_way(controller, stream_id)
+        if cancels:
+            controller.upgrades.cancel(stream_id, view.upgrade_id, after_stop=after_stop, reason=given["reason"])
+        if is_approved is not None:
+            controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=is_approved, reason=given["reason"])
+        return _run(session, controller.upgrades, view, wait_seconds)
+    request = UpgradeRequest(change=change_of(stream_id, given), **_of_an_upgrade(given))
+    return _run(session, controller.upgrades, controller.upgrades.begin(request, request_id), wait_seconds)
+
+
+@click.command(cls=HelpfulCommand, short_help="The same version in a new driver, its state handed over.")
+@stream_argument
+@click.option("--warm/--no-warm", default=True, help="Launch the new driver before the old one is stopped.")
+@_healthy_options
+@reason_option
+@request_option
+@_wait_option
+@shared
+@pass_session
+def restart(
+    session: Session, /, stream_id: str, request_id: str | None, wait_seconds: float, reason: str, **given: Any
+) -> int:
+    """Upgrade STREAM to what it runs now: a new driver, and all else as it is."""
+    controller = session.controller()
+    change = ChangeRequest(stream_id, reason=reason)
+    request = UpgradeRequest(change=change, mode="restore", warm=given["warm"], healthy_when=_healthy_when(given))
+    return _run(session, controller.upgrades, controller.upgrades.begin(request, request_id), wait_seconds)
+
+
+@click.command(cls=HelpfulCommand, short_help="Back to the version before, in the first way that is exact.")
+@stream_argument
+@click.option(
+    "--way",
+    type=click.Choice(WAYS),
+    help="forward: the old code goes on from the last commit; undo: back to the handover, the sinks undone. By default "
+    "the first of them that is exact.",
+)
+@click.option(
+    "--snapshot",
+    "snapshot_id",
+    metavar="ID",
+    help="Back to this older snapshot, with the code that it was taken of, the sinks undone to it: where the "
+    "checkpoint is lost.",
+)
+@_undo_command_option
+@click.option("--accept-duplicates", is_flag=True, help="Rows may come twice on sinks that cannot be undone.")
+@_healthy_options
+@_rehearsal_within_option
+@reason_option
+@request_option
+@_wait_option
+@shared
+@pass_session
+def rollback(session: Session, /, stream_id: str, request_id: str | None, wait_seconds: float, **given: Any) -> int:
+    """Run again in STREAM what ran before its current deployment, without a lost or doubled row.
+
+    Where nothing came of the current version, the one before goes on from the handover. Else its code is rehearsed on
+    what the current one has left, and goes on from the last commit; the batches whose output is the given-up version's
+    are named. Where neither can be, the sinks are undone to the handover. Where none is exact it is refused, and
+    nothing is touched.
+    """
+    controller = session.controller()
+    request = RollbackRequest(
+        stream_id,
+        way=given["way"],
+        undo_command=_words(given["undo_command"]),
+        accepts_duplicates=given["accept_duplicates"],
+        snapshot_id=given["snapshot_id"],
+        healthy_when=_healthy_when(given),
+        rehearsal_within_seconds=given["rehearsal_within_seconds"],
+        reason=given["reason"],
+    )
+    return _run(session, controller.upgrades, controller.upgrades.begin_rollback(request, request_id), wait_seconds)
+
+
+def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
+    names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "warm", "needs_approval")
+    return {
+        **{name: given[name] for name in names},
+        "rehearsal_within_seconds": given["rehearsal_within_seconds"],
+        "undo_command": _words(given["undo_command"]),
+        "healthy_when": _healthy_when(given),
+    }
+
+
+def _healthy_when(given: dict[str, Any]) -> HealthyWhen:
+    return HealthyWhen(given["healthy_batches"], given["healthy_within_seconds"], given["caught_up"])
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise InvalidRequestError(
+            "this command cannot be split into words", reason=str(error), next_step="Close its quotes."
+        ) from None
+
+
+def _under_way(controller: Controller, stream_id: str) -> UpgradeView:
+    view = controller.upgrades.under_way(stream_id)
+    if view is None:
+        raise InvalidRequestError(
+            "no upgrade of this stream is under way",
+            stream_id=stream_id,
+            next_step=f"`streamstate status {stream_id}` shows where it stands.",
+        )
+    return view
+
+
+def _run(session: Session, upgrades: Upgrades, view: UpgradeView, wait_seconds: float) -> int:
+    session.say(lambda console: upgrade_tables.begun(console, view))
+    try:
+        with session.progress(f"{view.stream_id} {view.upgrade_id}") as on_progress:
+            view = upgrades.run(
+                view.stream_id,
+                view.upgrade_id,
+                wait_seconds,
+                on_progress,
+                lambda line: session.say(lambda console: upgrade_tables.step(console, line)),
+            )
+    except KeyboardInterrupt:
+        upgrades.cancel(view.stream_id, view.upgrade_id, after_stop="finish", reason="interrupted")
+        session.say(lambda console: upgrade_tables.interrupted(console, view))
+        view = upgrades.settle(view.stream_id, view.upgrade_id, SETTLE_SECONDS)
+    session.emit(view.to_json(), lambda console: upgrade_tables.ended(console, view))
+    if view.is_what_was_asked:
+        return DONE
+    return REFUSED if view.outcome == "refused" else FAILED

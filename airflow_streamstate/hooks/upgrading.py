@@ -1,0 +1,157 @@
+"""What operators and trigger do with upgrades: find their own, take steps, and give one up when its task is ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.polling import poll
+from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
+from airflow_streamstate.protocol.ids import upgrade_id_for
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, AfterStop, Phase
+
+Say = Callable[[str], None]
+
+STANDSTILL: frozenset[Phase] = frozenset({"stopping", "ended", "unhealthy", "trying", "returning"})
+"""Phases in which it may be that no version runs: nobody who could go on leaves then."""
+TASK_ENDED = "the Airflow task that drove it was ended"
+"""The reason of a cancellation by which a later try of the task knows that nobody gave the upgrade up for good."""
+
+
+def upgrade_of(controller: Controller, stream_id: str, request_id: str) -> UpgradeView | None:
+    """The upgrade that a request became; None where it became none yet.
+
+    Raises:
+        StreamNotFoundError: the stream was never deployed.
+    """
+    journal = UpgradeJournal(controller.home.need_stream(stream_id))
+    state = journal.state(upgrade_id_for(request_id))
+    return None if state is None else UpgradeView(state)
+
+
+def refuse_unless_planned(controller: Controller, change: ChangeRequest, rehearsal_id: str) -> None:
+    """See that a change is the one that a rehearsal was about, over what still runs.
+
+    Raises:
+        InvalidRequestError: the stream has no such rehearsal.
+        ConflictError: the change is another one, or something else runs.
+    """
+    control = controller.home.need_stream(change.stream_id)
+    rehearsal = control.rehearsal(rehearsal_id)
+    if rehearsal is None:
+        raise InvalidRequestError(
+            "the stream has no such rehearsal", stream_id=change.stream_id, rehearsal_id=rehearsal_id
+        )
+    current = control.need_register().value.deployment_id
+    if rehearsal.request_digest != change.digest or rehearsal.deployment_id != current:
+        raise ConflictError(
+            "what is to be done is not what was planned: the change is another one, or something else runs by now",
+            stream_id=change.stream_id,
+            rehearsal_id=rehearsal_id,
+            planned_over_deployment_id=rehearsal.deployment_id,
+            current_deployment_id=current,
+            is_same_change=rehearsal.request_digest == change.digest,
+            next_step="Plan it anew.",
+        )
+
+
+def was_given_up_with_its_task(controller: Controller, view: UpgradeView) -> bool:
+    """Whether it did not come to the end that was asked for because a try of its task was ended."""
+    if not view.is_over or view.is_what_was_asked:
+        return False
+    cancellation = UpgradeJournal(controller.home.control(view.stream_id)).cancellation(view.upgrade_id)
+    return cancellation is not None and cancellation.reason == TASK_ENDED
+
+
+def bring_on(
+    controller: Controller, view: UpgradeView, *, told: int, hold_seconds: float, on_step: Say, on_progress: Say
+) -> UpgradeView:
+    """Take every step that can be taken, and stay for a while where the stream may stand still.
+
+    Args:
+        controller: acts.
+        view: the upgrade.
+        told: the number of the last step that was told before.
+        hold_seconds: how long to stay at most.
+        on_step: told of each step, once.
+        on_progress: told what is waited for.
+    """
+    pause_seconds, telling = view.pause_seconds, Telling(on_step, told)
+
+    def look() -> UpgradeView | None:
+        nonlocal pause_seconds
+        try:
+            seen = controller.upgrades.advance(view.stream_id, view.upgrade_id, telling)
+        except (UnavailableError, OutcomeUnknownError, ConflictError) as error:
+            on_progress(str(error))
+            return None
+        if seen.is_over or seen.state.phase not in STANDSTILL or _has_touched_nothing(seen):
+            return seen
+        pause_seconds = seen.pause_seconds
+        on_progress(seen.waits_for)
+        return None
+
+    found = poll(controller.clock, look, deadline_seconds=hold_seconds, pause_seconds=lambda: pause_seconds)
+    return found or controller.upgrades.view(view.stream_id, view.upgrade_id)
+
+
+def give_up(
+    controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop, patience_seconds: float
+) -> UpgradeView:
+    """Record that the task of an upgrade was ended, and bring it on as far as it goes in that time.
+
+    Args:
+        controller: acts.
+        stream_id, upgrade_id: the upgrade.
+        after_stop: what becomes of it where the old version was told to stop already.
+        patience_seconds: how long it may take.
+    """
+    _cancel(controller, stream_id, upgrade_id, after_stop)
+    with suppress(DeadlineExceededError):
+        return controller.upgrades.run(stream_id, upgrade_id, patience_seconds)
+    return controller.upgrades.view(stream_id, upgrade_id)
+
+
+def give_up_from_afar(controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop) -> UpgradeView:
+    """Record that the task of an upgrade was ended, from where no driver may be started or seen.
+
+    Where nothing has happened to the stream it is over with that; else somebody else has to go on with it.
+    """
+    _cancel(controller, stream_id, upgrade_id, after_stop)
+    view = controller.upgrades.view(stream_id, upgrade_id)
+    if _has_touched_nothing(view):  # and is cancelled, so that its end is all that is left
+        return controller.upgrades.advance(stream_id, upgrade_id)
+    return view
+
+
+def what_remains(view: UpgradeView) -> str:
+    """How an upgrade whose task was ended stands, for the log."""
+    name = f"upgrade {view.upgrade_id} of {view.stream_id}"
+    if view.is_over:
+        return f"{name} is over: {view.outcome}{f': {view.state.last.text}' if view.state.last.text else ''}"
+    return (
+        f"{name} stays under way, in phase {view.state.phase}: the next try of the task finishes it, or "
+        f"`streamstate upgrade {view.stream_id} --continue`"
+    )
+
+
+def _has_touched_nothing(view: UpgradeView) -> bool:
+    state = view.state
+    if state.upgrade.asked == "rollback":
+        return not view.is_over and "returning" not in state.since
+    return state.phase in BEFORE_THE_STOP
+
+
+def _cancel(controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop) -> None:
+    if not controller.upgrades.view(stream_id, upgrade_id).is_over:
+        controller.upgrades.cancel(stream_id, upgrade_id, after_stop=after_stop, reason=TASK_ENDED)

@@ -1,0 +1,83 @@
+"""The periods in which no query of a stream ran, by the events and signs of life of its attempts (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Event, QueryStarted
+from airflow_streamstate.protocol.heartbeat import Heartbeat
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """A period in which no query of the stream ran.
+
+    Attributes:
+        after, before: the attempts around it, as ``d-0001 attempt 1 (drained)``; ``before`` is "" while it lasts.
+        from_at: the last word, or sign of life, of the one.
+        until_at: the first query of the other; None while it lasts.
+        at_most: the one had no last word, so that nobody knows how much longer it ran.
+    """
+
+    after: str
+    before: str
+    from_at: datetime
+    until_at: datetime | None
+    at_most: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """``after before from_at until_at seconds at_most``; until and seconds are null while it lasts."""
+        seconds = None if self.until_at is None else round((self.until_at - self.from_at).total_seconds(), 3)
+        until = None if self.until_at is None else format_time(self.until_at)
+        return {
+            "after": self.after,
+            "before": self.before,
+            "from_at": format_time(self.from_at),
+            "until_at": until,
+            "seconds": seconds,
+            "at_most": self.at_most,
+        }
+
+
+def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[Standstill]:
+    """The periods between the last word of one attempt and the first query of the next, oldest first.
+
+    Args:
+        events: of all deployments of a stream.
+        signs: the last sign of life of each deployment.
+    """
+    attempts: dict[tuple[str, int], list[Event]] = {}
+    for event in sorted(events, key=lambda event: event.at):
+        attempts.setdefault((event.deployment_id, event.attempt), []).append(event)
+    found = []
+    after: list[Event] = []
+    for said in attempts.values():
+        first = next((event for event in said if isinstance(event, QueryStarted)), None)
+        if first is not None and after:
+            last_at = _last_at(after, signs)
+            if last_at < first.at:
+                found.append(Standstill(_named(after), _named(said), last_at, first.at, not _has_ended(after)))
+        if first is not None or _has_ended(said):
+            after = said
+    if after and _has_ended(after):
+        found.append(Standstill(_named(after), "", after[-1].at, None))
+    return found
+
+
+def _last_at(said: Sequence[Event], signs: Mapping[str, Heartbeat]) -> datetime:
+    last = said[-1]
+    beat = signs.get(last.deployment_id)
+    is_of_it = beat is not None and beat.attempt == last.attempt and not _has_ended(said)
+    return max(last.at, beat.at) if beat is not None and is_of_it else last.at
+
+
+def _has_ended(said: Sequence[Event]) -> bool:
+    return any(isinstance(event, TERMINAL_EVENTS) for event in said)
+
+
+def _named(said: Sequence[Event]) -> str:
+    end = next((event.kind.lower() for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), "no last word")
+    return f"{said[-1].deployment_id} attempt {said[-1].attempt} ({end})"

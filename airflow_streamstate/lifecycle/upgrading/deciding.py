@@ -1,0 +1,122 @@
+"""The decisions of an upgrade, each pure: which way the state is handed over, and which way a version is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_streamstate.plan.advising import advice_on
+from airflow_streamstate.plan.model import QueryPlan
+from airflow_streamstate.plan.report import FITTING, PlanReport
+from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade, UpgradeMode
+
+_REHEARSED = ("accepted", "not_run")
+_NEVER_FLUSHED = frozenset({"state-without-bound", "session-without-bound", "duplicates-forever"})
+
+
+@dataclass(frozen=True)
+class Go:
+    """It may be done in this way; never ``auto``."""
+
+    mode: UpgradeMode
+
+
+@dataclass(frozen=True)
+class NoGo:
+    """It must not be done; nothing was."""
+
+    reason: str
+
+
+def never_flushed(plans: Mapping[str, QueryPlan]) -> list[str]:
+    """What of these plans, by query, keeps state that no drain flushes, in words."""
+    return [
+        f"query {name}: {each.text}"
+        for name, plan in sorted(plans.items())
+        for each in advice_on(plan)
+        if each.code in _NEVER_FLUSHED
+    ]
+
+
+def decide_mode(upgrade: Upgrade, report: PlanReport, kept: Sequence[str] = ()) -> Go | NoGo:
+    """How the state is handed over, after the plan is known (Law 5: never to nothing but by name).
+
+    Args:
+        upgrade: what was asked for.
+        report: of its rehearsal.
+        kept: what a drain of the old version would leave, and nobody asked to discard (Law 16): a seed would be refused
+            then, and the old version has been drained.
+    """
+    decision = _decide_mode(upgrade, report)
+    if kept and decision == Go("drain"):
+        return NoGo(
+            f"a drain would leave state, and a seed would drop it: {'; '.join(kept)} (--discard-state drops it)"
+        )
+    return decision
+
+
+def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
+    if report.outcome in ("failed", "deadline"):
+        return NoGo(f"its rehearsal ended by {report.outcome}: {report.reason}")
+    if upgrade.mode == "fresh":
+        return Go("fresh")
+    if _may_restore(upgrade, report):
+        return Go("drain" if upgrade.mode == "drain" else "restore")
+    is_hazardous = report.verdict == "hazardous"
+    if upgrade.mode == "restore":
+        return NoGo(report.reason)
+    if is_hazardous and not upgrade.accept_hazards:
+        return NoGo(f"{report.reason}; a drain does not mend that, and nobody accepted the hazard")
+    if upgrade.mode == "drain":
+        return Go("drain")
+    if not can_drain(report):
+        return NoGo(report.reason)
+    if not upgrade.allow_drain:
+        return NoGo(f"{report.reason}; and nobody allowed to drain: --allow-drain does")
+    return Go("drain")
+
+
+def _may_restore(upgrade: Upgrade, report: PlanReport) -> bool:
+    if report.fits:
+        return True
+    return upgrade.accept_hazards and report.verdict == "hazardous" and passed(report)
+
+
+def passed(report: PlanReport) -> bool:
+    """Whether every query of the new version ran on the state, whatever the plans say."""
+    rehearsed = [query.rehearsed for query in report.queries.values() if query.rehearsed is not None]
+    return (
+        report.rehearsal_ok is not False and bool(rehearsed) and all(each.outcome in _REHEARSED for each in rehearsed)
+    )
+
+
+def can_drain(report: PlanReport) -> bool:
+    """Whether it is the state alone that does not fit."""
+    return report.verdict == "needs-drain" or (report.verdict in FITTING and not passed(report))
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """How a version comes back; ``way`` None: in no way that is exact. ``reason``: why not in an earlier one."""
+
+    way: ReturnWay | None
+    reason: str = ""
+
+
+def decide_return(report: PlanReport, wanted: ReturnWay | None, undo_problem: str) -> WayBack:
+    """How the old version comes back, after its code was rehearsed on what the new one left.
+
+    Args:
+        report: of that rehearsal.
+        wanted: ``forward`` where only that is; None for the first that is exact.
+        undo_problem: why what the new version wrote cannot be undone; "" where it can.
+    """
+    if report.fits:
+        return WayBack("forward")
+    if wanted is None and not undo_problem:
+        return WayBack("undo", f"not forward: {report.reason}")
+    if report.verdict == "hazardous" and passed(report):
+        # Nothing is lost or doubled; results of the two versions mix in the windows that are open.
+        return WayBack("forward", f"results of both versions mix in what is open: {report.reason}")
+    undo = f"; what it wrote cannot be undone: {undo_problem}" if wanted is None else ""
+    return WayBack(None, f"the old code cannot go on from the new one's last commit: {report.reason}{undo}")

@@ -1,0 +1,53 @@
+"""The end of an upgrade: its last step, and what it leaves behind is removed."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.upgrading.tools import Tools
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, Phase
+
+log = logging.getLogger(__name__)
+AUDIT_TRIES = 3
+
+
+def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **facts: Any) -> None:
+    """Record how it ended, with the chain of custody where the stream was moved, and clear up."""
+    if state.phase not in BEFORE_THE_STOP:
+        facts["audit_ok"] = _audited(tools)
+    tools.take(state, phase, text, **facts)
+    now = tools.journal.need_state(tools.upgrade.upgrade_id)
+    if now.is_over:  # else somebody else took another step, and goes on
+        clear_up(tools)
+
+
+def clear_up(tools: Tools) -> None:
+    """Remove what it made, and let go of the stream. What cannot be done now holds nobody up."""
+    with suppress(StreamStateError):
+        steps = tools.journal.steps(tools.upgrade.upgrade_id)
+        for rehearsal_id in sorted({step.rehearsal_id for step in steps if step.rehearsal_id is not None}):
+            with suppress(StreamStateError):
+                tools.planning.give_up(tools.stream_id, rehearsal_id)
+    try:
+        stored = tools.control.need_register()
+        if stored.value.upgrade_id == tools.upgrade.upgrade_id:
+            tools.means.replace_register(tools.control, stored, upgrade_id=None)
+    except StreamStateError as error:
+        log.info("upgrade %s is over, and stays named in the register: %s", tools.upgrade.upgrade_id, error)
+
+
+def _audited(tools: Tools) -> bool | None:
+    """Whether the chain of custody is whole; None where it could not be read. What was not answered is asked again."""
+    found: bool | None = None
+    for _ in range(AUDIT_TRIES):
+        with suppress(StreamStateError):
+            custody = custody_of(tools.means.home, tools.stream_id)
+            found = custody.is_whole
+            if not custody.unread:
+                break
+    return found

@@ -1,0 +1,51 @@
+"""Whether what a version wrote can be undone: asked of the plans that it recorded, before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_streamstate.adapters.sink import known_sinks
+from airflow_streamstate.adapters.undoing import UndoMeans, undo_means
+from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.lifecycle.takeover import built_checkpoints
+from airflow_streamstate.lifecycle.upgrading.tools import Tools
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.upgrades import Upgrade
+
+
+def why_not_undone(tools: Tools, state: UpgradeState) -> str:
+    """Why the output of the new version cannot be undone exactly; "" where it can, as far as its plans tell.
+
+    What a sink itself has to say, its history above all, is found out by the driver that undoes it, which refuses
+    before it changes anything.
+    """
+    new_id = state.last.new_deployment_id
+    if new_id is None:
+        return "nothing of it ever ran"
+    seen = tools.means.observer.observe(tools.stream_id, new_id)
+    if seen.spec.start.snapshot_id is None and tools.upgrade.to_snapshot_id is None:
+        return "it began with nothing, so there is no handover to go back to"
+    sinks = {name: plan.sink.format for name, plan in recorded_plans(tools.control, new_id).items()}
+    ran = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+    ran |= set(built_checkpoints(tools.means.home, seen))
+    adapters = known_sinks().adapters
+    means = {name: undo_means(sinks.get(name, ""), adapters) for name in sorted(ran)}
+    return refusal_of(tools.upgrade, means, sinks)
+
+
+def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[str, str]) -> str:
+    """Which query's sink stands in the way, and what would help; "" for none.
+
+    Args:
+        upgrade: what was asked for.
+        means: what can be done about the output of each query.
+        sinks: the format of each query's sink, as recorded.
+    """
+    for name, how in means.items():
+        sink = f"query {name} writes to {sinks.get(name) or 'a sink of which no plan is recorded'}"
+        if how == "only doubled" and not upgrade.accepts_duplicates:
+            return f"{sink}, which takes nothing back; --accept-duplicates goes back all the same, and rows come twice"
+        if how in ("by command", "unknown") and not upgrade.undo_command:
+            return f"{sink}, which nobody but you can undo; --undo-command names what does"
+    return ""

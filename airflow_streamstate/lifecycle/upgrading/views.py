@@ -1,0 +1,165 @@
+"""What the verbs of upgrades answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeploymentFailedError,
+    IncompatibleUpgradeError,
+    StreamStateError,
+)
+from airflow_streamstate.protocol.upgrades import Phase
+
+UpgradeOutcome = Literal["upgraded", "rolled_back", "refused", "failed"]
+WORDS: Mapping[Phase, str] = {
+    "begun": "it is recorded",
+    "rehearsing": "the new version is rehearsed on a fork of the state",
+    "planned": "the plan is known",
+    "waiting": "the new driver comes up beside the old one",
+    "ready": "all is ready for the handover",
+    "stopping": "the old version ends after its batch in flight",
+    "ended": "the old version has ended",
+    "started": "the new version runs, and is to prove itself",
+    "unhealthy": "the new version is given up",
+    "trying": "the old code is rehearsed on what the new one left",
+    "returning": "the new version ends",
+    "returned": "the old version runs again",
+    "upgraded": "the new version has proven itself",
+    "rolled_back": "the old version is back",
+    "refused": "refused; the stream runs on as before",
+    "failed": "it could not be brought to an end",
+}
+
+
+@dataclass(frozen=True)
+class UpgradeView:
+    """An upgrade, as it stands.
+
+    Attributes:
+        state: the sum of its steps.
+        waits_for: what it waits for, one line; "" where it is over.
+        pause_seconds: after which it is worth while to look again.
+    """
+
+    state: UpgradeState
+    waits_for: str = ""
+    pause_seconds: float = 0.5
+
+    @property
+    def stream_id(self) -> str:
+        """The stream."""
+        return self.state.upgrade.stream_id
+
+    @property
+    def upgrade_id(self) -> str:
+        """The upgrade."""
+        return self.state.upgrade.upgrade_id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is still to be done."""
+        return self.state.is_over
+
+    @property
+    def outcome(self) -> UpgradeOutcome | None:
+        """How it ended; None while it is under way."""
+        return self.state.phase if self.state.is_over else None  # type: ignore[return-value]
+
+    @property
+    def is_what_was_asked(self) -> bool:
+        """Whether it came to the end that it was asked for."""
+        return self.outcome == ("upgraded" if self.state.upgrade.asked == "upgrade" else "rolled_back")
+
+    def as_error(self) -> StreamStateError | None:
+        """Why it is not what was asked for; None where it is, or is under way."""
+        if self.outcome is None or self.is_what_was_asked:
+            return None
+        last = self.state.last
+        facts: dict[str, object] = {
+            "stream_id": self.stream_id,
+            "upgrade_id": self.upgrade_id,
+            "old_deployment_id": self.state.upgrade.old_deployment_id,
+            "new_deployment_id": last.new_deployment_id,
+            "returned_deployment_id": last.returned_deployment_id,
+            "verdict": last.verdict,
+            "reason": last.text,
+        }
+        if self.outcome == "refused":
+            is_misfit = last.mode is None and last.verdict not in (None, "same")  # else it was somebody's word
+            kind = IncompatibleUpgradeError if is_misfit else ConflictError
+            return kind("the upgrade was refused, and the stream runs on", **facts, next_step=_after_refusal(self))
+        if self.outcome == "rolled_back":
+            return DeploymentFailedError(
+                "the new version did not prove itself, and the old one is back",
+                **facts,
+                next_step=f"`streamstate logs {self.stream_id} --deployment {last.new_deployment_id}` tells why.",
+            )
+        return DeploymentFailedError(
+            "the upgrade could not be brought to a good end",
+            **facts,
+            next_step=f"`streamstate status {self.stream_id}` shows where the stream stands.",
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
+        bad_batches gap_seconds verdict differences[] audit_ok reason waits_for``."""
+        last = self.state.last
+        return {
+            "upgrade_id": self.upgrade_id,
+            "stream_id": self.stream_id,
+            "phase": self.state.phase,
+            "outcome": self.outcome,
+            "mode": last.mode,
+            "old_deployment_id": self.state.upgrade.old_deployment_id,
+            "new_deployment_id": last.new_deployment_id,
+            "returned_deployment_id": last.returned_deployment_id,
+            "way": last.way,
+            "bad_batches": {name: list(batches) for name, batches in (last.bad_batches or {}).items()},
+            "gap_seconds": last.gap_seconds,
+            "verdict": last.verdict,
+            "differences": differences_of(last.report or {}),
+            "audit_ok": last.audit_ok,
+            "reason": last.text,
+            "waits_for": self.waits_for,
+        }
+
+
+class Telling:
+    """Tells each step once, in one line, whoever takes it.
+
+    Args:
+        say: told the lines; None for nobody.
+        told: the number of the last step that was told before.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None, told: int = 0) -> None:
+        self._say = say
+        self._told = told
+
+    def __call__(self, state: UpgradeState) -> None:
+        """The upgrade stands here now."""
+        if self._say is not None and state.last.number > self._told:
+            text = f": {state.last.text}" if state.last.text else ""
+            self._say(f"{state.phase}: {WORDS[state.phase]}{text}")
+        self._told = max(self._told, state.last.number)
+
+
+def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:
+    """The differences of all queries of a report as it was recorded, each with the name of its query."""
+    queries = report.get("queries")
+    found: list[dict[str, object]] = []
+    for name, query in queries.items() if isinstance(queries, Mapping) else ():
+        differences = query.get("differences", ()) if isinstance(query, Mapping) else ()
+        found += [{"query": name, **each} for each in differences]
+    return found
+
+
+def _after_refusal(view: UpgradeView) -> str:
+    remedies = dict.fromkeys(str(each.get("remedy", "")) for each in differences_of(view.state.last.report or {}))
+    words = " ".join(remedy for remedy in remedies if remedy)
+    return words or "Mend what the reason names, and upgrade again."

@@ -1,0 +1,106 @@
+"""What the operators share that are told what is to change of a stream: its parts, and what of them may be secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_streamstate.hooks.rendered import optional_text, text_mapping, texts, yes_or_no
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.operators.base import StreamStateOperator
+from airflow_streamstate.operators.masking import MasksSecrets
+
+
+class ChangingOperator(MasksSecrets, StreamStateOperator):
+    """Base of ``PlanUpgradeOperator`` and ``UpgradeStreamOperator``; not for use by itself.
+
+    What its parameters mean, those say.
+    """
+
+    template_fields: Sequence[str] = (
+        *StreamStateOperator.template_fields,
+        "application",
+        "arguments",
+        "conf",
+        "environment",
+        "master",
+        "spark_conn_id",
+        "py_files",
+        "files",
+        "packages",
+        "jars",
+        "fresh_queries",
+        "accept_lost_input",
+        "discard_state",
+        "allow_literal_secrets",
+        "version_label",
+    )
+
+    def __init__(
+        self,
+        *,
+        application: str | Path | None = None,
+        arguments: Sequence[str] | str | None = None,
+        conf: Mapping[str, str] | str | None = None,
+        environment: Mapping[str, str] | str | None = None,
+        master: str | None = None,
+        spark_conn_id: str | None = None,
+        py_files: Sequence[str] | str | None = None,
+        files: Sequence[str] | str | None = None,
+        packages: Sequence[str] | str | None = None,
+        jars: Sequence[str] | str | None = None,
+        fresh_queries: Sequence[str] | str = (),
+        accept_lost_input: Sequence[str] | str = (),
+        discard_state: bool | str = False,
+        allow_literal_secrets: bool | str = False,
+        version_label: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application = None if application is None else str(application)
+        self.arguments = arguments
+        self.conf = conf
+        self.environment = environment
+        self.master = master
+        self.spark_conn_id = spark_conn_id
+        self.py_files = py_files
+        self.files = files
+        self.packages = packages
+        self.jars = jars
+        self.fresh_queries = fresh_queries
+        self.accept_lost_input = accept_lost_input
+        self.discard_state = discard_state
+        self.allow_literal_secrets = allow_literal_secrets
+        self.version_label = version_label
+        self._built = True
+
+    def change(self) -> ChangeRequest:
+        """What is to change, as it was rendered; raises InvalidRequestError where that cannot be."""
+        application = optional_text(self.application)
+        py_files, files = self._listed("py_files"), self._listed("files")
+        return ChangeRequest(
+            stream_id=str(self.stream_id),
+            application=None if application is None else Path(application),
+            arguments=self._listed("arguments"),
+            conf=text_mapping(self.conf, "conf"),
+            environment=text_mapping(self.environment, "environment"),
+            master=optional_text(self.master),
+            spark_conn_id=optional_text(self.spark_conn_id),
+            py_files=None if py_files is None else tuple(map(Path, py_files)),
+            files=None if files is None else tuple(map(Path, files)),
+            packages=self._listed("packages"),
+            jars=self._listed("jars"),
+            fresh_queries=texts(self.fresh_queries, "fresh_queries"),
+            accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
+            discard_state=yes_or_no(self.discard_state, "discard_state"),
+            allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
+            version_label=optional_text(self.version_label),
+            reason=str(self.reason),
+        )
+
+    def _listed(self, name: str) -> tuple[str, ...] | None:
+        """None, or what templates make of it, is what stays as it is."""
+        value = getattr(self, name)
+        is_given = value is not None and (not isinstance(value, str) or optional_text(value) is not None)
+        return texts(value, name) if is_given else None

@@ -1,0 +1,67 @@
+"""``RollbackStreamOperator``: back to the version before, in the first way that is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_streamstate.hooks.rendered import one_of, optional_text, yes_or_no
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.lifecycle.upgrading.requests import WAYS, RollbackRequest
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.operators.driving import DrivingOperator
+
+
+class RollbackStreamOperator(DrivingOperator):
+    """Run again in a stream what ran before its current deployment, without a lost or doubled row.
+
+    Where nothing came of the current version, the one before goes on from the handover. Else its code is rehearsed on
+    what the current one has left, and goes on from the last commit; the batches whose output is the given-up version's
+    are named. Where neither can be, the sinks are undone to the handover. Where none is exact the task fails, without a
+    retry, and nothing is touched.
+
+    Idempotent, and its result is, as those of ``UpgradeStreamOperator``. Where the task is killed, marked or cleared
+    before the current version is told to stop, nothing happens; after that the rollback is finished: by the task as far
+    as Airflow lets it, by its next try, or by ``streamstate upgrade STREAM --continue``.
+
+    :param way: ``forward``: the old code goes on from the last commit; ``undo``: back to the handover, with the sinks
+        undone; by default the first of them that is exact. (templated)
+    :param snapshot_id: go back to this older snapshot, with the code that it was taken of, and every sink undone to it.
+        (templated)
+    :param accept_duplicates: rows may come twice on sinks that cannot be undone. (templated)
+
+    .. seealso:: :ref:`howto/operator:RollbackStreamOperator`
+    """
+
+    template_fields: Sequence[str] = (*DrivingOperator.template_fields, "way", "snapshot_id", "accept_duplicates")
+
+    def __init__(
+        self,
+        *,
+        way: str | None = None,
+        snapshot_id: str | None = None,
+        accept_duplicates: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.way = way
+        self.snapshot_id = snapshot_id
+        self.accept_duplicates = accept_duplicates
+
+    def wish_digest(self) -> str:
+        return self._request().digest
+
+    def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
+        return hook.controller.upgrades.begin_rollback(self._request(), request_id)
+
+    def _request(self) -> RollbackRequest:
+        return RollbackRequest(
+            stream_id=str(self.stream_id),
+            way=one_of(optional_text(self.way), (None, *WAYS), "way"),
+            snapshot_id=optional_text(self.snapshot_id),
+            undo_command=self.undo_words(),
+            accepts_duplicates=yes_or_no(self.accept_duplicates, "accept_duplicates"),
+            healthy_when=self.healthy_when(),
+            rehearsal_within_seconds=self.rehearsal_seconds(),
+            reason=str(self.reason),
+        )

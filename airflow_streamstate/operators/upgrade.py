@@ -1,0 +1,119 @@
+"""``UpgradeStreamOperator``: to another version, known before anything stops, and undone when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_streamstate.hooks.rendered import one_of, optional_text, yes_or_no
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.hooks.upgrading import refuse_unless_planned, upgrade_of
+from airflow_streamstate.lifecycle.upgrading.requests import MODES, UpgradeRequest
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.operators.changing import ChangingOperator
+from airflow_streamstate.operators.driving import DrivingOperator
+from airflow_streamstate.protocol.upgrades import AfterStop
+
+AFTER_STOP: tuple[AfterStop, ...] = ("finish", "rollback")
+
+
+class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
+    """Bring a stream to another version: rehearse it, end the old one, start it, and see it prove itself.
+
+    The new version is rehearsed on a fork of the real state while the old one runs: where it cannot work, the task
+    fails and nothing was touched. A version that does not prove itself in time is given up: the old one goes on,
+    without a lost or doubled row, and the task fails. Neither is tried again by a retry. What is not given stays as it
+    runs now; with nothing given it is a restart.
+
+    Idempotent: a retry, or a task that was cleared, goes on with the upgrade that it began, wherever that stands. Where
+    that was refused, or rolled back, a task that is cleared tries anew.
+
+    Returns ``{upgrade_id, stream_id, phase, outcome, mode, old_deployment_id, new_deployment_id,
+    returned_deployment_id, way, bad_batches, gap_seconds, verdict, differences, audit_ok, reason, waits_for}``, as its
+    XCom also where it fails the task. The XCom ``upgrade``, ``{stream_id, upgrade_id}``, is there from the beginning.
+
+    :param mode: ``auto`` restores the state where it fits, and drains where it does not and ``allow_drain`` is given;
+        or ``restore``, ``drain``, ``fresh``. (templated)
+    :param allow_drain: ``auto`` may drain: open windows come out early. (templated)
+    :param accept_hazards: a plan that is ``hazardous`` is wanted as it is. (templated)
+    :param rehearse: run the empty batches; else the plans alone are compared. (templated)
+    :param warm: launch the new driver before the old one is stopped; not where there is no room for two. (templated)
+    :param needs_approval: wait until somebody says yes to the plan, by ``streamstate upgrade STREAM --approve``.
+        (templated)
+    :param rehearsal_id: of the ``PlanUpgradeOperator`` whose report was approved: refused where by now the change is
+        another one, or something else runs. (templated)
+    :param on_cancel: what becomes of the upgrade when the task is killed, marked or cleared after the old version was
+        told to stop: ``finish`` it, or ``rollback``. Before that nothing has happened, and nothing does. (templated)
+
+    The parameters of ``PlanUpgradeOperator`` say what is to change: ``application``, ``arguments``, ``conf``,
+    ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``files``, ``packages``, ``jars``, ``fresh_queries``,
+    ``accept_lost_input``, ``discard_state``, ``allow_literal_secrets``, ``version_label``.
+
+    .. seealso:: :ref:`howto/operator:UpgradeStreamOperator`
+    """
+
+    template_fields: Sequence[str] = tuple(
+        dict.fromkeys(
+            (
+                *ChangingOperator.template_fields,
+                *DrivingOperator.template_fields,
+                "mode",
+                "allow_drain",
+                "accept_hazards",
+                "rehearse",
+                "warm",
+                "needs_approval",
+                "rehearsal_id",
+                "on_cancel",
+            )
+        )
+    )
+
+    def __init__(
+        self,
+        *,
+        mode: str = "auto",
+        allow_drain: bool | str = False,
+        accept_hazards: bool | str = False,
+        rehearse: bool | str = True,
+        warm: bool | str = True,
+        needs_approval: bool | str = False,
+        rehearsal_id: str | None = None,
+        on_cancel: str = "finish",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.mode = mode
+        self.allow_drain = allow_drain
+        self.accept_hazards = accept_hazards
+        self.rehearse = rehearse
+        self.warm = warm
+        self.needs_approval = needs_approval
+        self.rehearsal_id = rehearsal_id
+        self.on_cancel = on_cancel
+
+    def wish_digest(self) -> str:
+        return self._request().digest
+
+    def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
+        request, rehearsal_id = self._request(), optional_text(self.rehearsal_id)
+        if rehearsal_id is not None and upgrade_of(hook.controller, request.stream_id, request_id) is None:
+            refuse_unless_planned(hook.controller, request.change, rehearsal_id)
+        return hook.controller.upgrades.begin(request, request_id)
+
+    def after_stop(self) -> AfterStop:
+        return one_of(self.on_cancel, AFTER_STOP, "on_cancel")
+
+    def _request(self) -> UpgradeRequest:
+        return UpgradeRequest(
+            change=self.change(),
+            mode=one_of(self.mode, MODES, "mode"),
+            allow_drain=yes_or_no(self.allow_drain, "allow_drain"),
+            accept_hazards=yes_or_no(self.accept_hazards, "accept_hazards"),
+            runs_batches=yes_or_no(self.rehearse, "rehearse"),
+            warm=yes_or_no(self.warm, "warm"),
+            needs_approval=yes_or_no(self.needs_approval, "needs_approval"),
+            healthy_when=self.healthy_when(),
+            rehearsal_within_seconds=self.rehearsal_seconds(),
+            undo_command=self.undo_words(),
+        )

@@ -1,0 +1,170 @@
+"""Upgrades: what was asked for, the steps that were taken, and what people said meanwhile.
+
+An upgrade is one record, and a journal of steps of which each is written before the act that it is about. Whoever reads
+both can go on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from airflow_streamstate.protocol.codec import Message, message
+
+UpgradeKind = Literal["upgrade", "rollback"]
+UpgradeMode = Literal["auto", "restore", "drain", "fresh"]
+ReturnWay = Literal["resume", "handover", "forward", "undo"]
+AfterStop = Literal["finish", "rollback"]
+Phase = Literal[
+    "begun", "rehearsing", "planned", "waiting", "ready", "stopping", "ended", "started",
+    "unhealthy", "trying", "returning", "returned", "upgraded", "rolled_back", "refused", "failed",
+]  # fmt: skip
+OVER: frozenset[Phase] = frozenset({"upgraded", "rolled_back", "refused", "failed"})
+BEFORE_THE_STOP: frozenset[Phase] = frozenset({"begun", "rehearsing", "planned", "waiting", "ready"})
+"""Phases in which nothing has happened to the stream."""
+
+
+@dataclass(frozen=True)
+class HealthyWhen:
+    """When a new version has proven itself.
+
+    Attributes:
+        batches: that every query must have committed past the handover; a query that finds no input is taken for one
+            that would.
+        within_seconds: from its launch.
+        caught_up: nothing may be left to read; else it is enough that what is left does not grow.
+    """
+
+    batches: int = 3
+    within_seconds: float = 300.0
+    caught_up: bool = False
+
+
+@message
+@dataclass(frozen=True)
+class Upgrade(Message):
+    """An upgrade, or a rollback, as it was asked for; written before anything else of it.
+
+    What is to run is its ``DeploymentSpec``, under the same keys as that of a deployment.
+
+    Attributes:
+        asked: an upgrade to another version, or a rollback to the one before.
+        old_deployment_id: the deployment that was current when it was asked for.
+        allow_drain: ``auto`` may drain where the state does not fit.
+        runs_batches: the rehearsal runs an empty batch of each query on a fork of its state; else plans alone count.
+        warm: the new driver is launched before the old one is stopped, and waits.
+        needs_approval: a person has to say yes to the plan first.
+        accept_hazards: a plan that is ``hazardous`` is wanted as it is.
+        rehearsal_within_seconds: how long it may take.
+        way: of a rollback; None for the first that is exact.
+        undo_command: undoes what a ``foreachBatch`` wrote.
+        accepts_duplicates: rows may come twice on sinks that cannot be undone.
+        to_snapshot_id: of a rollback, by name: where it goes back to; None for where the current deployment had begun.
+    """
+
+    stream_id: str
+    upgrade_id: str
+    asked: UpgradeKind
+    old_deployment_id: str
+    mode: UpgradeMode
+    request_id: str
+    request_digest: str
+    requested_by: str
+    reason: str
+    created_at: datetime
+    write_id: str
+    healthy_when: HealthyWhen = field(default_factory=HealthyWhen)
+    allow_drain: bool = False
+    runs_batches: bool = True
+    warm: bool = True
+    needs_approval: bool = False
+    accept_hazards: bool = False
+    rehearsal_within_seconds: float = 300.0
+    discard_state: bool = False
+    fresh_queries: tuple[str, ...] = ()
+    accept_lost_input: tuple[str, ...] = ()
+    way: ReturnWay | None = None
+    undo_command: tuple[str, ...] = ()
+    accepts_duplicates: bool = False
+    to_snapshot_id: str | None = None
+
+
+@message
+@dataclass(frozen=True)
+class UpgradeStep(Message):
+    """One step of an upgrade. What a later step does not say stays as an earlier one said it.
+
+    Attributes:
+        number: from 1.
+        phase: what holds from now on.
+        taken_by: whoever took it.
+        text: for people, one line.
+        rehearsal_id: of the version that is to come, or to come back.
+        mode: in which way the state is handed over; never ``auto``.
+        verdict, report: of the plan.
+        command_id: the order that ends the old version.
+        bad_command_id: the order that ends a new version that is given up.
+        snapshot_id: the handover: where the old version ended.
+        new_deployment_id: the new version's.
+        returned_deployment_id: the old version's, when it came back.
+        way: how it comes back: ``resume``: nothing of the new version ever ran; ``handover``: it committed nothing;
+            ``forward``: from its last commit; ``undo``: from the handover, with the sinks undone.
+        bad_batches: first and last batch of each query whose output is that of the version that was given up.
+        first_look: by query, how many rows the new version was behind when it had begun, and when that was asked, in
+            milliseconds since 1970.
+        gap_seconds: last commit of the old version to first commit of the new one.
+        audit_ok: whether the chain of custody was whole at the end.
+    """
+
+    stream_id: str
+    upgrade_id: str
+    number: int
+    phase: Phase
+    taken_at: datetime
+    taken_by: str
+    write_id: str
+    text: str = ""
+    rehearsal_id: str | None = None
+    mode: UpgradeMode | None = None
+    verdict: str | None = None
+    report: Mapping[str, object] | None = None
+    command_id: str | None = None
+    bad_command_id: str | None = None
+    snapshot_id: str | None = None
+    new_deployment_id: str | None = None
+    returned_deployment_id: str | None = None
+    way: ReturnWay | None = None
+    bad_batches: Mapping[str, tuple[int, ...]] | None = None
+    first_look: Mapping[str, tuple[int, ...]] | None = None
+    gap_seconds: float | None = None
+    audit_ok: bool | None = None
+
+
+@message
+@dataclass(frozen=True)
+class Approval(Message):
+    """What a person said to the plan of an upgrade; the first word counts."""
+
+    stream_id: str
+    upgrade_id: str
+    is_approved: bool
+    given_by: str
+    given_at: datetime
+    write_id: str
+    reason: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class Cancellation(Message):
+    """An upgrade that is not wanted any more: before the stop nothing happens; after it, ``after_stop`` is done."""
+
+    stream_id: str
+    upgrade_id: str
+    after_stop: AfterStop
+    cancelled_by: str
+    cancelled_at: datetime
+    write_id: str
+    reason: str = ""

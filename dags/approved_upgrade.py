@@ -1,0 +1,96 @@
+"""### Upgrade a stream when a person has approved the plan
+
+The new version is rehearsed, and the plan waits for somebody under *Required Actions*: a yes means what the plan says,
+a drain or a hazard among it. What runs afterwards is what was approved: where the script, its arguments or the version
+that runs have changed meanwhile, nothing is stopped, and the task says so. A no, or a day without a word, changes
+nothing.
+"""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+try:
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+except Exception as missing:  # the provider raises an exception of its own where Airflow is too old
+    raise RuntimeError("approved_upgrade needs Airflow 3.1 or newer: older ones cannot ask a person") from missing
+
+from airflow.sdk import Param, dag
+
+from airflow_streamstate.operators.plan import PlanUpgradeOperator
+from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+
+JOBS = Path(__file__).resolve().parent / "jobs"
+FLIGHTS = os.environ.get("FLIGHTS_FOLDER", "/srv/flights")
+PARAMS = {
+    "stream_id": Param("flights", type="string", minLength=1, title="Stream"),
+    "application": Param(
+        str(JOBS / "count_by_route.py"), type="string", minLength=1, title="Script", description="The new version."
+    ),
+    "arguments": Param(
+        ["--input", f"{FLIGHTS}/incoming", "--output", f"{FLIGHTS}/routes"],
+        type="array",
+        items={"type": "string"},
+        title="Arguments",
+        description="Of the script.",
+    ),
+    "warm": Param(
+        True, type="boolean", title="Launch it before the old one is stopped", description="If there is room for two."
+    ),
+}
+
+# [START approved_upgrade]
+PLAN = """
+{% set plan = ti.xcom_pull('plan') %}
+The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
+
+{% for name, query in plan.queries.items() %}{% for each in query.differences %}
+- `{{ name }}`: {{ each.code }} ({{ each.verdict }}): {{ each.reason }} {{ each.remedy }}
+{% endfor %}{% endfor %}
+"""
+
+
+@dag(
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try goes on with what the one before began
+    render_template_as_native_obj=True,
+    params=PARAMS,
+    doc_md=__doc__,
+    tags=["streamstate"],
+)
+def approved_upgrade():
+    change = {
+        "stream_id": "{{ params.stream_id }}",
+        "application": "{{ params.application }}",
+        "arguments": "{{ params.arguments }}",
+    }
+    plan = PlanUpgradeOperator(task_id="plan", **change, fail_unless_it_fits=False, wait_seconds=900, deferrable=True)
+
+    approve = ApprovalOperator(
+        task_id="approve",
+        subject="Upgrade {{ params.stream_id }}?",
+        body=PLAN,
+        defaults="Reject",
+        response_timeout=timedelta(days=1),
+    )
+
+    upgrade = UpgradeStreamOperator(
+        task_id="upgrade",
+        **change,
+        rehearsal_id="{{ ti.xcom_pull('plan')['rehearsal_id'] }}",
+        allow_drain=True,
+        accept_hazards=True,
+        warm="{{ params.warm }}",
+        on_cancel="rollback",
+        deferrable=True,
+    )
+
+    plan >> approve >> upgrade
+
+
+# [END approved_upgrade]
+
+approved_upgrade()

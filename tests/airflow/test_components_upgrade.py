@@ -1,0 +1,234 @@
+"""What users and machines do to an upgrade that is under way, on a real Airflow. No Spark.
+
+The triggerer runs in a pid namespace of its own where that can be had: it sees no driver, as one on another host.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from support import scripted_driver
+from support.airflow_home import DAGS_FOLDER
+from support.airflow_place import Place
+from support.airflow_site import AirflowSite, eventually
+from support.airflow_streams import named_home
+from support.airflow_upgrades import run_first_version, taken_by
+from support.tiers import FULL_TIER
+
+pytestmark = [pytest.mark.components, pytest.mark.timeout(900)]
+ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+DAGS = '''
+"""Upgrades, for tests."""
+from datetime import timedelta
+from airflow.sdk import dag, Param
+from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+
+PARAMS = {
+    "stream_id": Param("s", type="string"),
+    "application": Param("", type="string"),
+    "needs_approval": Param(False, type="boolean"),
+}
+
+
+def upgrading(dag_id, **more):
+    @dag(dag_id=dag_id, schedule=None, catchup=False, params=PARAMS)
+    def upgrading_dag():
+        UpgradeStreamOperator(
+            task_id="upgrade", stream_id="{{ params.stream_id }}", application="{{ params.application }}",
+            needs_approval="{{ params.needs_approval }}", warm=False, on_cancel="rollback", wait_seconds=600,
+            poll_interval_seconds=0.5, retries=5, retry_delay=timedelta(seconds=1), **more,
+        )
+    upgrading_dag()
+
+
+upgrading("upgrade_deferred", deferrable=True)
+upgrading("upgrade_in_worker", deferrable=False)
+'''
+DAG_IDS = ("upgrade_deferred", "upgrade_in_worker", "approved_upgrade")
+
+
+def can_be_alone() -> bool:
+    """Whether a process may have a pid namespace of its own here."""
+    try:
+        return subprocess.run([*ALONE, "true"], capture_output=True, check=False, timeout=20).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    base = tmp_path_factory.mktemp("upgrades")
+    (base / "dags").mkdir()
+    (base / "dags" / "upgrading.py").write_text(DAGS)
+    shutil.copy(DAGS_FOLDER / "approved_upgrade.py", base / "dags")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        tools = scripted_driver.install(base / "tools")
+        for name, value in tools.items():
+            monkeypatch.setenv(name, value)
+        with named_home(base, monkeypatch) as home:
+            environment = {**tools, "AIRFLOW_CONN_STREAMSTATE_DEFAULT": home.connection}
+            under = {"triggerer": ALONE} if can_be_alone() else {}
+            with AirflowSite(base / "airflow", base / "dags", environment, under) as site:
+                site.wait_for_dags(*DAG_IDS)
+                for dag_id in DAG_IDS:
+                    site.unpause(dag_id)
+                yield Place(site, home, base)
+
+
+def under_way(place: Place, stream_id: str, *phases: str) -> UpgradeView:
+    """The upgrade of a stream, once it is under way in one of these phases."""
+
+    def look() -> UpgradeView | None:
+        view = place.home.hook().controller.upgrades.under_way(stream_id)
+        return view if view is not None and view.state.phase in phases else None
+
+    found: UpgradeView = eventually(look, f"an upgrade of {stream_id} in {phases}", 180, every=0.1)
+    return found
+
+
+def ids(place: Place, stream_id: str) -> list[str]:
+    return UpgradeJournal(place.home.home.control(stream_id)).ids()
+
+
+def tasks_alone(place: Place, stream_id: str, upgrade_id: str) -> bool:
+    """Whether the task took each step, and nobody else one: no triggerer."""
+    (who,) = taken_by(place.home, upgrade_id, stream_id)
+    return who.startswith("airflow upgrade_")
+
+
+def test_a_worker_that_is_killed_in_the_middle_is_gone_on_for(place: Place) -> None:
+    """After it has stopped the old version and started the new one: the retry sees that one prove itself. (Law 2)"""
+    run_first_version(place.home, place.scripts, "killed")
+    run_id = place.start("upgrade_in_worker", "killed", "late")
+    view = under_way(place, "killed", "started")
+    task = place.site.call("GET", f"/dags/upgrade_in_worker/dagRuns/{run_id}/taskInstances/upgrade")
+    os.kill(task["pid"], signal.SIGKILL)
+    assert place.site.wait_for_run("upgrade_in_worker", run_id, 300) == "success"
+    result = place.site.xcom("upgrade_in_worker", run_id, "upgrade")
+    assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "upgraded")
+    task = place.site.call("GET", f"/dags/upgrade_in_worker/dagRuns/{run_id}/taskInstances/upgrade")
+    assert task["try_number"] == 2
+    assert ids(place, "killed") == [view.upgrade_id]
+
+
+@FULL_TIER
+def test_a_triggerer_that_is_restarted_in_the_middle_of_a_wait_forgets_nothing(place: Place) -> None:
+    """Looking changes nothing, and workers act: same result, by the task alone."""
+    run_first_version(place.home, place.scripts, "surviving")
+    run_id = place.start("upgrade_deferred", "surviving", "late")
+    view = under_way(place, "surviving", "started")
+    place.wait_task("upgrade_deferred", run_id, "upgrade", "deferred")
+    place.site.restart("triggerer")
+    assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
+    result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
+    assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "upgraded")
+    assert tasks_alone(place, "surviving", view.upgrade_id)
+
+
+def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place: Place) -> None:
+    """A worker looks itself, long before the version's time to prove itself is over; and it is rolled back."""
+    if not can_be_alone():
+        pytest.skip("no process may have a pid namespace of its own here")
+    run_first_version(place.home, place.scripts, "unseen")
+    run_id = place.start("upgrade_deferred", "unseen", "stalls")
+    view = under_way(place, "unseen", "started")
+    place.wait_task("upgrade_deferred", run_id, "upgrade", "deferred")
+    claim = eventually(
+        lambda: place.home.home.control("unseen").claim("d-0002", 1), "the new driver's claim", 60, every=0.1
+    )
+    os.kill(claim.pid, signal.SIGKILL)
+    assert place.site.wait_for_run("upgrade_deferred", run_id, 200) == "failed"
+    result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
+    assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "rolled_back")
+    assert tasks_alone(place, "unseen", view.upgrade_id)
+    assert place.home.hook().status("unseen").application == "first.py"
+
+
+def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(place: Place) -> None:
+    """The stream runs on, and is free."""
+    run_first_version(place.home, place.scripts, "marked")
+    run_id = place.start("upgrade_deferred", "marked", "proves", needs_approval=True)
+    view = under_way(place, "marked", "planned")
+    place.wait_triggerer("upgrade_deferred", run_id, "upgrade")
+    place.mark_failed("upgrade_deferred", run_id, "upgrade")
+    upgrades = place.home.hook().controller.upgrades
+    eventually(lambda: upgrades.view("marked", view.upgrade_id).is_over, "the end of the upgrade", 120)
+    assert upgrades.view("marked", view.upgrade_id).outcome == "refused"
+    assert upgrades.under_way("marked") is None
+    status = place.home.hook().status("marked")
+    assert (status.deployment_id, status.state) == ("d-0001", "running")
+
+
+@FULL_TIER
+def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_it_is_cleared(place: Place) -> None:
+    """As it was asked: the old version comes back, and the next try begins anew from there."""
+    run_first_version(place.home, place.scripts, "between")
+    run_id = place.start("upgrade_deferred", "between", "late")
+    view = under_way(place, "between", "started")
+    place.wait_triggerer("upgrade_deferred", run_id, "upgrade")
+    place.mark_failed("upgrade_deferred", run_id, "upgrade")
+    journal = UpgradeJournal(place.home.home.control("between"))
+    eventually(lambda: journal.cancellation(view.upgrade_id), "the cancellation", 120)
+    # Else the scheduler may take the run for failed after the clear, and never run the task again.
+    assert place.site.wait_for_run("upgrade_deferred", run_id, 120) == "failed"
+    place.clear("upgrade_deferred", run_id, "upgrade")
+    assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
+    assert place.home.hook().controller.upgrades.view("between", view.upgrade_id).outcome == "rolled_back"
+    result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
+    assert result["upgrade_id"] != view.upgrade_id
+    assert result["outcome"] == "upgraded"
+
+
+@FULL_TIER
+def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(place: Place) -> None:
+    """The plan waits for a yes again, and that is heard."""
+    run_first_version(place.home, place.scripts, "cleared")
+    run_id = place.start("upgrade_deferred", "cleared", "proves", needs_approval=True)
+    first = under_way(place, "cleared", "planned")
+    place.wait_triggerer("upgrade_deferred", run_id, "upgrade")
+    place.clear("upgrade_deferred", run_id, "upgrade")
+    upgrades = place.home.hook().controller.upgrades
+    eventually(lambda: upgrades.view("cleared", first.upgrade_id).is_over, "the end of the first", 120)
+    second = under_way(place, "cleared", "planned")
+    assert second.upgrade_id != first.upgrade_id
+    upgrades.approve("cleared", second.upgrade_id, is_approved=True)
+    assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
+    assert upgrades.view("cleared", second.upgrade_id).outcome == "upgraded"
+
+
+@pytest.mark.parametrize(
+    ("answer", "deployment_id"), [pytest.param("Reject", "d-0001", marks=FULL_TIER), ("Approve", "d-0002")]
+)
+def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, deployment_id: str) -> None:
+    """By Airflow's own form; a no changes nothing."""
+    stream_id = f"asked-{answer.lower()}"
+    run_first_version(place.home, place.scripts, stream_id)
+    words = scripted_driver.script(place.scripts, "proves", "needs-drain", name="asked.py")
+    conf = {"stream_id": stream_id, "application": str(words), "arguments": ["-v"], "warm": False}
+    run_id = place.site.trigger("approved_upgrade", conf)
+    place.wait_task("approved_upgrade", run_id, "approve", "awaiting_input")
+    task = f"/dags/approved_upgrade/dagRuns/{run_id}/taskInstances/approve/-1/hitlDetails"
+    asked = place.site.call("GET", task)
+    assert asked["subject"] == f"Upgrade {stream_id}?"
+    assert "**needs-drain**" in asked["body"]
+    assert "`delays`" in asked["body"]
+
+    def is_over() -> bool:
+        # Airflow takes the task for failed now and then, on a busy machine: its retry asks again.
+        states = place.site.task_states("approved_upgrade", run_id)
+        if states["approve"] == "awaiting_input":
+            place.site.call("PATCH", task, {"chosen_options": [answer], "params_input": {}})
+        return states["approve"] == "success" and states["upgrade"] in ("success", "skipped", "failed")
+
+    eventually(is_over, f"the end of {run_id}", 400, every=2.0)
+    upgraded = place.site.task_states("approved_upgrade", run_id)["upgrade"]
+    assert upgraded == ("success" if answer == "Approve" else "skipped")
+    assert place.home.hook().status(stream_id).deployment_id == deployment_id

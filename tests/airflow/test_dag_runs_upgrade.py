@@ -1,0 +1,77 @@
+"""The example DAGs of upgrades by ``dag.test()``, on a home on S3, with drivers that need no Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import scripted_driver
+from support.airflow_streams import NamedHome
+from support.airflow_upgrades import run_first_version
+from support.dag_results import mapped_states, returned, states
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore:Using .httpx. with"),  # Airflow's in-process API server, not ours
+]
+
+
+def new(folder: Path, *words: str) -> str:
+    return str(scripted_driver.script(folder, *words, name="new.py"))
+
+
+def test_an_upgrade_in_one_task(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
+    """Rehearsed, stopped, started, proven; the report is what it returns."""
+    run_first_version(scripted, tmp_path)
+    conf = {"application": new(tmp_path, "proves"), "arguments": ["-v"], "warm": False, "reason": "new columns"}
+    run = run_dag("upgrade_in_one_task", conf)
+    assert states(run) == {"upgrade": "success"}
+    result = returned(run, "upgrade")
+    assert (result["outcome"], result["mode"], result["verdict"]) == ("upgraded", "restore", "same")
+    spec = scripted.home.control("flights").spec("d-0002")
+    assert spec.arguments == ("-v",)
+    assert spec.requested_by.startswith("airflow upgrade_in_one_task.upgrade ")
+
+
+def test_a_version_that_does_not_prove_itself_fails_the_task_and_the_old_one_runs(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path
+) -> None:
+    """Without a retry, though the DAG has some."""
+    run_first_version(scripted, tmp_path)
+    run = run_dag("upgrade_in_one_task", {"application": new(tmp_path, "crashes"), "arguments": None, "warm": False})
+    assert states(run) == {"upgrade": "failed"}
+    assert [ti.try_number for ti in run.get_task_instances()] == [1]
+    assert returned(run, "upgrade")["outcome"] == "rolled_back"
+    assert scripted.hook().status("flights").application == "first.py"
+
+
+def test_many_streams_at_night(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are to run something else, each by itself: one that does not fit holds nobody up."""
+    versions = {}
+    for stream_id, words in {"fits": ["proves"], "same": [], "unfit": ["proves", "refused"]}.items():
+        run_first_version(scripted, tmp_path, stream_id)
+        script = scripted_driver.script(tmp_path, *words, name=f"{stream_id}.py") if words else tmp_path / "first.py"
+        versions[stream_id] = {"application": str(script), "master": "local[2]"}
+    file = tmp_path / "versions.json"
+    file.write_text(json.dumps(versions))
+    monkeypatch.setenv("NIGHTLY_UPGRADES_FILE", str(file))
+    run = run_dag("nightly_upgrades")
+    assert mapped_states(run, "upgrade") == ["success", "failed"]
+    hook = scripted.hook()
+    now = {status.stream_id: (status.deployment_id, status.state) for status in hook.streams()}
+    assert now == {"fits": ("d-0002", "running"), "same": ("d-0001", "running"), "unfit": ("d-0001", "running")}
+
+
+def test_a_plan_that_somebody_approved_is_made(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
+    """A yes means what the plan says, here a drain."""
+    run_first_version(scripted, tmp_path)
+    conf = {"application": new(tmp_path, "proves", "needs-drain"), "arguments": ["-v"], "warm": False}
+    run = run_dag("approved_upgrade", conf, mark_success_pattern="approve")
+    assert states(run) == {"plan": "success", "approve": "success", "upgrade": "success"}
+    assert returned(run, "plan")["verdict"] == "needs-drain"
+    assert (returned(run, "upgrade")["outcome"], returned(run, "upgrade")["mode"]) == ("upgraded", "drain")

@@ -1,0 +1,291 @@
+"""A warm handover on real Spark: the new driver waits, rehearsed, before the old one gets its barrier.
+
+What ``airflow_streamstate.runtime.spark.fresh_session`` does between the two passes of a script is shown here, too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.rehearsals import Rehearsals, RehearsalView
+from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.views import DeploymentView
+from airflow_streamstate.protocol.events import Claimed, QueryStarted, Started
+from support.drivers import CONF, WINDOWED_COUNTS, wait_until
+from support.file_sink import rows_in
+from support.launches import end_processes, living_processes
+from support.tiers import FULL_TIER
+from support.warm import WarmDeployer
+from support.window_rows import WindowRows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+
+STREAM = "orders"
+MASTER = "local[2]"
+COUNTS = (
+    WINDOWED_COUNTS
+    + """
+import os
+is_rehearsed = "STREAMSTATE_REHEARSAL" in os.environ
+open(base + "/passes", "a").write(f"VERSION {is_rehearsed} {sys.argv[1:] == [base]} {__name__}\\n")
+counts.writeStream.queryName("counts").format("json").start(base + "/out").awaitTermination()
+"""
+)
+
+TWO_QUERIES = """
+import os
+import sys
+
+from pyspark.sql import SparkSession, functions as F
+from pyspark.sql.streaming import StreamingQueryListener
+
+base = sys.argv[1]
+
+
+def tell(name, *words):
+    with open(base + "/" + name, "a") as file:
+        print("VERSION", *words, file=file)
+
+
+class Told(StreamingQueryListener):
+    def onQueryStarted(self, event):
+        tell("told", event.name)
+
+    def onQueryProgress(self, event):
+        pass
+
+    def onQueryTerminated(self, event):
+        pass
+
+
+spark = SparkSession.builder.getOrCreate()
+seen = os.environ.get("MARK"), spark.conf.get("spark.mark", None), len(spark.streams.active), os.getcwd() == "/"
+tell("passes", os.environ.get("STREAMSTATE_REHEARSAL"), *seen)
+tell("applications", spark.sparkContext.applicationId)
+os.environ["MARK"] = "set"
+os.chdir("/")
+spark.conf.set("spark.mark", "set")
+spark.streams.addListener(Told())
+rows = spark.readStream.schema("t timestamp, k string, v int").option("maxFilesPerTrigger", 1).json(base + "/in")
+rows.createTempView("rows")
+windows = spark.table("rows").withWatermark("t", "10 seconds").groupBy(F.window("t", "10 seconds"), "k")
+counts = windows.agg(F.count("*").alias("n"), F.sum("v").alias("s")).select("window.start", "k", "n", "s")
+counts.writeStream.queryName("counts").format("json").start(base + "/out")
+rows.writeStream.queryName("raw").format("json").start(base + "/raw")
+spark.streams.awaitAnyTermination()
+END
+"""
+
+
+@dataclass
+class Life:
+    """A stream on a folder of files, and versions that follow each other."""
+
+    base: Path
+    home: Home = field(init=False)
+    rows: WindowRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.home = Home(HomeConfig(str(self.base / "home")))
+        self.launcher = LocalLauncher(SYSTEM_CLOCK)
+        self.controller = Controller(self.home, self.launcher, SYSTEM_CLOCK, "tests")
+        self.rehearsals = Rehearsals(Means.of(self.home, self.launcher, SYSTEM_CLOCK, "tests", None))
+        self.deployer = WarmDeployer(self.home, self.launcher, SYSTEM_CLOCK)
+        self.control = self.home.control(STREAM)
+        self.rows = WindowRows(self.base)
+
+    def script(self, version: str, text: str = COUNTS) -> Path:
+        """A version of the job."""
+        path = self.base / version / "job.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.replace("VERSION", version))
+        return path
+
+    def wish(self, script: Path, request_id: str) -> DeployRequest:
+        """To deploy it."""
+        return DeployRequest(
+            STREAM, script, arguments=(str(self.base),), master=MASTER, conf=CONF, request_id=request_id
+        )
+
+    def runs(self, version: str, files: int, text: str = COUNTS) -> None:
+        """The first version, which has read so many files."""
+        for _ in range(files):
+            self.rows.feed()
+        self.controller.deploy(self.wish(self.script(version, text), f"deploy-{version}"))
+        self.wait_closed(files - 1)
+
+    def wait_closed(self, windows: int) -> None:
+        """Wait until so many windows have come out: each file but the last."""
+        wait_until(lambda: len(self.rows.found()) >= 2 * windows, lambda: f"{self.rows.found()}\n{self.log()}", 120)
+
+    def waits(self, version: str, text: str = COUNTS, waits_seconds: float = 300.0) -> RehearsalView:
+        """Another version, rehearsed; its driver waits by now."""
+        view = self.controller.plans.begin(
+            ChangeRequest(STREAM, self.script(version, text)), request_id=f"plan-{version}", waits_seconds=waits_seconds
+        )
+        report = self.controller.plans.wait(view)
+        assert (report.outcome, report.verdict) == ("fits", "same"), report
+        wait_until(
+            lambda: self.rehearsals.is_waiting(STREAM, view.rehearsal_id),
+            lambda: self.rehearsals.waiting_end(STREAM, view.rehearsal_id) + self.log_of(view),
+            60,
+        )
+        return view
+
+    def stop(self) -> None:
+        """The old one gets its barrier, and has ended."""
+        deployment_id = self.control.need_register().value.deployment_id or ""
+        command = self.controller.stop(STREAM, request_id=f"stop-{deployment_id}")
+        self.controller.wait_for_command(STREAM, deployment_id, command.command_id, 120)
+
+    def deploy(self, version: str, view: RehearsalView) -> DeploymentView:
+        """The version that waits, at once."""
+        script = self.base / version / "job.py"
+        return self.deployer.deploy(self.wish(script, f"deploy-{version}"), f"deploy-{version}", view.rehearsal_id)
+
+    def folder_of(self, view: RehearsalView) -> Path:
+        return self.base / "home" / STREAM / "rehearsals" / view.rehearsal_id
+
+    def launch_of(self, view: RehearsalView) -> Path:
+        """The folder of its driver."""
+        return self.folder_of(view) / "launches" / f"{view.rehearsal_id}-a0001"
+
+    def log_of(self, view: RehearsalView) -> str:
+        """What the driver of a rehearsal printed; "" where that was removed."""
+        log = self.launch_of(view) / "driver.log"
+        return log.read_text() if log.exists() else ""
+
+    def log(self) -> str:
+        """The end of the current driver's log."""
+        return self.controller.log_reader(STREAM).read_all()
+
+    def passes(self) -> list[str]:
+        """What each pass of a script found."""
+        return self.told("passes")
+
+    def told(self, name: str) -> list[str]:
+        """The lines that scripts wrote under this name."""
+        return (self.base / name).read_text().splitlines()
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    """No driver is left of it."""
+    yield Life(tmp_path)
+    for folder in (tmp_path / "home").rglob("launches/[dr]-*"):
+        if folder.is_dir():
+            end_processes(str(folder))
+
+
+def test_the_new_driver_waits_while_the_old_one_runs_and_goes_on_where_that_ends(life: Life) -> None:
+    """The old one hears of nothing before its barrier; every row is counted once; the new one is an attempt like any
+    other: its log, its stop and its plan are found as ever."""
+    life.runs("v1", 3)
+    view = life.waits("v2")
+    assert life.passes() == ["v1 False True __main__", "v2 True True __main__", "v2 False True __main__"]
+    life.rows.feed()
+    life.wait_closed(3)
+    assert [type(entry.event) for entry in life.control.journal("d-0001").events()].count(Claimed) == 1
+    life.stop()
+    deployed = life.deploy("v2", view)
+    assert (deployed.deployment_id, life.deployer.drivers.is_warm) == ("d-0002", True)
+    life.rows.feed()
+    life.wait_closed(4)
+    assert life.rows.found() <= life.rows.expected()
+    events = [entry.event for entry in life.control.journal("d-0002").events()]
+    assert [type(event) for event in events[:3]] == [Claimed, Started, QueryStarted]
+    assert [event.how for event in events if isinstance(event, QueryStarted)] == ["restored"]
+    assert "d-0002 attempt 1 of stream orders is claimed" in life.log()
+    assert list(life.controller.plans.recorded(STREAM).queries) == ["counts"]
+    life.rehearsals.give_up(STREAM, view.rehearsal_id)
+    assert {path.name for path in life.folder_of(view).iterdir()} == {
+        "rehearsal.json", "verdict.json", "waiting.json", "handover.json", "plans", "launches"
+    }  # fmt: skip
+    life.stop()
+    assert life.controller.status(STREAM).state == "stopped"
+    assert len(life.rows.found()) == 8
+    wait_until(lambda: not living_processes(str(life.launch_of(view))), life.log, 60)
+
+
+@pytest.mark.parametrize("end", [pytest.param("", marks=FULL_TIER), "spark.stop()"])
+def test_a_script_finds_its_second_pass_as_fresh_as_its_first(life: Life, end: str) -> None:
+    """Two queries, and a wait for any of them that does not return for those of the rehearsal. Variables, folder,
+    settings, temporary views and listeners are as at a first start, whether the script ends Spark or leaves it up."""
+    text = TWO_QUERIES.replace("END", end)
+    life.runs("v1", 2, text)
+    view = life.waits("v2", text)
+    fresh = "None None 0 False"
+    assert life.passes() == [f"v1 None {fresh}", f"v2 1 {fresh}", f"v2 None {fresh}"]
+    _, first, second = life.told("applications")
+    assert (first == second) is (end == "")
+    life.stop()
+    life.deploy("v2", view)
+    assert life.deployer.drivers.is_warm
+    life.rows.feed()
+    life.wait_closed(2)
+    wait_until(lambda: len(rows_in(life.base / "raw")) == 12, life.log, 60)
+    assert sorted(line for line in life.told("told") if "rehears" not in line) == [
+        "v1 counts", "v1 raw", "v2 counts", "v2 raw"
+    ]  # fmt: skip
+    assert life.controller.status(STREAM).state == "running"
+    life.stop()
+    assert life.controller.status(STREAM).state == "stopped"
+    assert life.rows.found() <= life.rows.expected()
+    assert len(life.rows.found()) == 4
+    wait_until(lambda: not living_processes(str(life.launch_of(view))), life.log, 60)
+
+
+def test_a_driver_that_dies_or_waits_in_vain_is_never_noticed(life: Life) -> None:
+    """Killed, or given up after its time by itself: the old one runs on, and nothing of them is left but reports."""
+    life.runs("v1", 2)
+    killed = life.waits("v2")
+    end_processes(str(life.launch_of(killed)))
+    wait_until(lambda: not life.rehearsals.is_waiting(STREAM, killed.rehearsal_id), lambda: life.log_of(killed), 30)
+    assert "its driver has ended" in life.rehearsals.waiting_end(STREAM, killed.rehearsal_id)
+    life.rehearsals.give_up(STREAM, killed.rehearsal_id)
+    late = life.waits("v3", waits_seconds=60.0)
+    wait_until(lambda: not living_processes(str(life.launch_of(late))), lambda: life.log_of(late), 120)
+    assert "nothing was handed over" in life.log_of(late)
+    assert (life.launch_of(late) / "exit_status").read_text().strip() == "0"
+    life.rehearsals.sweep(STREAM)
+    for view in (killed, late):
+        assert {path.name for path in life.folder_of(view).iterdir()} == {"rehearsal.json", "verdict.json", "plans"}
+    life.rows.feed()
+    life.wait_closed(2)
+    status = life.controller.status(STREAM)
+    assert (status.deployment_id, status.attempt, status.state) == ("d-0001", 1, "running")
+    claims = [entry for entry in life.control.journal("d-0001").events() if isinstance(entry.event, Claimed)]
+    assert len(claims) == 1
+
+
+def test_a_driver_that_is_killed_before_it_claims_is_followed_by_a_cold_one(life: Life) -> None:
+    """Handed over, and dead before it could know: the attempt has failed, the same request goes on with the next."""
+    life.runs("v1", 2)
+    view = life.waits("v2")
+    life.stop()
+    for process in living_processes(str(life.launch_of(view))):
+        os.kill(process.pid, signal.SIGSTOP)
+    life.deploy("v2", view)
+    assert life.deployer.drivers.is_warm
+    end_processes(str(life.launch_of(view)))
+    wait_until(lambda: life.controller.status(STREAM).state == "failed", life.log, 30)
+    life.deploy("v2", view)
+    life.rows.feed()
+    life.wait_closed(2)
+    status = life.controller.status(STREAM)
+    assert (status.deployment_id, status.attempt, status.state) == ("d-0002", 2, "running")
+    claims = [entry.event for entry in life.control.journal("d-0002").events() if isinstance(entry.event, Claimed)]
+    assert [claim.attempt for claim in claims] == [2]
+    assert life.rows.found() <= life.rows.expected()

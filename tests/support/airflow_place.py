@@ -1,0 +1,58 @@
+"""A real Airflow and the home that it names, with drivers that need no Spark: what tests of its components stand on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from support import scripted_driver
+from support.airflow_site import AirflowSite, eventually
+from support.airflow_streams import NamedHome
+
+
+class Place:
+    """One Airflow for all tests of a file, and the home that it names."""
+
+    def __init__(self, site: AirflowSite, home: NamedHome, scripts: Path) -> None:
+        self.site = site
+        self.home = home
+        self.scripts = scripts
+
+    def start(self, dag_id: str, stream_id: str, word: str, **conf: Any) -> str:
+        """Trigger a run, with a script that behaves like this; gives its id."""
+        script = scripted_driver.script(self.scripts, word, name=f"{word}.py")
+        return self.site.trigger(dag_id, {"stream_id": stream_id, "application": str(script), **conf})
+
+    def wait_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+        """Until a task is in that state."""
+        found: list[str] = []
+
+        def is_so() -> bool:
+            found.append(self.site.task_states(dag_id, run_id)[task_id])
+            return found[-1] == state
+
+        eventually(is_so, f"{task_id} of {dag_id} is {state}; it was {found[-1:]}", 120)
+
+    def wait_triggerer(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """Until a triggerer has taken a deferred task."""
+
+        def is_taken() -> bool:
+            task = self.site.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}")
+            return task["trigger"] is not None and task["trigger"]["triggerer_id"] is not None
+
+        eventually(is_taken, f"{task_id} of {dag_id} has a triggerer", 120)
+
+    def wait_state(self, stream_id: str, *states: str) -> None:
+        """Until a stream is in one of these states."""
+        hook = self.home.hook()
+        known = lambda: any(status.stream_id == stream_id and status.state in states for status in hook.streams())  # noqa: E731
+        eventually(known, f"{stream_id} is {states}", 120)
+
+    def mark_failed(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """As a user does."""
+        self.site.call("PATCH", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}", {"new_state": "failed"})
+
+    def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """As a user does."""
+        body = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "task_ids": [task_id]}
+        self.site.call("POST", f"/dags/{dag_id}/clearTaskInstances", body)

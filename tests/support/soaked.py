@@ -1,0 +1,258 @@
+"""A stream under load that is upgraded again and again, while whoever works on it is killed at random."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import upgrade_id_for
+from airflow_streamstate.store.local import LocalStore
+from support.drivers import CONF, seconds_of
+from support.file_sink import rows_in
+
+STREAM = "orders"
+SHELL = str(Path(sys.executable).with_name("streamstate"))
+ROWS_PER_FILE = 20
+FEED_SECONDS = 0.5
+UPGRADE_SECONDS = 240
+MAX_TRIES = 12
+SCRIPT = """# version VERSION
+import sys
+from pyspark.sql import SparkSession, functions as F
+
+base = sys.argv[1]
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.schema("t timestamp, k string, v long").option("maxFilesPerTrigger", 40).json(base + "/in")
+windows = rows.withWatermark("t", "10 seconds").groupBy(F.window("t", "10 seconds"), KEYS)
+counts = windows.agg(F.count("*").alias("n"), F.sum("v").alias("s")).select(F.lit("VERSION").alias("by"), "n", "s")
+plain = rows.select("v", F.lit("VERSION").alias("by"))
+counts.writeStream.queryName("counts").format("json").start(base + "/counts")
+plain.writeStream.queryName("rows").format("json").start(base + "/rows")
+spark.streams.awaitAnyTermination()
+"""
+KEYS = {"by-key": '"k"', "by-digit": '(F.col("v") % 3).alias("d")'}
+"""What windows are counted by: from the one to the other the state does not survive."""
+PHASES = ("begun", "rehearsing", "planned", "waiting", "ready", "stopping", "stopping", "ended", "started", "started")
+VICTIMS = ("nobody", "controller", "controller", "old", "new", "any", "both")
+
+
+@dataclass
+class Soak:
+    """One soak.
+
+    Attributes:
+        base: an empty folder.
+        random: decides everything; its seed tells the run again, but for what the machine itself does.
+        outcomes: how the upgrades ended.
+        story: what was done, one line each.
+    """
+
+    base: Path
+    random: random.Random
+    outcomes: Counter[str] = field(default_factory=Counter)
+    story: list[str] = field(default_factory=list)
+    fed: int = 0
+
+    def __post_init__(self) -> None:
+        (self.base / "in").mkdir(parents=True)
+        self.home = self.base / "home"
+        self.control = StreamControl(LocalStore(self.home), STREAM, SYSTEM_CLOCK)
+        self._over = threading.Event()
+        self._feeder = threading.Thread(target=self._feed_on, name="feeder", daemon=True)
+        self._keys = "by-key"
+
+    # its input
+
+    def _feed_on(self) -> None:
+        while not self._over.wait(FEED_SECONDS):
+            self.feed()
+
+    def feed(self) -> None:
+        """One more file, whole at once, younger than those before it."""
+        first = self.fed * ROWS_PER_FILE
+        lines = []
+        for value in range(first, first + ROWS_PER_FILE):
+            second = value // 8
+            lines.append(json.dumps({"t": seconds_of(second // 60, second % 60), "k": "abc"[value % 3], "v": value}))
+        hidden = self.base / "in" / f".{self.fed:06d}"
+        hidden.write_text("\n".join(lines) + "\n")
+        os.utime(hidden, (1_700_000_000 + self.fed,) * 2)
+        hidden.rename(self.base / "in" / f"{self.fed:06d}.json")
+        self.fed += 1
+
+    # its versions
+
+    def version(self, number: int) -> tuple[Path, bool]:
+        """The next version of the script, and whether it needs a drain."""
+        needs_drain = self.random.random() < 0.25
+        if needs_drain:
+            self._keys = next(keys for keys in KEYS if keys != self._keys)
+        path = self.base / f"v{number}.py"
+        path.write_text(SCRIPT.replace("VERSION", f"v{number}").replace("KEYS", KEYS[self._keys]))
+        return path, needs_drain
+
+    # its life
+
+    def begin(self) -> None:
+        """The first version, and rows that never stop coming."""
+        for _ in range(4):
+            self.feed()
+        path, _ = self.version(0)
+        self._keys = "by-key"
+        path.write_text(SCRIPT.replace("VERSION", "v0").replace("KEYS", KEYS["by-key"]))
+        conf = [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
+        done = self.shell("deploy", "--app", str(path), "--master", "local[2]", *conf, "--wait", "200", "--",
+                          str(self.base))  # fmt: skip
+        assert done["state"] == "running", done
+        self._feeder.start()
+
+    def upgrade(self, number: int) -> None:
+        """One upgrade, with somebody killed in it, brought to its end by however many controllers it takes."""
+        before = self._keys
+        path, needs_drain = self.version(number)
+        victim = self.random.choice(VICTIMS)
+        phase, after_seconds = self.random.choice(PHASES), self.random.uniform(0.0, 4.0)
+        warm = self.random.random() < 0.8
+        self._say(f"upgrade {number}: {'drain' if needs_drain else 'restore'}, {'warm' if warm else 'cold'}, "
+                  f"{victim} dies {after_seconds:.1f} s into {phase}")  # fmt: skip
+        words = ["upgrade", "--app", str(path), "--allow-drain", "--healthy-batches", "2", "--healthy-within", "120",
+                 "--request-id", f"up-{number}", "--wait", str(UPGRADE_SECONDS)]  # fmt: skip
+        words += [] if warm else ["--no-warm"]
+        killed = False
+        for _ in range(MAX_TRIES):
+            process = self._start(*words)
+            if not killed:
+                killed = True
+                self._strike(victim, phase, after_seconds, f"up-{number}", process)
+            out, err = process.communicate(timeout=UPGRADE_SECONDS + 120)
+            if process.returncode == -signal.SIGKILL:
+                continue
+            answer = json.loads(out)
+            outcome = answer.get("outcome")
+            if outcome is not None:
+                self._end_of(number, str(outcome), answer, before)
+                return
+            self._say(f"  exit {process.returncode}: {json.dumps(answer)[:600]} {err[-300:]}")
+            words = ["upgrade", "--continue", "--wait", str(UPGRADE_SECONDS)]
+        raise AssertionError(f"upgrade {number} never came to its end:\n" + "\n".join(self.story))
+
+    def _end_of(self, number: int, outcome: str, answer: dict[str, Any], keys_before: str) -> None:
+        self.outcomes[outcome] += 1
+        self._say(f"  {outcome}: {answer['reason'][:300]} way={answer['way']} gap={answer['gap_seconds']}"
+                  f" audit_ok={answer['audit_ok']}")  # fmt: skip
+        if outcome != "upgraded":
+            self._keys = keys_before
+        assert outcome != "failed", "\n".join(self.story)
+        assert answer["audit_ok"] is not False, "\n".join(self.story)
+        self.come_to_life(number)
+
+    def come_to_life(self, number: int) -> None:
+        """What died while nobody was at it is started again, as somebody on call would."""
+        for attempt in range(MAX_TRIES):
+            state = self.shell("status")["state"]
+            if state == "running":
+                return
+            if state in ("failed", "stopped", "finished"):
+                self._say(f"  it is {state}: resumed")
+                self.shell("resume", "--request-id", f"life-{number}-{attempt}", "--wait", "120")
+            time.sleep(1.0)  # noqa: TID251 - real processes
+        raise AssertionError("it does not come to life:\n" + "\n".join(self.story))
+
+    def end(self) -> None:
+        """No more rows; then everything that is open comes out."""
+        self._over.set()
+        self._feeder.join()
+        deadline = time.monotonic() + 300  # noqa: TID251 - real processes
+        while len(self.rows()) < self.fed * ROWS_PER_FILE:
+            assert time.monotonic() < deadline, "not all was read:\n" + "\n".join(self.story)  # noqa: TID251
+            time.sleep(1.0)  # noqa: TID251 - real processes
+        done = self.shell("drain", "--wait", "200")
+        assert done["outcome"] == "drained", done
+
+    # what it did
+
+    def rows(self) -> Counter[int]:
+        """How often each row came through."""
+        return Counter(row["v"] for row in rows_in(self.base / "rows"))
+
+    def counted(self) -> tuple[int, int]:
+        """Rows and their sum, over all windows that came out."""
+        windows = rows_in(self.base / "counts")
+        return sum(row["n"] for row in windows), sum(row["s"] for row in windows)
+
+    def expected(self) -> tuple[int, int]:
+        """The same, of what was fed."""
+        total = self.fed * ROWS_PER_FILE
+        return total, total * (total - 1) // 2
+
+    # processes
+
+    def shell(self, verb: str, *words: str) -> dict[str, Any]:
+        """The answer to a verb."""
+        process = self._start(verb, *words)
+        out, err = process.communicate(timeout=400)
+        assert out, err
+        answer: dict[str, Any] = json.loads(out)
+        return answer
+
+    def _start(self, verb: str, *words: str) -> subprocess.Popen[str]:
+        given = list(words)
+        at = given.index("--") if "--" in given else len(given)
+        command = [SHELL, verb, STREAM, *given[:at], "--json", "--home", str(self.home), *given[at:]]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def _strike(
+        self, victim: str, phase: str, after_seconds: float, request_id: str, process: subprocess.Popen[str]
+    ) -> None:
+        while process.poll() is None and not self._has_come_to(phase, request_id):
+            time.sleep(0.05)  # noqa: TID251 - real processes
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(after_seconds)
+            return  # it was over before
+        if victim in ("controller", "both"):
+            process.kill()
+        drivers = self.drivers()
+        chosen = {
+            "old": drivers[:1], "new": drivers[1:][-1:], "any": [self.random.choice(drivers)] if drivers else [],
+            "both": drivers,
+        }.get(victim, [])  # fmt: skip
+        for launch_key, pid in chosen:
+            self._say(f"  kill -9 {launch_key}")
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def _has_come_to(self, phase: str, request_id: str) -> bool:
+        state = UpgradeJournal(self.control).state(upgrade_id_for(request_id))
+        return state is not None and phase in state.since
+
+    def drivers(self) -> list[tuple[str, int]]:
+        """Launch key and process group of every driver that lives: the current deployment's first."""
+        register = self.control.need_register().value
+        found = []
+        folders = [layout.deployment_folder(STREAM, str(register.deployment_id))]
+        folders += [f"{layout.rehearsals_folder(STREAM)}/{name}" for name in self.control.rehearsal_ids()]
+        for folder in folders:
+            for path in sorted((self.home / folder / "launches").glob("*.json")):
+                pid = json.loads(path.read_text())["data"].get("pid")
+                if isinstance(pid, int) and Path(f"/proc/{pid}").exists():
+                    found.append((path.stem, pid))
+        return found
+
+    def _say(self, line: str) -> None:
+        self.story.append(line)
+        print(line, flush=True)

@@ -1,0 +1,216 @@
+"""A stream that is upgraded while a test plays its drivers' parts: the old one, the rehearsing one, the new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest, UpgradeRequest
+from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
+from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
+from airflow_streamstate.plan.model import PlannedSink, QueryPlan
+from airflow_streamstate.protocol.commands import Command
+from airflow_streamstate.protocol.events import Drained, Failed, Stopped
+from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.upgrades import HealthyWhen, Phase
+from support.built_plans import plan
+from support.scripted_rehearsal import SPARKS_WORDS, keep_plan
+from support.sim_stage import STREAM, Stage
+
+HEALTHY = HealthyWhen(batches=2, within_seconds=100.0)
+KAFKA = PlannedSink("kafka", "kafka", "alarms", "kafka", "nothing")
+FILES = PlannedSink("file:parquet", "parquet", "/out", "file", "batch_id")
+BESIDE = ("upgrades/", "rehearsals/", "artifacts/", "idempotency/")
+"""Where an upgrade that is refused may have written."""
+
+
+@dataclass
+class UpgradeStage:
+    """One stream with a running first version, and upgrades of it.
+
+    Attributes:
+        stage: below it.
+        told: what was reported of the steps.
+        sink: where new versions write; as it stands nobody can undo it.
+    """
+
+    stage: Stage
+    told: list[str] = field(default_factory=list)
+    sink: PlannedSink = KAFKA
+
+    @property
+    def upgrades(self) -> Upgrades:
+        """The verbs."""
+        return self.stage.controller.upgrades
+
+    # beginning
+
+    def runs(self, last: int = 3) -> UpgradeStage:
+        """The first version, which has committed batches up to this one."""
+        self.stage.deploy()
+        self.stage.come_to_life(queries=("counts",))
+        self.stage.run_batches(last)
+        keep_plan(self.stage.control, "d-0001", "counts")
+        return self
+
+    def request(
+        self, text: str = "print('v2')\n", change: dict[str, Any] | None = None, **asked: Any
+    ) -> UpgradeRequest:
+        """An upgrade to a script of this content."""
+        values: dict[str, Any] = {"application": self.stage.script(text, "v2.py"), **(change or {})}
+        return UpgradeRequest(ChangeRequest(STREAM, **values), **{"warm": False, "healthy_when": HEALTHY, **asked})
+
+    def begin(self, request_id: str = "up-1", **asked: Any) -> UpgradeView:
+        """Record it."""
+        return self.upgrades.begin(self.request(**asked), request_id)
+
+    def begin_rollback(self, request_id: str = "back-1", **asked: Any) -> UpgradeView:
+        """Record a rollback."""
+        return self.upgrades.begin_rollback(RollbackRequest(STREAM, **{"healthy_when": HEALTHY, **asked}), request_id)
+
+    def advance(self, view: UpgradeView) -> UpgradeView:
+        """Every step that can be taken now."""
+        return self.upgrades.advance(STREAM, view.upgrade_id, Telling(self.told.append))
+
+    def phases(self, view: UpgradeView) -> list[Phase]:
+        """The phases it went through, each where it was entered."""
+        found: list[Phase] = []
+        for step in self.steps(view):
+            if not found or found[-1] != step:
+                found.append(step)
+        return found
+
+    def steps(self, view: UpgradeView) -> list[Phase]:
+        """The phase of each step."""
+        return [step.phase for step in UpgradeJournal(self.stage.control).steps(view.upgrade_id)]
+
+    # the drivers' parts
+
+    def rehearsed(
+        self, view: UpgradeView, *names: str, plan: QueryPlan | None = None, refused: bool = False, **facts: Any
+    ) -> UpgradeView:
+        """The rehearsing driver gives its verdict; then all that follows."""
+        rehearsal_id = str(self.upgrades.view(STREAM, view.upgrade_id).state.last.rehearsal_id)
+        queries = names or ("counts",)
+        for name in queries:
+            keep_plan(self.stage.control, rehearsal_id, name, plan)
+        clock = self.stage.clock
+        query = (
+            RehearsedQuery("failed", "restored", 0.5, SPARKS_WORDS)
+            if refused
+            else RehearsedQuery("accepted", "restored")
+        )
+        values: dict[str, Any] = {"outcome": "done", "queries": dict.fromkeys(queries, query), "error": "", **facts}
+        self.stage.control.create_verdict(
+            RehearsalVerdict(
+                stream_id=STREAM, rehearsal_id=rehearsal_id, seconds=1.0, given_by="driver", given_at=clock.now(),
+                write_id=clock.new_uuid(), **values,
+            )
+        )  # fmt: skip
+        self.stage.launcher.states[launch_key_for(rehearsal_id, 1)] = "exited"
+        return self.advance(view)
+
+    def order(self, deployment_id: str = "d-0001") -> Command:
+        """The one order that lies there."""
+        (slot,) = self.stage.control.journal(deployment_id).commands()
+        assert slot.command is not None
+        return slot.command
+
+    def stops(self, deployment_id: str = "d-0001", attempt: int = 1) -> None:
+        """It obeys, keeps its end, and ends."""
+        command = self.order(deployment_id)
+        manifest = self.stage.keep("stopped", deployment_id, attempt)
+        positions = {name: query.position for name, query in manifest.queries.items()}
+        self._obeyed(deployment_id, attempt)
+        self.stage.say(
+            Stopped, deployment_id, attempt, snapshot_id=manifest.snapshot_id, queries=positions,
+            command_id=command.command_id, command_number=1,
+        )  # fmt: skip
+        self.stage.end(deployment_id, attempt)
+
+    def drains(self, deployment_id: str = "d-0001", attempt: int = 1) -> None:
+        """It obeys, flushes, and ends."""
+        command = self.order(deployment_id)
+        self.stage.flush(deployment_id=deployment_id)
+        manifest = self.stage.keep("drained", deployment_id, attempt, state_rows_left=0)
+        positions = {name: query.position for name, query in manifest.queries.items()}
+        self._obeyed(deployment_id, attempt)
+        self.stage.say(
+            Drained, deployment_id, attempt, snapshot_id=manifest.snapshot_id, queries=positions,
+            command_id=command.command_id, command_number=1,
+        )  # fmt: skip
+        self.stage.end(deployment_id, attempt)
+
+    def _obeyed(self, deployment_id: str, attempt: int) -> None:
+        for slot in self.stage.control.journal(deployment_id).commands():
+            self.stage.store.delete(slot.key)
+
+    def new_runs(self, last: int, deployment_id: str = "d-0002", *, attempt: int = 1, **beat: Any) -> None:
+        """A version that has come to life and committed batches up to this one, and says so."""
+        if self.stage.control.claim(deployment_id, attempt) is None:
+            self.stage.come_to_life(deployment_id, attempt, ("counts",))
+        keep_plan(self.stage.control, deployment_id, "counts", plan(sink=self.sink))
+        self.stage.run_batches(last, deployment_id=deployment_id)
+        self.beats(last, deployment_id, attempt, **beat)
+
+    def beats(self, batch_id: int | None, deployment_id: str = "d-0002", attempt: int = 1, **beat: Any) -> None:
+        """Its sign of life."""
+        committed_at = None if batch_id is None else self.stage.clock.now()
+        self.stage.beat(deployment_id, attempt, counts=QueryBeat(batch_id, committed_at, is_active=True, **beat))
+
+    def fails(self, deployment_id: str = "d-0002", attempt: int = 1) -> None:
+        """Its driver fails."""
+        if self.stage.control.claim(deployment_id, attempt) is None:
+            self.stage.come_to_life(deployment_id, attempt)
+        self.stage.say(Failed, deployment_id, attempt, error="ValueError: boom", traceback="")
+        self.stage.end(deployment_id, attempt)
+
+    # whole ways
+
+    def to_ready(self, request_id: str = "up-1", **asked: Any) -> UpgradeView:
+        """Begun, rehearsed and found to fit; the old one has its order."""
+        view = self.begin(request_id, **asked)
+        self.advance(view)
+        return self.rehearsed(view)
+
+    def to_started(self, request_id: str = "up-1", **asked: Any) -> UpgradeView:
+        """And the new version is launched."""
+        view = self.to_ready(request_id, **asked)
+        self.stops()
+        return self.advance(view)
+
+    def to_upgraded(self) -> UpgradeView:
+        """And healthy."""
+        view = self.to_started()
+        self.new_runs(4)
+        self.advance(view)
+        self.new_runs(6)
+        return self.advance(view)
+
+    # what lies there
+
+    def outside(self) -> dict[str, bytes]:
+        """Everything of the stream that an upgrade which is refused leaves as it was; of the register, who wrote it and
+        when is left out."""
+        found = {}
+        for info in self.stage.store.list_objects(f"{STREAM}/"):
+            key = info.key.removeprefix(f"{STREAM}/")
+            if not key.startswith(BESIDE) and key != "stream.json":
+                found[key] = self.stage.store.get(info.key).body  # type: ignore[union-attr]
+        register = self.stage.control.need_register().value
+        kept = (
+            register.deployment_id,
+            register.attempt,
+            register.fencing_token,
+            register.attempt_mode,
+            register.intent,
+        )
+        return {**found, "stream.json": repr(kept).encode()}
+
+    def held_by(self) -> str | None:
+        """The upgrade that the register names."""
+        return self.stage.control.need_register().value.upgrade_id

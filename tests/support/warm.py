@@ -1,0 +1,155 @@
+"""A deploy whose first attempt is handed to a driver that waits, as an upgrade does it; else launched cold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchState
+from airflow_streamstate.lifecycle.attempts import Attempts
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.deploy import Deployer
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.launching import Drivers
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.rehearsals import Rehearsals, RehearsalView
+from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.views import DeploymentView
+from airflow_streamstate.lifecycle.wish import read_wish
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import Stopped
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.rehearsals import QueryOutcome, RehearsalVerdict, RehearsedQuery, Waiting
+from support.sim_stage import STREAM, Stage
+
+
+class HandingOver(Drivers):
+    """Drivers of one deploy: the first attempt is offered to the driver of a rehearsal before one is launched.
+
+    Attributes:
+        is_warm: whether it was handed over; None while nothing was launched.
+    """
+
+    rehearsal_id = ""
+    is_warm: bool | None = None
+
+    def launch(self, control: StreamControl, spec: DeploymentSpec, attempt: int) -> LaunchHandle:
+        if self.rehearsal_id and attempt == 1:
+            self.is_warm = self.hand_over(control, spec, attempt, self.rehearsal_id)
+        return super().launch(control, spec, attempt)
+
+
+@dataclass
+class WarmDeployer:
+    """Deploys so.
+
+    Attributes:
+        home, launcher, clock: of the stream.
+    """
+
+    home: Home
+    launcher: Launcher
+    clock: Clock
+    drivers: HandingOver = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.drivers = HandingOver(self.home, self.launcher, self.clock)
+
+    def deploy(self, request: DeployRequest, request_id: str, rehearsal_id: str) -> DeploymentView:
+        """Move the stream to this version; the driver of this rehearsal is to be its first attempt."""
+        means = replace(Means.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers)
+        self.drivers.rehearsal_id = rehearsal_id
+        return Deployer(means, Attempts(means)).deploy(read_wish(request), request_id, lambda _: None)
+
+
+class WarmStage:
+    """A first version that runs, and a second one whose driver a test plays.
+
+    Args:
+        stage: a fresh one.
+
+    Attributes:
+        rehearsals: of its controller.
+        view: of the rehearsal that was begun.
+    """
+
+    view: RehearsalView
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.rehearsals = Rehearsals(Means.of(stage.home, stage.launcher, stage.clock, "tests", None))
+        stage.deploy()
+        stage.come_to_life(queries=("counts",))
+        stage.run_batches(3)
+
+    @property
+    def rehearsal_id(self) -> str:
+        return self.view.rehearsal_id
+
+    @property
+    def launch_key(self) -> str:
+        """Of the driver that waits."""
+        return launch_key_for(self.rehearsal_id, 1)
+
+    def begin(self, waits_seconds: float | None = 60.0, request_id: str = "plan") -> WarmStage:
+        """The rehearsal is under way; it has 100 seconds."""
+        change = ChangeRequest(STREAM, self.stage.script("v2\n", "v2.py"))
+        self.view = self.rehearsals.begin(
+            change, request_id, runs_batches=True, deadline_seconds=100, waits_seconds=waits_seconds
+        )
+        return self
+
+    def gives(self, outcome: QueryOutcome = "accepted") -> WarmStage:
+        """The verdict; the driver lives on."""
+        clock = self.stage.clock
+        queries = {"counts": RehearsedQuery(outcome, "restored")}
+        self.stage.control.create_verdict(
+            RehearsalVerdict(
+                STREAM, self.rehearsal_id, "done", queries, "", 1.0, "driver", clock.now(), clock.new_uuid()
+            )
+        )
+        return self
+
+    def waits(self) -> WarmStage:
+        """Accepted, and at its first start."""
+        return self.gives().says_that_it_waits()
+
+    def says_that_it_waits(self) -> WarmStage:
+        """It is at its first start."""
+        clock = self.stage.clock
+        self.stage.control.create_waiting(Waiting(STREAM, self.rehearsal_id, clock.now(), clock.new_uuid(), "counts"))
+        return self
+
+    def driver(self, state: LaunchState) -> WarmStage:
+        """How the driver is from now on."""
+        self.stage.launcher.states[self.launch_key] = state
+        return self
+
+    def old_one_stops(self) -> WarmStage:
+        """The first version has come to its end."""
+        manifest = self.stage.keep("stopped")
+        positions = {name: query.position for name, query in manifest.queries.items()}
+        self.stage.say(Stopped, snapshot_id=manifest.snapshot_id, queries=positions)
+        self.stage.end()
+        return self
+
+    @property
+    def request(self) -> DeployRequest:
+        """To deploy just what waits."""
+        return DeployRequest(STREAM, self.stage.script("v2\n", "v2.py"), request_id="deploy")
+
+    def deploy(self, home: Home | None = None) -> bool | None:
+        """The second version is deployed; whether it was handed over."""
+        deployer = WarmDeployer(home or self.stage.home, self.stage.launcher, self.stage.clock)
+        deployer.deploy(self.request, "deploy", self.rehearsal_id)
+        return deployer.drivers.is_warm
+
+    def names(self) -> set[str]:
+        """What lies right below the rehearsal, folders of its launch too."""
+        folder = layout.deployment_folder(STREAM, self.rehearsal_id)
+        keys = [info.key for info in self.stage.store.list_objects(f"{folder}/")]
+        found = {key[len(folder) + 1 :].partition("/")[0] for key in keys}
+        path = self.stage.home.launch_path(folder)
+        return found | ({child.name for child in path.iterdir()} if path.exists() else set())

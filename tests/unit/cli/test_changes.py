@@ -1,0 +1,56 @@
+"""The options that say what is to be new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from airflow_streamstate.cli.changes import change_of, change_options, names_anything
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+
+
+def given(*words: str) -> dict[str, Any]:
+    """What click makes of these words."""
+    found: dict[str, Any] = {}
+
+    @click.command()
+    @change_options
+    def verb(**options: Any) -> None:
+        found.update(options)
+
+    result = CliRunner().invoke(verb, words, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return found
+
+
+def test_nothing_given_changes_nothing() -> None:
+    """All stays as it runs now; a reason alone is no change."""
+    assert not names_anything(given())
+    assert not names_anything(given("--reason", "a restart"))
+    assert change_of("orders", given("--reason", "a restart")) == ChangeRequest("orders", reason="a restart")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--app", "v2.py"), {"application": Path("v2.py")}),
+        (("--conf", "spark.a=1", "--conf", "spark.b=x=y"), {"conf": {"spark.a": "1", "spark.b": "x=y"}}),
+        (("--env", "TZ=UTC"), {"environment": {"TZ": "UTC"}}),
+        (("--packages", "a:b:1,c:d:2", "--packages", "e:f:3"), {"packages": ("a:b:1", "c:d:2", "e:f:3")}),
+        (("--py-files", "a.py,b.zip"), {"py_files": (Path("a.py"), Path("b.zip"))}),
+        (("--files", "rules.json"), {"files": (Path("rules.json"),)}),
+        (("--master", "local[4]"), {"master": "local[4]"}),
+        (("--fresh-query", "raw"), {"fresh_queries": ("raw",)}),
+        (("--discard-state",), {"discard_state": True}),
+        (("--", "--in", "/data"), {"arguments": ("--in", "/data")}),
+    ],
+)
+def test_what_is_given_is_new(words: tuple[str, ...], expected: dict[str, Any]) -> None:
+    """Each by its name, and nothing beside it."""
+    assert names_anything(given(*words))
+    assert change_of("orders", given(*words)) == ChangeRequest("orders", **expected)

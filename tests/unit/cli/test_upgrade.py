@@ -1,0 +1,154 @@
+"""``upgrade``, ``restart`` and ``rollback``, over drivers that run no Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from support.scripted_driver import script
+from support.scripted_rehearsal import keep_plan
+from support.scripted_stream import QUERY
+from support.shell import Answer, Desk, shell
+
+QUICK = ("--healthy-batches", 1, "--wait", 60, "--no-warm")
+
+
+@pytest.fixture
+def running(desk: Desk) -> Desk:
+    """A stream that runs, with its plan recorded."""
+    stream = desk.stream()
+    stream.deploy().runs()
+    keep_plan(stream.control, "d-0001", QUERY)
+    return desk
+
+
+def upgrade(desk: Desk, word: str, *words: object) -> Answer:
+    """Upgrade to a version whose rehearsal behaves so."""
+    return shell("upgrade", "flights", "--app", script(desk.base, word, name=f"{word}.py"), *QUICK, *words)
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("needs-drain", "nobody allowed to drain"),
+        ("refused", "refused by Spark"),
+        ("fails", "No module named 'rules'"),
+        ("dies", "ended without a verdict"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_stops(running: Desk, word: str, reason: str) -> None:
+    """Exit status 4, and the stream runs on as if nothing had been asked."""
+    answer = upgrade(running, word, "--json")
+    assert answer.status == 4
+    assert (answer.json["outcome"], answer.json["new_deployment_id"]) == ("refused", None)
+    assert reason in answer.json["reason"]
+    control = running.stream().control
+    assert control.deployment_ids() == ["d-0001"]
+    assert control.need_register().value.upgrade_id is None
+    assert shell("status", "flights", "--json").json["state"] == "running"
+
+
+def test_a_person_reads_the_steps_and_the_reason(running: Desk) -> None:
+    """The steps on stderr as they are taken, the end on stdout."""
+    answer = upgrade(running, "needs-drain")
+    assert "begun: it is recorded" in answer.err
+    assert "rehearsing: the new version is rehearsed" in answer.err
+    assert "refused; the stream runs on as before" in answer.out
+    assert "aggregate-added (needs-drain)" in answer.out
+
+
+def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
+    """Exit status 3 while nobody has said anything: it stays under way, and moves nothing."""
+    waiting = upgrade(running, "fits", "--needs-approval", "--wait", 5, "--json")
+    assert waiting.status == 3
+    assert "--continue" in waiting.error["next_step"]
+    other = upgrade(running, "fits", "--request-id", "another", "--json")
+    assert other.status == 4
+    assert other.error["context"]["upgrade_id"] == UpgradeJournal(running.stream().control).ids()[0]
+    told = shell("stop", "flights", "--json")
+    assert told.status == 4
+    assert told.error["message"] == "an upgrade of this stream is under way"
+    answer = shell("upgrade", "flights", "--reject", "--reason", "not tonight", "--json")
+    assert (answer.status, answer.json["outcome"]) == (4, "refused")
+    assert "not tonight" in answer.json["reason"]
+    assert shell("upgrade", "flights", "--continue", "--json").status == 2
+
+
+def test_a_cancelled_upgrade_has_done_nothing(running: Desk) -> None:
+    """Before the stop."""
+    assert upgrade(running, "fits", "--needs-approval", "--wait", 5, "--json").status == 3
+    answer = shell("upgrade", "flights", "--cancel", "--json")
+    assert (answer.status, answer.json["outcome"]) == (4, "refused")
+    assert "nothing has happened to the stream" in answer.json["reason"]
+    assert running.stream().control.deployment_ids() == ["d-0001"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--continue", "--cancel"),
+        ("--continue", "--app", "other.py"),
+        ("--mode", "restore", "--allow-drain"),
+        ("--healthy-batches", "0"),
+        ("--undo-command", "python 'undo"),
+    ],
+)
+def test_wrong_words_are_one_sentence(running: Desk, words: tuple[str, ...]) -> None:
+    """Exit status 2, and nothing is recorded."""
+    answer = shell("upgrade", "flights", *words, "--json")
+    assert answer.status == 2
+    assert "Traceback" not in answer.err
+    assert UpgradeJournal(running.stream().control).ids() == []
+
+
+def test_a_first_deployment_has_nothing_to_go_back_to(running: Desk) -> None:
+    """Told in one sentence, exit status 2."""
+    answer = shell("rollback", "flights", "--json")
+    assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
+    assert "nothing to go back to" in answer.error["message"]
+
+
+def test_a_way_back_without_duplicates_has_none_to_accept(running: Desk) -> None:
+    """Options that contradict each other."""
+    answer = shell("rollback", "flights", "--way", "forward", "--accept-duplicates", "--json")
+    assert answer.status == 2
+    assert "no duplicates" in answer.error["message"]
+
+
+def test_restart_needs_no_change(desk: Desk) -> None:
+    """It is an upgrade to what runs: pinned as it was (Law 15), its state handed over. (What proves itself here commits
+    no batch past the handover, so it is not over in time.)"""
+    assert shell("deploy", "flights", "--app", script(desk.base, "runs"), "--wait", 60).status == 0
+    keep_plan(desk.stream().control, "d-0001", QUERY)
+    answer = shell("restart", "flights", "--no-warm", "--wait", 15, "--json")
+    journal = UpgradeJournal(desk.stream().control)
+    (upgrade_id,) = journal.ids()
+    recorded = journal.upgrade(upgrade_id)
+    assert recorded is not None
+    assert (recorded.mode, recorded.old_deployment_id) == ("restore", "d-0001")
+    control = desk.stream().control
+    wanted, before = control.spec(upgrade_id), control.spec("d-0001")
+    assert (wanted.application, wanted.arguments, wanted.conf) == (before.application, before.arguments, before.conf)
+    assert answer.status == 3
+    state = journal.need_state(upgrade_id)
+    assert (state.phase, state.last.mode, state.last.new_deployment_id) == ("started", "restore", "d-0002")
+
+
+def test_a_stream_that_never_was_is_told(desk: Desk) -> None:
+    """It can be neither restarted, nor upgraded, nor rolled back."""
+    desk.stream()
+    for verb in ("restart", "upgrade", "rollback"):
+        answer = shell(verb, "nowhere", "--json")
+        assert (answer.status, answer.error["type"]) == (2, "StreamNotFoundError")
+
+
+def test_a_no_to_what_asks_nobody_is_refused(running: Desk) -> None:
+    """Else whoever said it would believe that it was heard; the upgrade stays as it was."""
+    journal = UpgradeJournal(running.stream().control)
+    assert upgrade(running, "hangs", "--wait", 2, "--json").status == 3
+    (upgrade_id,) = journal.ids()
+    answer = shell("upgrade", "flights", "--reject", "--json")
+    assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
+    assert "--cancel" in answer.error["next_step"]
+    assert journal.approval(upgrade_id) is None
+    assert shell("upgrade", "flights", "--cancel", "--json").json["outcome"] == "refused"

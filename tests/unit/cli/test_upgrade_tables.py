@@ -1,0 +1,63 @@
+"""What a person reads of an upgrade."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from airflow_streamstate.cli import upgrade_tables
+from airflow_streamstate.control.upgrades import state_of
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.protocol.upgrades import OVER, Phase, Upgrade, UpgradeStep
+from support.examples import AT, example
+
+UPGRADE = example(Upgrade)
+assert isinstance(UPGRADE, Upgrade)
+
+
+def view(phase: Phase, asked: str = "upgrade", **facts: Any) -> UpgradeView:
+    """An upgrade whose last step is this."""
+    step = UpgradeStep("orders", UPGRADE.upgrade_id, 1, phase, AT, "tests", "w-1", **facts)
+    return UpgradeView(state_of(Upgrade(**{**vars(UPGRADE), "asked": asked}), [step]))
+
+
+def read(show: Any, *facts: object) -> str:
+    """What comes out on a wide terminal."""
+    console = Console(width=200, record=True, file=None, quiet=False, force_terminal=False)
+    with console.capture() as captured:
+        show(console, *facts)
+    return captured.get()
+
+
+def test_what_begins_is_named() -> None:
+    """Of what, or to what."""
+    assert read(upgrade_tables.begun, view("begun")) == "orders u-0b8e3c525f0e: upgrade of d-0003\n"
+    assert read(upgrade_tables.begun, view("begun", "rollback")) == "orders u-0b8e3c525f0e: rollback to d-0003\n"
+    assert read(upgrade_tables.step, "stopping: [red]") == "  stopping: [red]\n"  # never taken for markup
+
+
+@pytest.mark.parametrize("phase", sorted(OVER))
+def test_every_end_has_its_words(phase: Phase) -> None:
+    """And what is not known is left out."""
+    text = read(upgrade_tables.ended, view(phase))
+    assert text.startswith("orders u-0b8e3c525f0e: ")
+    assert "None" not in text
+
+
+def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
+    """With the way back, the gap, the audit and the reason."""
+    report = {"queries": {"raw": {"differences": [{"code": "c-1", "verdict": "needs-drain", "reason": "a window"}]}}}
+    text = read(
+        upgrade_tables.ended,
+        view(
+            "rolled_back", text="it falls behind", way="forward", bad_batches={"raw": (4, 6)}, gap_seconds=1.5,
+            audit_ok=False, new_deployment_id="d-0004", returned_deployment_id="d-0005", report=report,
+        ),
+    )  # fmt: skip
+    for words in (
+        "rolled back", "it falls behind", "from: d-0003", "to: d-0004", "back in: d-0005", "way back: forward",
+        "gap: 1.5 s", "chain of custody: broken", "of query raw, batches 4 to 6", "raw: c-1 (needs-drain): a window",
+    ):  # fmt: skip
+        assert words in text

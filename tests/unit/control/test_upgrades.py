@@ -1,0 +1,117 @@
+"""The journal of an upgrade: steps that are taken once, and their sum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.upgrades import UpgradeJournal, state_of
+from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.upgrades import OVER, Approval, Cancellation, Phase, Upgrade, UpgradeStep
+from airflow_streamstate.store.memory import MemoryStore
+from support.examples import AT, example
+from support.fake_clock import FakeClock
+
+UPGRADE = example(Upgrade)
+assert isinstance(UPGRADE, Upgrade)
+ID = UPGRADE.upgrade_id
+FIRST = UpgradeStep("orders", ID, 1, "begun", AT, "tests", "w-1")
+
+
+@pytest.fixture
+def journal() -> UpgradeJournal:
+    return UpgradeJournal(StreamControl(MemoryStore(), "orders", FakeClock()))
+
+
+def step(number: int, phase: Phase, **facts: object) -> UpgradeStep:
+    """A step, so many seconds after the first."""
+    taken_at = AT + timedelta(seconds=number - 1)
+    return replace(FIRST, number=number, phase=phase, taken_at=taken_at, write_id=f"w-{number}", **facts)  # type: ignore[arg-type]
+
+
+def test_the_sum_of_the_steps_keeps_what_a_later_one_does_not_say() -> None:
+    """A fact stays until another step says another; the reason is that of the last step alone."""
+    steps = [
+        FIRST,
+        step(2, "planned", mode="drain", text="it is known"),
+        step(3, "started", new_deployment_id="d-0004"),
+    ]
+    state = state_of(UPGRADE, steps)
+    assert (state.last.mode, state.last.new_deployment_id, state.last.text) == ("drain", "d-0004", "")
+    assert (state.phase, state.last.number, state.is_over) == ("started", 3, False)
+
+
+def test_a_phase_that_is_entered_again_counts_anew_and_is_known_since_it_was_first_entered() -> None:
+    """A step that only adds a fact to its phase does not begin it again."""
+    steps = [FIRST, step(2, "unhealthy"), step(3, "returning"), step(4, "unhealthy"), step(5, "unhealthy")]
+    state = state_of(UPGRADE, steps)
+    assert state.since["unhealthy"] == AT + timedelta(seconds=1)
+    assert state.phase_since == AT + timedelta(seconds=3)
+
+
+def test_a_step_is_taken_once(journal: UpgradeJournal) -> None:
+    """Of two that take the step of one number at once, one comes first (Laws 1 and 2)."""
+    journal.create(UPGRADE)
+    assert journal.take(FIRST)
+    assert not journal.take(replace(FIRST, phase="failed", write_id="w-9"))
+    assert journal.need_state(ID).phase == "begun"
+    assert [taken.number for taken in journal.steps(ID)] == [1]
+
+
+def test_an_upgrade_is_recorded_once(journal: UpgradeJournal) -> None:
+    """What was asked for never changes."""
+    journal.create(UPGRADE)
+    with pytest.raises(ObjectExistsError):
+        journal.create(replace(UPGRADE, mode="fresh"))
+    assert journal.upgrade(ID) == UPGRADE
+    assert journal.ids() == [ID]
+
+
+def test_what_is_not_begun_is_not_under_way(journal: UpgradeJournal) -> None:
+    """A record without a first step, and an id that nobody knows, hold nobody up."""
+    assert not journal.is_under_way(None)
+    assert not journal.is_under_way(ID)
+    journal.create(UPGRADE)
+    assert journal.state(ID) is None
+    assert not journal.is_under_way(ID)
+    with pytest.raises(InvalidRequestError, match="no such upgrade"):
+        journal.need_state(ID)
+    journal.take(FIRST)
+    assert journal.is_under_way(ID)
+
+
+@pytest.mark.parametrize("phase", sorted(OVER))
+def test_one_that_is_over_is_not_under_way(journal: UpgradeJournal, phase: Phase) -> None:
+    """However it ended."""
+    journal.create(UPGRADE)
+    for taken in (FIRST, step(2, phase)):
+        journal.take(taken)
+    assert journal.need_state(ID).is_over
+    assert not journal.is_under_way(ID)
+
+
+def test_one_that_cannot_be_read_is_taken_for_under_way(journal: UpgradeJournal) -> None:
+    """Nobody moves a stream that a newer release may be moving (Law 7)."""
+    journal.create(UPGRADE)
+    journal.take(FIRST)
+    store = journal._cells.store
+    store.put(layout.upgrade_step_key("orders", ID, 2), b'{"kind": "UpgradeStep", "protocol": 99}')
+    assert journal.is_under_way(ID)
+
+
+def test_the_first_word_counts(journal: UpgradeJournal) -> None:
+    """A yes after a no changes nothing, nor does a second cancellation."""
+    approval, cancellation = example(Approval), example(Cancellation)
+    assert isinstance(approval, Approval)
+    assert isinstance(cancellation, Cancellation)
+    assert (journal.approval(ID), journal.cancellation(ID)) == (None, None)
+    first = replace(approval, is_approved=False, write_id="w-1")
+    assert journal.approve(first) == first
+    assert journal.approve(approval) == first
+    assert journal.approval(ID) == first
+    assert journal.cancel(cancellation) == cancellation
+    assert journal.cancel(replace(cancellation, after_stop="finish", write_id="w-2")) == cancellation

@@ -1,0 +1,122 @@
+"""What operators and trigger do with upgrades."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.errors import StreamNotFoundError
+from airflow_streamstate.hooks.ending import end_watched
+from airflow_streamstate.hooks.observing import Watch, out_of_time
+from airflow_streamstate.hooks.upgrading import (
+    bring_on,
+    give_up,
+    give_up_from_afar,
+    upgrade_of,
+    was_given_up_with_its_task,
+    what_remains,
+)
+from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.protocol.upgrades import HealthyWhen
+from support import scripted_driver
+from support.airflow_streams import NamedHome
+from support.airflow_upgrades import phases, run_first_version
+
+
+@pytest.fixture
+def running(named: NamedHome, tmp_path: Path) -> Controller:
+    """A stream that runs."""
+    run_first_version(named, tmp_path)
+    return named.hook().controller
+
+
+def begun(controller: Controller, folder: Path, word: str, *, healthy_within_seconds: float = 30.0) -> UpgradeView:
+    change = ChangeRequest("flights", application=scripted_driver.script(folder, word, name=f"{word}.py"))
+    request = UpgradeRequest(change, warm=False, healthy_when=HealthyWhen(within_seconds=healthy_within_seconds))
+    return controller.upgrades.begin(request, "asked")
+
+
+def brought_to(controller: Controller, view: UpgradeView, phase: str, told: list[str] | None = None) -> UpgradeView:
+    told = [] if told is None else told
+    for _ in range(400):
+        told_number = view.state.last.number
+        view = bring_on(
+            controller, view, told=told_number, hold_seconds=30, on_step=told.append, on_progress=lambda _: None
+        )
+        if view.state.phase == phase:
+            return view
+        controller.clock.sleep(0.05)
+    raise AssertionError(view)
+
+
+def test_an_upgrade_is_found_by_its_request(running: Controller, tmp_path: Path) -> None:
+    """And none where it became none yet."""
+    assert upgrade_of(running, "flights", "asked") is None
+    view = begun(running, tmp_path, "proves")
+    found = upgrade_of(running, "flights", "asked")
+    assert found is not None
+    assert found.upgrade_id == view.upgrade_id
+    with pytest.raises(StreamNotFoundError):
+        upgrade_of(running, "nobody", "asked")
+
+
+def test_the_worker_stays_while_the_stream_may_stand_still(running: Controller, tmp_path: Path) -> None:
+    """It comes back with a wait only where a version runs; each step is told once."""
+    view = begun(running, tmp_path, "stalls")
+    told: list[str] = []
+    view = brought_to(running, view, "started", told)
+    words = [line.partition(":")[0] for line in told]
+    assert list(dict.fromkeys(words)) == ["rehearsing", "planned", "ready", "stopping", "ended", "started"]
+    assert words.count("rehearsing") == 1
+
+
+def test_it_stays_no_longer_than_it_is_told_to(running: Controller, tmp_path: Path) -> None:
+    """A batch may take hours."""
+    view = brought_to(running, begun(running, tmp_path, "stalls", healthy_within_seconds=300), "started")
+    running.upgrades.cancel("flights", view.upgrade_id, after_stop="rollback")
+    view = bring_on(running, view, told=0, hold_seconds=0.0, on_step=lambda _: None, on_progress=lambda _: None)
+    assert view.state.phase in ("returning", "trying", "returned")
+    assert not view.is_over
+
+
+@pytest.mark.parametrize(("word", "phase"), [("hangs", "rehearsing"), ("stalls", "started")])
+def test_from_afar_it_is_over_before_the_stop_and_recorded_after_it(
+    named: NamedHome, running: Controller, tmp_path: Path, word: str, phase: str
+) -> None:
+    """No driver is started or ended by somebody who may not see it."""
+    view = brought_to(running, begun(running, tmp_path, word), phase)
+    before = phases(named, view.upgrade_id)
+    watch = Watch("upgrade", "flights", deployment_id=view.upgrade_id)
+    line = end_watched(running, "rollback", watch)
+    after = running.upgrades.view("flights", view.upgrade_id)
+    if phase == "rehearsing":
+        assert after.outcome == "refused"
+        assert was_given_up_with_its_task(running, after)
+        assert "is over: refused" in line
+    else:
+        assert phases(named, view.upgrade_id) == before
+        assert "`streamstate upgrade flights --continue`" in line
+        ended = give_up(running, "flights", view.upgrade_id, "finish", 30)
+        assert ended.outcome == "rolled_back"  # what was said first counts
+        assert give_up_from_afar(running, "flights", view.upgrade_id, "finish").outcome == "rolled_back"
+    assert running.status("flights").state in ("running", "launching")
+
+
+def test_what_somebody_else_cancelled_was_not_given_up_with_its_task(running: Controller, tmp_path: Path) -> None:
+    """A person's no counts; no try begins anew against it."""
+    view = brought_to(running, begun(running, tmp_path, "hangs"), "rehearsing")
+    assert not was_given_up_with_its_task(running, view)
+    running.upgrades.cancel("flights", view.upgrade_id, after_stop="finish", reason="no")
+    assert not was_given_up_with_its_task(running, running.upgrades.advance("flights", view.upgrade_id))
+
+
+def test_a_wait_that_ends_says_where_the_upgrade_stands(running: Controller, tmp_path: Path) -> None:
+    """By its phase (Law 6)."""
+    view = brought_to(running, begun(running, tmp_path, "hangs"), "rehearsing")
+    watch = Watch("upgrade", "flights", deployment_id=view.upgrade_id)
+    assert "phase rehearsing" in str(out_of_time(running, watch, "5 s"))
+    assert "phase rehearsing" in what_remains(view)

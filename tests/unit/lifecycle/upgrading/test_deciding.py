@@ -1,0 +1,170 @@
+"""The decisions of an upgrade, as tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.lifecycle.upgrading.deciding import (
+    Go,
+    NoGo,
+    WayBack,
+    can_drain,
+    decide_mode,
+    decide_return,
+    passed,
+)
+from airflow_streamstate.plan.report import PlanReport, QueryReport
+from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+from airflow_streamstate.protocol.upgrades import Upgrade, UpgradeMode
+from support.examples import example
+
+ASKED = example(Upgrade)
+assert isinstance(ASKED, Upgrade)
+PLAIN = replace(ASKED, mode="auto", allow_drain=False, accept_hazards=False)
+OK, BAD = RehearsedQuery("accepted", "restored"), RehearsedQuery("failed", "restored", 0.5, "schema not compatible")
+
+
+def report(outcome: str, verdict: str | None = None, rehearsed: RehearsedQuery | None = OK, **facts: Any) -> PlanReport:
+    """A report of one query."""
+    query = QueryReport(verdict, rehearsed=rehearsed)  # type: ignore[arg-type]
+    error = rehearsed.error if rehearsed is not None else ""
+    values: dict[str, Any] = {"reason": "" if outcome == "fits" else "it is another", "error": error, **facts}
+    return PlanReport(
+        "orders", "r-1", "d-0001", outcome, verdict=verdict, queries={"q": query}, runs_batches=True, seconds=1.0,  # type: ignore[arg-type]
+        **values,
+    )  # fmt: skip
+
+
+SAME = report("fits", "same")
+COMPATIBLE = report("fits", "state-compatible")
+NEEDS_DRAIN = report("refused", "needs-drain")
+NEEDS_DRAIN_BAD = report("refused", "needs-drain", BAD)
+REFUSED_BY_SPARK = report("refused", "same", BAD)
+HAZARDOUS = report("refused", "hazardous")
+HAZARDOUS_BAD = report("refused", "hazardous", BAD)
+UNKNOWN = report("refused", None)
+NO_QUERY = replace(report("refused", None), queries={}, error="the script started no query")
+FAILED = report("failed", None, None, error="ImportError")
+LATE = report("deadline", None, None, error="late")
+RESTORE, DRAIN, FRESH = Go("restore"), Go("drain"), Go("fresh")
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "expected"),
+    [
+        (SAME, {}, RESTORE),
+        (COMPATIBLE, {}, RESTORE),
+        (SAME, {"mode": "restore"}, RESTORE),
+        (SAME, {"mode": "drain"}, DRAIN),
+        (COMPATIBLE, {"allow_drain": True}, RESTORE),
+        (NEEDS_DRAIN, {}, None),
+        (NEEDS_DRAIN, {"allow_drain": True}, DRAIN),
+        (NEEDS_DRAIN, {"mode": "drain"}, DRAIN),
+        (NEEDS_DRAIN, {"mode": "restore"}, None),
+        (NEEDS_DRAIN, {"mode": "restore", "accept_hazards": True}, None),
+        (NEEDS_DRAIN_BAD, {"allow_drain": True}, DRAIN),
+        (REFUSED_BY_SPARK, {}, None),
+        (REFUSED_BY_SPARK, {"allow_drain": True}, DRAIN),
+        (REFUSED_BY_SPARK, {"mode": "restore"}, None),
+        (HAZARDOUS, {}, None),
+        (HAZARDOUS, {"allow_drain": True}, None),
+        (HAZARDOUS, {"mode": "drain"}, None),
+        (HAZARDOUS, {"accept_hazards": True}, RESTORE),
+        (HAZARDOUS, {"accept_hazards": True, "mode": "restore"}, RESTORE),
+        (HAZARDOUS, {"accept_hazards": True, "mode": "drain"}, DRAIN),
+        (HAZARDOUS_BAD, {"accept_hazards": True}, None),
+        (HAZARDOUS_BAD, {"accept_hazards": True, "mode": "restore"}, None),
+        (HAZARDOUS_BAD, {"accept_hazards": True, "mode": "drain"}, DRAIN),
+        (UNKNOWN, {}, None),
+        (UNKNOWN, {"allow_drain": True}, None),
+        (UNKNOWN, {"accept_hazards": True}, None),
+        (NO_QUERY, {"allow_drain": True, "accept_hazards": True}, None),
+        (HAZARDOUS, {"mode": "fresh"}, FRESH),
+        (NEEDS_DRAIN, {"mode": "fresh"}, FRESH),
+        *[(found, {"mode": mode, "accept_hazards": True}, None)
+          for found in (FAILED, LATE) for mode in ("auto", "restore", "drain", "fresh")],
+    ],
+)  # fmt: skip
+def test_how_the_state_is_handed_over(found: PlanReport, asked: dict[str, Any], expected: Go | None) -> None:
+    """Restored where it fits, drained where it does not and that is allowed, else refused with the reason (Law 5)."""
+    decision = decide_mode(replace(PLAIN, **asked), found)
+    if expected is not None:
+        assert decision == expected
+        return
+    assert isinstance(decision, NoGo)
+    assert decision.reason
+
+
+ALL = (SAME, COMPATIBLE, NEEDS_DRAIN, NEEDS_DRAIN_BAD, REFUSED_BY_SPARK, HAZARDOUS, HAZARDOUS_BAD, UNKNOWN, NO_QUERY)
+
+
+@pytest.mark.parametrize("mode", ["auto", "restore", "drain"])
+@pytest.mark.parametrize("found", ALL)
+def test_law_5_nothing_begins_with_nothing_but_by_name(mode: UpgradeMode, found: PlanReport) -> None:
+    """Whatever else was allowed, no mode but fresh is ever fresh."""
+    for allow in (False, True):
+        for hazards in (False, True):
+            asked = replace(PLAIN, mode=mode, allow_drain=allow, accept_hazards=hazards)
+            assert decide_mode(asked, found) != FRESH
+
+
+def test_a_refusal_has_both_reasons() -> None:
+    """Why it does not fit, and why it is not drained."""
+    decision = decide_mode(PLAIN, NEEDS_DRAIN)
+    assert decision == NoGo("it is another; and nobody allowed to drain: --allow-drain does")
+    hazard = decide_mode(replace(PLAIN, allow_drain=True), HAZARDOUS)
+    assert hazard == NoGo("it is another; a drain does not mend that, and nobody accepted the hazard")
+
+
+def test_passed_means_that_every_query_ran() -> None:
+    """Plans that were compared alone, and a query that was not tried, are no proof."""
+    assert passed(SAME)
+    assert not passed(REFUSED_BY_SPARK)
+    assert not passed(report("fits", "same", None))
+    assert not passed(NO_QUERY)
+
+
+def test_only_state_that_does_not_fit_is_mended_by_a_drain() -> None:
+    """Not a hazard, and not what nobody could compare."""
+    assert [can_drain(found) for found in (NEEDS_DRAIN, REFUSED_BY_SPARK, HAZARDOUS, UNKNOWN, SAME)] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+
+
+NO_UNDO = "no sink can be undone"
+FORWARD = WayBack("forward")
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "undo_problem", "way"),
+    [
+        (SAME, None, NO_UNDO, "forward"),
+        (COMPATIBLE, None, "", "forward"),
+        (COMPATIBLE, "forward", NO_UNDO, "forward"),
+        (NEEDS_DRAIN, None, "", "undo"),
+        (REFUSED_BY_SPARK, None, "", "undo"),
+        (HAZARDOUS, None, "", "undo"),
+        (HAZARDOUS, None, NO_UNDO, "forward"),
+        (HAZARDOUS, "forward", "", "forward"),
+        (HAZARDOUS_BAD, None, NO_UNDO, None),
+        (NEEDS_DRAIN, None, NO_UNDO, None),
+        (NEEDS_DRAIN, "forward", "", None),
+        (REFUSED_BY_SPARK, None, NO_UNDO, None),
+        (UNKNOWN, None, NO_UNDO, None),
+        (FAILED, None, NO_UNDO, None),
+        (FAILED, None, "", "undo"),
+        (LATE, "forward", "", None),
+    ],
+)
+def test_how_a_version_that_is_given_up_is_left(
+    found: PlanReport, wanted: Any, undo_problem: str, way: str | None
+) -> None:
+    """Forward where the old code reads what the new one left; else undone where that can be; else not (Law 14)."""
+    decision = decide_return(found, wanted, undo_problem)
+    assert decision.way == way
+    assert decision.reason or way == "forward"
+    if way is None and wanted is None:
+        assert undo_problem in decision.reason

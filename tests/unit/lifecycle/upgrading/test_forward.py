@@ -1,0 +1,339 @@
+"""The way to the new version, phase by phase, with drivers that do what a test says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.lifecycle.upgrading.forward import CONFLICT_SECONDS, MAX_DRAIN_TRIES
+from airflow_streamstate.lifecycle.upgrading.tools import MIN_HANDOVER_PAUSE_SECONDS
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
+from support.scripted_rehearsal import with_an_aggregate_more
+from support.sim_stage import STREAM
+from support.upgrade_stage import UpgradeStage
+
+
+def test_a_version_that_fits_is_restored_and_proves_itself(upgraded: UpgradeStage) -> None:
+    """Rehearsed, stopped, started from where the old one ended, healthy: each phase once, and the stream is let go."""
+    view = upgraded.begin()
+    assert (view.state.phase, upgraded.held_by()) == ("begun", view.upgrade_id)
+    assert upgraded.advance(view).waits_for.startswith("its driver is running")
+    assert upgraded.stage.control.need_register().value.deployment_id == "d-0001"
+    view = upgraded.rehearsed(view)
+    assert (view.state.phase, view.state.last.mode, view.state.last.verdict) == ("stopping", "restore", "same")
+    assert isinstance(upgraded.order(), StopRequest)
+    assert view.pause_seconds == MIN_HANDOVER_PAUSE_SECONDS  # the stream may stand still from now on
+    upgraded.stops()
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.new_deployment_id) == ("started", "d-0002")
+    start = upgraded.stage.spec("d-0002").start
+    assert (start.mode, start.snapshot_id, start.predecessor_id) == ("restore", "d-0001-stopped-000001", "d-0001")
+    upgraded.new_runs(4)
+    view = upgraded.advance(view)
+    assert "committed 1 of 2 batches" in view.waits_for
+    upgraded.new_runs(5)
+    view = upgraded.advance(view)
+    assert (view.outcome, view.is_what_was_asked, view.as_error()) == ("upgraded", True, None)
+    assert upgraded.phases(view) == [
+        "begun", "rehearsing", "planned", "ready", "stopping", "ended", "started", "upgraded",
+    ]  # fmt: skip
+    assert upgraded.held_by() is None
+    assert upgraded.told[-1].endswith("upgraded: the new version has proven itself")
+
+
+def test_a_version_that_does_not_fit_is_refused_and_nothing_has_happened(upgraded: UpgradeStage) -> None:
+    """Not a byte of the stream is another one, and the reason is that of the plan."""
+    before = upgraded.outside()
+    view = upgraded.begin()
+    upgraded.advance(view)
+    view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
+    assert (view.outcome, view.state.last.verdict) == ("refused", "needs-drain")
+    assert "nobody allowed to drain" in view.state.last.text
+    assert upgraded.outside() == before
+    assert upgraded.held_by() is None
+    assert "refused, and the stream runs on" in str(view.as_error())
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"refused": True}, "STATE_STORE_VALUE_SCHEMA"),
+        ({"outcome": "failed", "queries": {}, "error": "ModuleNotFoundError: rules"}, "ModuleNotFoundError"),
+        ({"queries": {}}, "without having started a query"),
+    ],
+)
+def test_whatever_a_rehearsal_finds_is_found_before_the_stop(
+    upgraded: UpgradeStage, facts: dict[str, object], reason: str
+) -> None:
+    """Spark refuses the state, the script fails, it starts no query: the old version never notices."""
+    before = upgraded.outside()
+    view = upgraded.begin()
+    upgraded.advance(view)
+    view = upgraded.rehearsed(view, **facts)  # type: ignore[arg-type]
+    assert view.outcome == "refused"
+    assert reason in view.state.last.text
+    assert upgraded.outside() == before
+
+
+def test_a_script_that_starts_another_query_than_the_old_one_is_refused(upgraded: UpgradeStage) -> None:
+    """A query that the state does not know would begin with nothing (Law 5)."""
+    before = upgraded.outside()
+    view = upgraded.begin()
+    upgraded.advance(view)
+    view = upgraded.rehearsed(view, "others")
+    assert view.outcome == "refused"
+    assert upgraded.outside() == before
+
+
+def test_a_rehearsal_that_hangs_is_ended_at_its_deadline(upgraded: UpgradeStage) -> None:
+    """And the upgrade is refused."""
+    before = upgraded.outside()
+    view = upgraded.begin(rehearsal_within_seconds=50.0)
+    upgraded.advance(view)
+    upgraded.stage.clock.advance(70.0)
+    view = upgraded.advance(view)
+    assert view.outcome == "refused"
+    assert "deadline" in view.state.last.text
+    assert upgraded.outside() == before
+    rehearsal_id = view.state.last.rehearsal_id
+    assert upgraded.stage.launcher.states[f"{rehearsal_id}-a0001"] == "gone"
+
+
+def test_a_drain_that_is_allowed_flushes_the_old_version_and_seeds_the_new_one(upgraded: UpgradeStage) -> None:
+    """Where the state does not fit, and it was said that it may."""
+    view = upgraded.begin(allow_drain=True)
+    upgraded.advance(view)
+    view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
+    assert (view.state.phase, view.state.last.mode) == ("stopping", "drain")
+    assert isinstance(upgraded.order(), DrainNotification)
+    upgraded.drains()
+    view = upgraded.advance(view)
+    start = upgraded.stage.spec("d-0002").start
+    assert (view.state.phase, start.mode, start.snapshot_id) == ("started", "seed", "d-0001-drained-000001")
+
+
+def test_a_drain_whose_driver_dies_is_gone_on_with_some_times(upgraded: UpgradeStage) -> None:
+    """The next attempt flushes; where each dies, the old version is brought back over what it left."""
+    view = upgraded.begin(mode="drain")
+    upgraded.advance(view)
+    view = upgraded.rehearsed(view)
+    for attempt in range(1, MAX_DRAIN_TRIES + 1):
+        assert view.state.phase == "stopping"
+        assert upgraded.stage.control.need_register().value.attempt == attempt
+        upgraded.fails("d-0001", attempt)
+        view = upgraded.advance(view)
+    assert view.state.phase == "returned"
+    start = upgraded.stage.spec("d-0002").start
+    assert (start.mode, start.predecessor_id) == ("restore", "d-0001")
+    assert upgraded.stage.spec("d-0002").application == upgraded.stage.spec("d-0001").application
+
+
+def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
+    """Mode fresh: whatever the plan says, it starts with nothing (Law 5)."""
+    view = upgraded.begin(mode="fresh")
+    upgraded.advance(view)
+    rehearsal_id = str(upgraded.upgrades.view(STREAM, view.upgrade_id).state.last.rehearsal_id)
+    assert upgraded.stage.control.spec(rehearsal_id).start.mode == "fresh"
+    view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
+    upgraded.stops()
+    view = upgraded.advance(view)
+    assert upgraded.stage.spec("d-0002").start.mode == "fresh"
+
+
+@pytest.mark.parametrize("approves", [True, False])
+def test_a_person_is_waited_for_and_heard(upgraded: UpgradeStage, *, approves: bool) -> None:
+    """Nothing is stopped before the word is given; a no is a refusal."""
+    before = upgraded.outside()
+    view = upgraded.to_ready(needs_approval=True)
+    assert (view.state.phase, view.waits_for) == ("planned", "a person has to approve the plan")
+    assert upgraded.outside() == before
+    upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=approves, reason="looked at it")
+    upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=not approves)  # the first word counts
+    view = upgraded.advance(view)
+    if approves:
+        assert view.state.phase == "stopping"
+        return
+    assert (view.outcome, view.state.last.text) == ("refused", "tests did not approve of the plan: looked at it")
+    assert upgraded.outside() == before
+    error = view.as_error()
+    assert isinstance(error, ConflictError)
+
+
+@pytest.mark.parametrize("phase", ["begun", "rehearsing", "planned"])
+@pytest.mark.parametrize("after_stop", ["finish", "rollback"])
+def test_cancelled_before_the_stop_nothing_has_happened(
+    upgraded: UpgradeStage, phase: str, after_stop: AfterStop
+) -> None:
+    """Whatever was to be done after the stop; what the rehearsal made is removed, its driver ended."""
+    before = upgraded.outside()
+    view = upgraded.begin(needs_approval=True)
+    if phase != "begun":
+        view = upgraded.advance(view)
+    if phase == "planned":
+        view = upgraded.rehearsed(view)
+    assert view.state.phase == phase
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop=after_stop, reason="not tonight")
+    view = upgraded.advance(view)
+    assert (view.outcome, upgraded.held_by()) == ("refused", None)
+    assert view.state.last.text == "cancelled by tests: not tonight; nothing has happened to the stream"
+    assert upgraded.outside() == before
+    assert [key for key, state in upgraded.stage.launcher.states.items() if state == "running"] == ["d-0001-a0001"]
+
+
+@pytest.mark.parametrize("phase", ["stopping", "ended", "started"])
+def test_cancelled_after_the_stop_it_is_rolled_back_where_that_is_asked(upgraded: UpgradeStage, phase: str) -> None:
+    """Never left between: the old version runs again, from where it had ended."""
+    view = upgraded.to_ready()
+    if phase == "stopping":
+        upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+        assert upgraded.advance(view).state.phase == "stopping"
+    upgraded.stops()
+    if phase == "started":
+        assert upgraded.advance(view).state.phase == "started"
+    if phase != "stopping":
+        upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+    view = upgraded.advance(view)
+    if phase == "started":
+        assert (view.state.phase, view.state.last.way) == ("returning", "handover")
+        upgraded.stage.launcher.states["d-0002-a0001"] = "gone"  # it dies of the order before it came to life
+        view = upgraded.advance(view)
+        upgraded.stage.come_to_life("d-0003", queries=("counts",))
+    else:
+        assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+        upgraded.stage.come_to_life("d-0001", 2, ("counts",))
+    back = ("d-0003", 1) if phase == "started" else ("d-0001", 2)
+    assert view.state.last.returned_deployment_id == back[0]
+    upgraded.beats(4, *back)
+    view = upgraded.advance(view)
+    assert (view.outcome, upgraded.held_by()) == ("rolled_back", None)
+    assert upgraded.stage.spec(back[0]).code_digest == upgraded.stage.spec("d-0001").code_digest
+
+
+@pytest.mark.parametrize("phase", ["stopping", "started"])
+def test_cancelled_after_the_stop_it_is_finished_where_that_is_asked(upgraded: UpgradeStage, phase: str) -> None:
+    """The shortest way out of what was begun."""
+    view = upgraded.to_ready() if phase == "stopping" else upgraded.to_started()
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="finish")
+    if phase == "stopping":
+        upgraded.advance(view)
+        upgraded.stops()
+        upgraded.advance(view)
+    upgraded.new_runs(5)
+    upgraded.advance(view)
+    assert upgraded.advance(view).outcome == "upgraded"
+
+
+def test_an_old_driver_that_nobody_can_ask_about_is_waited_for(upgraded: UpgradeStage) -> None:
+    """Before the stop, and in it: an upgrade never begins beside a driver that may live (1a.8)."""
+    upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
+    upgraded.stage.clock.advance(600.0)
+    view = upgraded.to_ready()
+    assert (view.state.phase, view.waits_for) == ("ready", "nobody can say whether the old driver lives")
+    upgraded.stage.launcher.states["d-0001-a0001"] = "gone"
+    view = upgraded.advance(view)
+    assert view.state.phase == "started"
+
+
+def test_an_old_driver_that_is_lost_in_its_stop_is_waited_for(upgraded: UpgradeStage) -> None:
+    """It is told when it can be; what nobody can ask about is not taken for ended."""
+    view = upgraded.begin(needs_approval=True)
+    upgraded.advance(view)
+    view = upgraded.rehearsed(view)
+    upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=True)
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    tools.take(state, "ready")
+    state = upgraded.upgrades.view(STREAM, view.upgrade_id).state
+    tools.take(state, "stopping")
+    upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
+    upgraded.stage.clock.advance(600.0)
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.waits_for) == ("stopping", "nobody can say whether the old driver lives")
+
+
+def test_an_old_version_that_fails_instead_of_stopping_is_taken_over(upgraded: UpgradeStage) -> None:
+    """From its last commit: an order that a dying driver could not obey holds nothing up."""
+    view = upgraded.to_ready()
+    upgraded.fails("d-0001")
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.new_deployment_id) == ("started", "d-0002")
+    assert upgraded.stage.spec("d-0002").start.mode == "restore"
+
+
+def test_a_stream_that_was_stopped_before_is_upgraded_from_its_end(upgraded: UpgradeStage) -> None:
+    """Nothing is ordered of what has ended."""
+    upgraded.stage.controller.stop(STREAM)
+    upgraded.stops()
+    view = upgraded.to_ready()
+    assert (view.state.phase, view.state.last.command_id) == ("started", None)
+
+
+def test_a_launch_that_is_refused_brings_the_old_version_back(upgraded: UpgradeStage) -> None:
+    """The register has moved by then: the old code goes on from the handover, which nobody used."""
+    view = upgraded.to_ready()
+    upgraded.stops()
+    upgraded.stage.launcher.refusal = InvalidRequestError("there is no such queue", next_step="Name another.")
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way) == ("returned", "handover")
+    assert view.state.last.bad_batches == {}
+    start = upgraded.stage.spec("d-0003").start
+    assert (start.mode, start.snapshot_id) == ("restore", "d-0001-stopped-000001")
+
+
+def test_a_conflict_at_the_handover_is_waited_for_and_then_is_an_answer(upgraded: UpgradeStage) -> None:
+    """The old driver has failed, and its process does not end: the old version is asked back when it has."""
+    view = upgraded.to_ready()
+    upgraded.fails("d-0001")
+    upgraded.stage.launcher.states["d-0001-a0001"] = "running"
+    with pytest.raises(ConflictError, match="still running"):
+        upgraded.advance(view)
+    upgraded.stage.clock.advance(CONFLICT_SECONDS)
+    with pytest.raises(ConflictError):
+        upgraded.advance(view)
+    assert upgraded.phases(view)[-1] == "returning"
+    upgraded.stage.end()
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+
+
+def test_a_version_that_falls_behind_is_given_up_in_time(upgraded: UpgradeStage) -> None:
+    """Healthy but far slower: what is left to read grows, and at the deadline it has not proven itself."""
+    view = upgraded.to_started(healthy_when=HealthyWhen(2, 100.0))
+    clock = upgraded.stage.clock
+    upgraded.new_runs(4, rows_behind=100, rows_behind_at=clock.now())
+    upgraded.advance(view)
+    clock.advance(30.0)
+    upgraded.new_runs(6, rows_behind=900, rows_behind_at=clock.now())
+    view = upgraded.advance(view)
+    assert "falls behind: query counts was 100 rows behind, and is 900" in view.waits_for
+    clock.advance(80.0)
+    upgraded.beats(6, rows_behind=1_900, rows_behind_at=clock.now())
+    view = upgraded.advance(view)
+    assert "unhealthy" in upgraded.phases(view)
+    assert "falls behind" in next(line for line in upgraded.told if "unhealthy" in line)
+
+
+def test_the_gap_is_from_the_last_commit_of_the_old_to_the_first_look_at_the_new(upgraded: UpgradeStage) -> None:
+    """As their agents saw it; unknown where one of them saw none."""
+    upgraded.beats(3, "d-0001")
+    upgraded.stage.clock.advance(1.5)
+    view = upgraded.to_started()
+    upgraded.new_runs(4)
+    view = upgraded.advance(view)
+    assert view.state.last.gap_seconds == 1.5
+
+
+def test_a_stream_that_somebody_killed_and_moved_before_the_claim_is_refused(upgraded: UpgradeStage) -> None:
+    """What is upgraded is what was current when it was asked for."""
+    journal = upgraded.upgrades
+    view = upgraded.begin()
+    stored = upgraded.stage.control.need_register()
+    # As if whoever began it had died before the claim, and somebody else had deployed.
+    upgraded.stage.control.replace_register(
+        replace(stored.value, upgrade_id=None, deployment_id="d-0002", write_id="w"), stored.version
+    )
+    with pytest.raises(ConflictError, match="somebody else moved this stream"):
+        upgraded.advance(view)
+    assert journal.view(STREAM, view.upgrade_id).outcome == "refused"

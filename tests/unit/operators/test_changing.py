@@ -1,0 +1,41 @@
+"""What the operators share that are told what is to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.operators.changing import ChangingOperator
+from airflow_streamstate.operators.plan import PlanUpgradeOperator
+from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+
+OPERATORS = [PlanUpgradeOperator, UpgradeStreamOperator]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_same_words_are_the_same_change(operator: type[ChangingOperator]) -> None:
+    """What was planned is what is upgraded to."""
+    words: dict[str, Any] = {
+        "stream_id": "flights", "application": None, "arguments": '["a"]', "conf": {"spark.x": True},
+        "py_files": ["lib.zip"], "fresh_queries": ["new"], "discard_state": "True", "reason": "why",
+    }  # fmt: skip
+    change = operator(task_id="t", **words).change()
+    assert (change.arguments, change.conf, change.py_files) == (("a",), {"spark.x": "true"}, (Path("lib.zip"),))
+    assert (change.application, change.fresh_queries, change.discard_state) == (None, ("new",), True)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(("field", "value"), [("arguments", "--a b"), ("conf", "a=b"), ("discard_state", "maybe")])
+def test_what_cannot_be_meant_is_refused(operator: type[ChangingOperator], field: str, value: Any) -> None:
+    """By name."""
+    with pytest.raises(InvalidRequestError):
+        operator(task_id="t", stream_id="flights", **{field: value}).change()
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_part_of_a_change_can_be_a_template(operator: type[ChangingOperator]) -> None:
+    """None is left out by either of them."""
+    assert set(ChangingOperator.template_fields) <= set(operator.template_fields)

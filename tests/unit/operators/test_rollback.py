@@ -1,0 +1,122 @@
+"""``RollbackStreamOperator``."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
+
+from airflow_streamstate.operators.rollback import RollbackStreamOperator
+from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+from support import scripted_driver
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+from support.airflow_upgrades import Pushed, deferral_of, event_of, run_first_version, taken_by, turn
+
+
+@pytest.fixture
+def pushed() -> Pushed:
+    return Pushed()
+
+
+@pytest.fixture
+def upgraded(named: NamedHome, context: MakeContext, tmp_path: Path) -> NamedHome:
+    """A stream whose second version runs."""
+    return upgraded_from(named, context, tmp_path)
+
+
+def upgraded_from(named: NamedHome, context: MakeContext, tmp_path: Path, *more: str) -> NamedHome:
+    run_first_version(named, tmp_path, "flights", *more)
+    script = scripted_driver.script(tmp_path, "proves", name="new.py")
+    task = UpgradeStreamOperator(task_id="upgrade", stream_id="flights", application=script, warm=False)
+    task.execute(context(task_id="upgrade", xcom_push=Pushed().push))
+    return named
+
+
+def rollback(**more: Any) -> RollbackStreamOperator:
+    values = {
+        "stream_id": "flights", "wait_seconds": 50, "healthy_within_seconds": 20, "poll_interval_seconds": 0.1, **more
+    }  # fmt: skip
+    return RollbackStreamOperator(task_id="rollback", **values)
+
+
+@pytest.mark.parametrize("is_deferrable", [False, True])
+def test_what_ran_before_runs_again(
+    upgraded: NamedHome, context: MakeContext, pushed: Pushed, is_deferrable: bool
+) -> None:
+    """Forward, with the batches named that are the other version's; cleared, it is found and not done again."""
+    ours = context(xcom_push=pushed.push)
+    task = rollback(deferrable=is_deferrable, reason="it is too slow")
+    found = turn(task, ours)
+    while isinstance(found, TaskDeferred):
+        assert found.trigger.on_kill_action == "finish"
+        found = turn(task, ours, event_of(found), found.kwargs)
+    assert (found["outcome"], found["way"]) == ("rolled_back", "forward")
+    assert found["bad_batches"]["delays"]
+    assert (found["new_deployment_id"], found["returned_deployment_id"]) == ("d-0002", "d-0003")
+    assert taken_by(upgraded, found["upgrade_id"]) == {"airflow dag.task manual__1"}
+    assert turn(task, ours) == found
+
+
+def test_where_no_way_is_exact_it_fails_without_a_retry(
+    named: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """And nothing is touched."""
+    upgraded_from(named, context, tmp_path, "refused")
+    with pytest.raises(AirflowFailException, match="no way back is exact"):
+        rollback(way="forward").execute(context(xcom_push=pushed.push))
+    assert pushed["return_value"]["outcome"] == "failed"
+    assert named.hook().status("flights").deployment_id == "d-0002"
+
+
+def test_the_first_version_has_nothing_to_go_back_to(
+    named: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """Refused before anything is recorded."""
+    run_first_version(named, tmp_path)
+    with pytest.raises(AirflowFailException, match="first deployment"):
+        rollback().execute(context(xcom_push=pushed.push))
+
+
+@pytest.mark.parametrize("where", ["worker", "triggerer"])
+def test_a_task_that_is_ended_before_anything_has_happened_changes_nothing(
+    upgraded: NamedHome, context: MakeContext, pushed: Pushed, where: str
+) -> None:
+    """The current version runs on, the stream is free, and a later try begins anew."""
+    task = rollback(deferrable=True)
+    deferred = deferral_of(task, context(xcom_push=pushed.push))
+    begun = deferred.trigger.watch["deployment_id"]
+    upgrades = upgraded.hook().controller.upgrades
+    assert upgrades.view("flights", begun).state.phase == "trying"
+    if where == "worker":
+        task.on_kill()
+    else:
+        asyncio.run(StreamStateTrigger(**deferred.trigger.serialize()[1]).on_kill())
+    assert upgrades.view("flights", begun).outcome == "refused"
+    assert upgrades.under_way("flights") is None
+    assert upgraded.hook().status("flights").deployment_id == "d-0002"
+    found = rollback().execute(context(xcom_push=pushed.push))
+    assert found["upgrade_id"] != begun
+    assert found["outcome"] == "rolled_back"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("way", "sideways"), ("accept_duplicates", "some"), ("undo_command", "[1")]
+)
+def test_what_cannot_be_meant_is_refused(upgraded: NamedHome, context: MakeContext, field: str, value: Any) -> None:
+    """Before anything is recorded."""
+    before = list(upgraded.home.home.list_objects("flights/upgrades/"))
+    with pytest.raises(AirflowFailException):
+        rollback(**{field: value}).execute(context())
+    assert list(upgraded.home.home.list_objects("flights/upgrades/")) == before
+
+
+def test_every_argument_can_be_a_template() -> None:
+    """But how it waits."""
+    assert {"stream_id", "way", "accept_duplicates", "undo_command", "wait_seconds"} <= set(
+        RollbackStreamOperator.template_fields
+    )

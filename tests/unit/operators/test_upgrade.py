@@ -1,0 +1,353 @@
+"""``UpgradeStreamOperator``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred, redact
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.operators.plan import PlanUpgradeOperator
+from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.triggers.events import EventContent
+from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+from support import scripted_driver
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+from support.airflow_upgrades import Pushed, deferral_of, event_of, phases, run_first_version, taken_by, turn
+
+US = "airflow dag.task manual__1"
+
+
+@pytest.fixture
+def pushed() -> Pushed:
+    return Pushed()
+
+
+@pytest.fixture
+def running(named: NamedHome, tmp_path: Path) -> NamedHome:
+    """A stream that runs, by a driver of its own."""
+    run_first_version(named, tmp_path)
+    return named
+
+
+def upgrade(script: Path | None, **more: Any) -> UpgradeStreamOperator:
+    values = {
+        "stream_id": "flights", "application": script, "warm": False, "healthy_within_seconds": 20,
+        "wait_seconds": 50, "poll_interval_seconds": 0.1, **more,
+    }  # fmt: skip
+    return UpgradeStreamOperator(task_id="upgrade", **values)
+
+
+def new(folder: Path, *words: str) -> Path:
+    return scripted_driver.script(folder, *words, name="new.py")
+
+
+def view_of(home: NamedHome, upgrade_id: str) -> UpgradeView:
+    return home.hook().controller.upgrades.view("flights", upgrade_id)
+
+
+def deferred_at(home: NamedHome, task: UpgradeStreamOperator, context: Any, phase: str) -> TaskDeferred:
+    """Workers and triggerer take turns until the task is deferred in this phase."""
+    deferred = deferral_of(task, context)
+    while view_of(home, deferred.trigger.watch["deployment_id"]).state.phase != phase:
+        deferred = deferral_of(task, context, event_of(deferred), deferred.kwargs)
+    return deferred
+
+
+def to_the_end(task: UpgradeStreamOperator, context: Any, found: Any) -> Any:
+    """Workers and triggerer take turns until there is a result."""
+    while isinstance(found, TaskDeferred):
+        found = turn(task, context, event_of(found), found.kwargs)
+    return found
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What a task logs, which Airflow's own logger shows to nobody outside of a task."""
+    monkeypatch.setattr(UpgradeStreamOperator, "log", logging.getLogger("the task"))
+    caplog.set_level(logging.INFO)
+    return caplog
+
+
+def test_a_stream_is_upgraded_and_each_step_is_in_the_log(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    """In one task, with its state; the XCom says what became of it, and from the beginning what it is."""
+    task = upgrade(new(tmp_path, "proves"), reason="new columns")
+    result = task.execute(context(xcom_push=pushed.push))
+    assert (result["outcome"], result["mode"], result["verdict"]) == ("upgraded", "restore", "same")
+    assert (result["old_deployment_id"], result["new_deployment_id"]) == ("d-0001", "d-0002")
+    assert result["differences"] == []
+    assert pushed == {"upgrade": {"stream_id": "flights", "upgrade_id": result["upgrade_id"]}}
+    assert running.hook().status("flights").deployment_id == "d-0002"
+    told = [line.partition(":")[0] for line in logged.messages if line.partition(":")[0] in set(WAY)]
+    assert list(dict.fromkeys(told)) == WAY
+
+
+WAY = ["begun", "rehearsing", "planned", "ready", "stopping", "ended", "started", "upgraded"]
+
+
+def test_deferred_the_worker_acts_and_the_trigger_only_looks(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """Same result; every step is taken by the task, and none while the stream stands still is handed over."""
+    task, ours = upgrade(new(tmp_path, "proves"), deferrable=True), context(xcom_push=pushed.push)
+    found, waited_in = turn(task, ours), []
+    while isinstance(found, TaskDeferred):
+        upgrade_id = found.trigger.watch["deployment_id"]
+        waited_in.append(view_of(running, upgrade_id).state.phase)
+        found = turn(upgrade(new(tmp_path, "proves"), deferrable=True), ours, event_of(found), found.kwargs)
+    assert (found["outcome"], found["new_deployment_id"]) == ("upgraded", "d-0002")
+    assert taken_by(running, found["upgrade_id"]) == {US}
+    assert phases(running, found["upgrade_id"]) == WAY
+    assert waited_in[0] == "rehearsing"
+    assert set(waited_in) <= {"rehearsing", "started"}
+
+
+def test_a_trigger_waits_until_there_is_something_to_act_on(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """A person's word is such a thing; looking for it changes nothing."""
+    task = upgrade(new(tmp_path, "proves"), deferrable=True, needs_approval=True)
+    deferred = deferred_at(running, task, context(xcom_push=pushed.push), "planned")
+    hook, watch = running.hook(), Watch.from_json(deferred.trigger.watch)
+    before = phases(running, watch.deployment_id)
+    assert hook.look(watch).outcome == "pending"
+    hook.controller.upgrades.approve("flights", watch.deployment_id, is_approved=False, reason="not on a friday")
+    assert hook.look(watch).outcome == "done"
+    assert phases(running, watch.deployment_id) == before
+    with pytest.raises(AirflowFailException, match="not on a friday"):
+        turn(task, context(xcom_push=pushed.push), event_of(deferred), deferred.kwargs)
+    assert hook.status("flights").state == "running"
+
+
+def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """The end of a trigger's own time is no end of the wait: it may be on a host that cannot see the driver."""
+    task = upgrade(new(tmp_path, "stalls"), deferrable=True)
+    ours = context(xcom_push=pushed.push)
+    deferred = deferred_at(running, task, ours, "started")
+    end = (deferred.trigger.deadline_at, deferred.kwargs["deadline_at"])
+    assert end[0] < end[1]
+    watch = Watch.from_json(deferred.trigger.watch)
+    running.hook().controller.kill("flights")
+    blind = EventContent("deadline", watch, error=None).to_json() | {
+        "error": {"type": "DeadlineExceededError", "message": "it did not come", "context": {}}
+    }
+    with pytest.raises(AirflowFailException, match="old one is back"):
+        to_the_end(task, ours, turn(task, ours, blind, deferred.kwargs))
+
+
+def test_its_time_is_one_over_all_deferrals_and_a_retry_goes_on(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """A deadline is retryable: the upgrade stays under way meanwhile."""
+    task = upgrade(new(tmp_path, "stalls"), deferrable=True, healthy_within_seconds=40)
+    ours = context(xcom_push=pushed.push)
+    deferred = deferred_at(running, task, ours, "started")
+    over = format_time(SYSTEM_CLOCK.now() - timedelta(seconds=1))
+    watch = Watch.from_json(deferred.trigger.watch)
+    event = EventContent("done", watch, result={"upgrade_id": watch.deployment_id}).to_json()
+    with pytest.raises(AirflowException, match="phase started") as raised:
+        task.execute_complete(ours, event, deadline_at=over)
+    assert type(raised.value) is AirflowException
+    again = deferral_of(upgrade(new(tmp_path, "stalls"), deferrable=True, healthy_within_seconds=40), ours)
+    assert again.trigger.watch == deferred.trigger.watch
+
+
+def test_a_change_that_does_not_fit_is_refused_without_a_retry(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """Nothing was touched, and the report is the XCom; what is allowed by name is done."""
+    script = new(tmp_path, "proves", "needs-drain")
+    with pytest.raises(AirflowFailException, match="nobody allowed to drain"):
+        upgrade(script).execute(context(xcom_push=pushed.push))
+    refused = pushed["return_value"]
+    assert (refused["outcome"], refused["verdict"], refused["new_deployment_id"]) == ("refused", "needs-drain", None)
+    assert refused["differences"][0]["query"] == "delays"
+    assert running.hook().status("flights").state == "running"
+    drained = upgrade(script, allow_drain="True").execute(context(xcom_push=pushed.push))
+    assert (drained["outcome"], drained["mode"]) == ("upgraded", "drain")
+
+
+@pytest.mark.parametrize("is_deferrable", [False, True])
+def test_a_version_that_does_not_prove_itself_is_rolled_back_without_a_retry(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, is_deferrable: bool
+) -> None:
+    """Whoever waited."""
+    task = upgrade(new(tmp_path, "crashes"), deferrable=is_deferrable)
+    ours = context(xcom_push=pushed.push)
+    with pytest.raises(AirflowFailException, match="old one is back"):
+        to_the_end(task, ours, turn(task, ours))
+    assert pushed["return_value"]["outcome"] == "rolled_back"
+    assert pushed["return_value"]["way"] == "handover"
+
+
+def test_a_try_goes_on_with_what_a_killed_worker_began(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """The same upgrade, though nothing of the first worker is left. (Law 2)"""
+    script = new(tmp_path, "proves")
+    first = deferral_of(upgrade(script, deferrable=True), context(try_number=1, xcom_push=pushed.push))
+    result = upgrade(script).execute(context(try_number=2, xcom_push=pushed.push))
+    assert result["upgrade_id"] == first.trigger.watch["deployment_id"]
+    assert result["outcome"] == "upgraded"
+
+
+def test_a_task_that_is_cleared_finds_its_upgrade_and_tries_a_refused_one_anew(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """What was done is not done again; what was refused may fit now."""
+    asked = {"arguments": ["--rules", "2"]}
+    lacking = new(tmp_path, "proves", "fails")
+    with pytest.raises(AirflowFailException, match="No module named 'rules'"):
+        upgrade(lacking, **asked).execute(context(xcom_push=pushed.push))
+    refused = pushed["return_value"]["upgrade_id"]
+    with pytest.raises(AirflowFailException, match="No module named 'rules'"):
+        upgrade(lacking, **asked).execute(context(xcom_push=pushed.push))
+    assert pushed["return_value"]["upgrade_id"] != refused
+    fitting = new(tmp_path, "proves")
+    done = upgrade(fitting, **asked).execute(context(xcom_push=pushed.push))
+    assert upgrade(fitting, **asked).execute(context(xcom_push=pushed.push)) == done
+    assert running.home.control("flights").deployment_ids() == ["d-0001", "d-0002"]
+
+
+def test_a_task_that_is_killed_before_the_stop_leaves_the_stream_as_it_was(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """Its rehearsal ends with it; a later try begins anew."""
+    task = upgrade(new(tmp_path, "hangs"), deferrable=True)
+    deferred = deferral_of(task, context(xcom_push=pushed.push))
+    task.on_kill()
+    upgrade_id = deferred.trigger.watch["deployment_id"]
+    assert view_of(running, upgrade_id).outcome == "refused"
+    assert running.hook().controller.upgrades.under_way("flights") is None
+    assert running.hook().status("flights").state == "running"
+    assert not list(running.base.rglob("launches/r-*"))
+    again = deferral_of(upgrade(new(tmp_path, "hangs"), deferrable=True), context(xcom_push=pushed.push))
+    assert again.trigger.watch["deployment_id"] != upgrade_id
+
+
+def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    """Rolled back at once; a version that is still to prove itself stays under way, and the log says with whom."""
+    ours = context(xcom_push=pushed.push)
+    finishing = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="finish")
+    deferred = deferred_at(running, finishing, ours, "started")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("airflow_streamstate.operators.driving.KILLED_SECONDS", 0.5)
+        finishing.on_kill()
+    upgrade_id = deferred.trigger.watch["deployment_id"]
+    assert view_of(running, upgrade_id).state.phase == "started"
+    assert "streamstate upgrade flights --continue" in logged.text
+    running.hook().controller.upgrades.run("flights", upgrade_id, 60)
+    returning = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
+    deferred = deferred_at(running, returning, ours, "started")
+    returning.on_kill()
+    assert view_of(running, deferred.trigger.watch["deployment_id"]).outcome == "rolled_back"
+
+
+def test_a_try_that_finds_its_upgrade_given_up_with_the_one_before_begins_anew(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """A user clears a deferred task: its triggerer gives it up while the next try has it already."""
+    ours = context(xcom_push=pushed.push)
+    task = upgrade(new(tmp_path, "proves"), deferrable=True, needs_approval=True)
+    first = deferred_at(running, task, ours, "planned")
+    second = deferral_of(upgrade(new(tmp_path, "proves"), deferrable=True, needs_approval=True), ours)
+    assert second.trigger.watch == first.trigger.watch
+    asyncio.run(StreamStateTrigger(**first.trigger.serialize()[1]).on_kill())
+    third = deferral_of(task, ours, event_of(second), second.kwargs)
+    assert view_of(running, first.trigger.watch["deployment_id"]).outcome == "refused"
+    assert third.trigger.watch["deployment_id"] != first.trigger.watch["deployment_id"]
+    assert running.hook().status("flights").state == "running"
+
+
+def test_a_trigger_whose_task_is_ended_after_the_stop_records_that_and_starts_nothing(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """It may be on a host where no driver can run; the next try does as was asked."""
+    ours = context(xcom_push=pushed.push)
+    task = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
+    deferred = deferred_at(running, task, ours, "started")
+    upgrade_id = deferred.trigger.watch["deployment_id"]
+    before = phases(running, upgrade_id)
+    asyncio.run(StreamStateTrigger(**deferred.trigger.serialize()[1]).on_kill())
+    assert phases(running, upgrade_id) == before
+    assert running.hook().look(Watch.from_json(deferred.trigger.watch)).outcome == "done"
+    next_try = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
+    deferral_of(next_try, ours)
+    assert "returned" in phases(running, upgrade_id)
+
+
+def test_what_runs_is_what_was_planned(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """Another script under the same path, or another version that runs by now, is refused; a retry finds its own."""
+    script, ours = new(tmp_path, "proves"), context(xcom_push=pushed.push)
+    plan = PlanUpgradeOperator(task_id="plan", stream_id="flights", application=script, poll_interval_seconds=0.1)
+    planned = plan.execute(context(task_id="plan"))["rehearsal_id"]
+    new(tmp_path, "proves", "and", "more")
+    with pytest.raises(AirflowFailException, match="is_same_change=False"):
+        upgrade(script, rehearsal_id=planned).execute(ours)
+    with pytest.raises(AirflowFailException, match="no such rehearsal"):
+        upgrade(script, rehearsal_id=planned.replace("-0001", "-0007")).execute(ours)
+    assert list(running.home.home.list_objects("flights/upgrades/")) == []
+    new(tmp_path, "proves")
+    done = upgrade(script, rehearsal_id=planned).execute(ours)
+    assert done["outcome"] == "upgraded"
+    assert upgrade(script, rehearsal_id=planned).execute(ours) == done
+    with pytest.raises(AirflowFailException, match="current_deployment_id=d-0002"):
+        upgrade(script, rehearsal_id=planned, reason="once more").execute(ours)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("mode", "perhaps"),
+        ("on_cancel", "leave"),
+        ("healthy_batches", "many"),
+        ("healthy_batches", 0),
+        ("healthy_within_seconds", "0"),
+        ("warm", "lukewarm"),
+        ("wait_seconds", "soon"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
+    running: NamedHome, context: MakeContext, tmp_path: Path, field: str, value: Any
+) -> None:
+    """A rendered field may be anything."""
+    with pytest.raises(AirflowFailException):
+        upgrade(new(tmp_path, "proves"), **{field: value}).execute(context())
+    assert list(running.home.home.list_objects("flights/upgrades/")) == []
+
+
+def test_with_nothing_given_it_is_a_restart(running: NamedHome, context: MakeContext, pushed: Pushed) -> None:
+    """The same version in a new driver."""
+    result = upgrade(None).execute(context(xcom_push=pushed.push))
+    assert (result["outcome"], result["new_deployment_id"]) == ("upgraded", "d-0002")
+
+
+def test_secrets_are_hidden_wherever_airflow_shows_them(tmp_path: Path) -> None:
+    """By value, once they are rendered."""
+    task = upgrade(tmp_path / "job.py", conf={"spark.hadoop.fs.s3a.secret.key": "{{ params.key }}"})
+    task.conf = {"spark.hadoop.fs.s3a.secret.key": "battery-staple-11"}
+    assert "battery-staple-11" not in str(redact("the key is battery-staple-11"))
+
+
+def test_every_argument_can_be_a_template() -> None:
+    """But how it waits."""
+    fields = UpgradeStreamOperator.template_fields
+    assert len(fields) == len(set(fields))
+    assert {"application", "conf", "mode", "warm", "on_cancel", "healthy_batches", "wait_seconds"} <= set(fields)

@@ -1,0 +1,238 @@
+"""The second pass of a script, with simulated queries: it waits, and becomes an attempt, or nobody at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.events import QueryStarted, Started, Stopped
+from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
+from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3, AgentSettings
+from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.runtime.waiting.waiting import POLL_SECONDS_ON_DISK, SHARE_ON_S3, WaitingDriver
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.simulated_driver import (
+    STREAM,
+    ProcessEndedError,
+    SimulatedStream,
+    do_at_once,
+    make_plan,
+    waiting_script,
+)
+from support.simulated_query import SimulatedPlan, SimulatedStartable
+
+REHEARSAL = rehearsal_id_for("request", 1)
+BROKEN = ScriptFailure("ValueError: no customers", "", 3)
+
+
+def _end(status: int) -> None:
+    raise ProcessEndedError(status)
+
+
+@dataclass
+class Wait:
+    """A driver whose second pass begins now, and waits for 100 seconds."""
+
+    stream: SimulatedStream = field(default_factory=SimulatedStream)
+    plan: SimulatedPlan = field(default_factory=make_plan)
+    control: Any = None
+
+    def __post_init__(self) -> None:
+        clock = self.stream.clock
+        self.stream.deploy()
+        self.stream.order_at(2.1, StopRequest)
+        assert self.stream.run(waiting_script(self.plan)) == 0
+        snapshot_id = self.stream.events_of(Stopped)[0].snapshot_id
+        self.start_plan = StartPlan("restore", snapshot_id, "d-0001", fresh_queries=("more", "query-1"))
+        spec = replace(
+            self.stream.control.spec("d-0001"), deployment_id=REHEARSAL,
+            settings=AgentSettings(command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3),
+        )  # fmt: skip
+        attempt = RehearsedAttempt(
+            self.control or self.stream.control, self.stream.checkpoints, spec, 1, clock, lambda key: key,
+            self.stream.said.append,
+        )  # fmt: skip
+        rehearsal = Rehearsal(
+            STREAM, REHEARSAL, "d-0001", True, clock.now(), clock.now() + timedelta(seconds=50), "tests", "request",
+            "0" * 64, "w", waits_until=clock.now() + timedelta(seconds=100),
+        )  # fmt: skip
+        self.became: list[Supervisor] = []
+        self.driver = WaitingDriver(attempt, rehearsal, self.become, _end)
+        self.driver.session_started("4.2.0", "local-2")
+
+    def become(self, handover: Handover) -> Supervisor:
+        """What the runner does."""
+        control = self.stream.control
+        spec = control.spec(handover.deployment_id)
+        supervisor = Supervisor(
+            control, self.stream.checkpoints, spec, handover.attempt, self.stream.clock, lambda key: key,
+            self.stream.said.append, do_at_once,
+        )  # fmt: skip
+        supervisor.claim(handover.launch_key, "host", 4711)
+        self.became.append(supervisor)
+        return supervisor
+
+    def hand_over(self, attempt: int = 1) -> None:
+        """Make it this attempt of the second deployment."""
+        clock = self.stream.clock
+        self.stream.control.create_handover(
+            Handover(
+                STREAM, REHEARSAL, "d-0002", attempt, launch_key_for("d-0002", attempt), clock.now(), clock.new_uuid()
+            )
+        )
+
+    def follows(self) -> None:
+        """The second deployment is current from now on, and this driver is its first attempt."""
+        self.stream.deploy(2, self.start_plan)
+        self.hand_over()
+
+    def start(self, name: str | None = "counts", plan: SimulatedPlan | None = None) -> LogicalQuery:
+        """The script's ``start()``."""
+        startable = SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan or self.plan)
+        return self.driver.start_query(name, None, startable)
+
+
+@pytest.mark.parametrize("name", ["counts", None])
+def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(name: str | None) -> None:
+    """Nothing is claimed before; then it is told of the session, the query gets its checkpoint from the snapshot at
+    the old one's end."""
+    wait = Wait()
+    clock, control = wait.stream.clock, wait.stream.control
+    begun = clock.monotonic_seconds()
+
+    def after_a_while() -> None:
+        waiting = control.waiting(REHEARSAL)
+        assert waiting is not None
+        assert waiting.query_name == (name or "")
+        assert wait.became == []
+        wait.follows()
+
+    clock.after(7.0, after_a_while)
+    query = wait.start(name, wait.plan if name else make_plan())
+    assert clock.monotonic_seconds() - begun == pytest.approx(7.0, abs=2 * POLL_SECONDS_ON_DISK)
+    assert wait.stream.kinds("d-0002") == ["Claimed", "Started", "QueryStarted"]
+    assert wait.stream.events_of(Started, "d-0002")[0].application_id == "local-2"
+    claim = control.claim("d-0002", 1)
+    assert claim is not None
+    assert claim.launch_key == "d-0002-a0001"
+    said = "\n".join(wait.stream.said)
+    assert "waits at its first start(), until " in said
+    assert "takes over as d-0002 attempt 1" in said
+    if name is not None:
+        assert wait.stream.events_of(QueryStarted, "d-0002")[0].how == "restored"
+        clock.sleep(60)
+        wait.start("more", make_plan())  # at once: it waits no more
+        assert clock.monotonic_seconds() - begun == pytest.approx(67.0, abs=3.0)
+        assert wait.driver.script_ended(None) == 0
+    else:
+        assert query.name == "query-1"
+
+
+def test_where_nothing_is_handed_over_the_process_ends_and_nobody_noticed() -> None:
+    """With status 0, at its time (Law 6); the stream is as it was (Law 4)."""
+    wait = Wait()
+    before = wait.stream.events()
+    with pytest.raises(ProcessEndedError) as ended:
+        wait.start()
+    assert ended.value.status == 0
+    assert wait.stream.events() == before
+    assert wait.stream.clock.monotonic_seconds() < 2.1 + 100 + 60
+    assert "nothing was handed over" in wait.stream.said[-1]
+
+
+def test_a_handover_of_what_is_not_current_is_refused() -> None:
+    """Status 4, by the process, not by the script: nobody else's keys were touched (Law 4)."""
+    wait = Wait()
+    wait.stream.deploy(2, wait.start_plan)
+    wait.hand_over(2)
+    with pytest.raises(ProcessEndedError) as ended:
+        wait.start()
+    assert ended.value.status == FENCED_STATUS
+    assert wait.stream.kinds("d-0002") == []
+    assert "replaced" in wait.stream.said[-1]
+
+
+def test_a_handover_to_what_was_never_recorded_ends_the_process() -> None:
+    """As a cold driver does that does not find its deployment."""
+    wait = Wait()
+    wait.hand_over()
+    with pytest.raises(ProcessEndedError) as ended:
+        wait.start()
+    assert ended.value.status == 1
+
+
+@pytest.mark.parametrize("failure", [None, BROKEN])
+def test_a_script_that_starts_nothing_simply_ends(failure: ScriptFailure | None) -> None:
+    """Its status is its own, and what comes too late is not obeyed."""
+    wait = Wait()
+    assert wait.driver.script_ended(failure) == (0 if failure is None else 3)
+    assert wait.driver.is_over
+
+
+def test_after_the_handover_nobody_watches_its_time() -> None:
+    """It is an attempt, for as long as it runs."""
+    wait = Wait()
+    wait.follows()
+    wait.start()
+    wait.stream.clock.sleep(200)
+    assert wait.driver.is_over
+    assert wait.driver.end_if_overdue() is None
+
+
+def test_what_is_found_when_the_end_was_decided_is_not_taken() -> None:
+    """A watching thread gave it up in the very moment of the handover: it is one or the other."""
+    wait = Wait()
+
+    def both() -> None:
+        assert wait.driver.end_if_overdue() == 0
+        wait.follows()
+
+    wait.stream.clock.after(100.0, both)
+    with pytest.raises(ProcessEndedError) as ended:
+        wait.start()
+    assert ended.value.status == 0
+    assert wait.became == []
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.REPLY_LOST])
+def test_a_store_that_is_away_is_asked_again(fault: Fault) -> None:
+    """Nothing is concluded from it."""
+    stream = SimulatedStream()
+    plan = FaultPlan(dict.fromkeys(range(1, 6), fault))
+    control = StreamControl(FaultyStore(stream.checkpoints, plan), STREAM, stream.clock)
+    wait = Wait(stream, control=control)
+    stream.clock.after(3.0, wait.follows)
+    wait.start()
+    assert stream.control.waiting(REHEARSAL) is not None
+    assert len(wait.became) == 1
+    assert fault is Fault.REPLY_LOST or any("out of reach" in line for line in stream.said)
+
+
+@pytest.mark.parametrize(
+    ("uri", "most_seconds"), [("memory://home", POLL_SECONDS_ON_DISK), ("s3://home", COMMAND_POLL_SECONDS_ON_S3)]
+)
+def test_asking_is_dear_on_s3(uri: str, most_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is asked ever more seldom, in the end as often as for commands; but a handover is never found later than
+    by a twentieth of what was waited for it, for the stream may stand still meanwhile."""
+    monkeypatch.setattr(MemoryStore, "uri", uri)
+    wait = Wait()
+    wait.stream.clock.after(60.0, wait.follows)
+    before = len(wait.stream.clock.slept_seconds)
+    wait.start()
+    slept = wait.stream.clock.slept_seconds[before:]
+    assert max(slept) == most_seconds
+    assert all(
+        pause <= max(POLL_SECONDS_ON_DISK, SHARE_ON_S3 * sum(slept[:number])) + 1e-9
+        for number, pause in enumerate(slept)
+    )
