@@ -28,10 +28,27 @@ def pytest_sessionstart() -> None:
         raise pytest.UsageError(said)
 
 
+def _beside_environment(suffix: str) -> Path | None:
+    """A file beside tox's environment, which CI looks at in the end; none without tox."""
+    place = os.environ.get("TOX_ENV_DIR")
+    return Path(place).with_suffix(suffix) if place else None
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """A run that dies leaves the name of the test it died in."""
+    if (running := _beside_environment(".running")) is not None:
+        running.write_text(f"== died in: {nodeid}\n", encoding="utf-8")
+
+
+def pytest_sessionfinish() -> None:
+    if (running := _beside_environment(".running")) is not None:
+        running.unlink(missing_ok=True)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Under tox each red try is kept beside the environments, too: CI prints them last, where they are seen."""
-    if report.outcome in {"failed", "rerun"} and (place := os.environ.get("TOX_ENV_DIR")):
-        with Path(place).with_suffix(".red").open("a", encoding="utf-8") as file:
+    if report.outcome in {"failed", "rerun"} and (red := _beside_environment(".red")) is not None:
+        with red.open("a", encoding="utf-8") as file:
             file.write(f"== {report.outcome}: {report.nodeid} ({report.when})\n{report.longreprtext[-3000:]}\n")
 
 

@@ -31,7 +31,9 @@ class MasksSecrets:
             mask_secrets_of(shown.get("conf"), shown.get("arguments"), shown.get("environment"))
             for listed in _LISTED:
                 given = shown.get(listed)
-                mask_secrets_of(None, [given] if isinstance(given, str) else given)
+                mask_secrets_of(None, given)
+                if isinstance(given, str):  # one word as it stands, too: a path, a URI
+                    mask_secrets_of(None, [given])
 
 
 def mask_secrets_of(conf: Any, arguments: Any, environment: Any = None) -> None:

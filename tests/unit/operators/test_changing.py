@@ -39,3 +39,13 @@ def test_what_cannot_be_meant_is_refused(operator: type[ChangingOperator], field
 def test_every_part_of_a_change_can_be_a_template(operator: type[ChangingOperator]) -> None:
     """None is left out by either of them."""
     assert set(ChangingOperator.template_fields) <= set(operator.template_fields)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_label_is_part_of_a_change_only_where_one_is_given(operator: type[ChangingOperator]) -> None:
+    """What was asked for without one keeps its digest: a task that is cleared finds what it began."""
+    plain = operator(task_id="t", stream_id="flights").change()
+    labelled = operator(task_id="t", stream_id="flights", version_label="v7").change()
+    assert (plain.version_label, labelled.version_label) == (None, "v7")
+    assert len({plain.digest, labelled.digest}) == 2
+    assert plain.digest == operator(task_id="t", stream_id="flights", version_label="").change().digest

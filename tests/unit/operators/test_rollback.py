@@ -104,6 +104,15 @@ def test_a_task_that_is_ended_before_anything_has_happened_changes_nothing(
     assert found["outcome"] == "rolled_back"
 
 
+def test_a_snapshot_that_is_not_there_is_refused(upgraded: NamedHome, context: MakeContext, pushed: Pushed) -> None:
+    """By its id, before anything is recorded; the current version runs on."""
+    before = list(upgraded.home.home.list_objects("flights/upgrades/"))
+    with pytest.raises(AirflowFailException, match="snapshot_id=d-0001-none"):
+        rollback(snapshot_id="d-0001-none").execute(context(xcom_push=pushed.push))
+    assert list(upgraded.home.home.list_objects("flights/upgrades/")) == before
+    assert upgraded.hook().status("flights").deployment_id == "d-0002"
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("way", "sideways"), ("accept_duplicates", "some"), ("undo_command", "[1")]
 )
