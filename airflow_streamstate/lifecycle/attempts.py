@@ -87,15 +87,27 @@ class Attempts:
         self._drivers.launch(control, seen.spec, attempt)
         return self.view(control.stream_id, seen.deployment_id)
 
-    def go_on(self, control: StreamControl, seen: Observation) -> DeploymentView:
+    def go_on(self, control: StreamControl, seen: Observation, rehearsal_id: str | None = None) -> DeploymentView:
         """A request that has become this deployment is asked for again: give its attempt a driver if it never got one,
-        or the next attempt if it failed before its first commit; else leave it as it is."""
-        return self._go_on(control, seen, lambda: has_committed(self._home, control, seen))
+        or the next attempt if it failed before its first commit; else leave it as it is.
 
-    def _go_on(self, control: StreamControl, seen: Observation, has_worked: Callable[[], bool]) -> DeploymentView:
+        Args:
+            control: the stream.
+            seen: the deployment.
+            rehearsal_id: of a driver that may wait to be its first attempt.
+        """
+        return self._go_on(control, seen, lambda: has_committed(self._home, control, seen), rehearsal_id)
+
+    def _go_on(
+        self,
+        control: StreamControl,
+        seen: Observation,
+        has_worked: Callable[[], bool],
+        rehearsal_id: str | None = None,
+    ) -> DeploymentView:
         state = decide_state(seen, seen.observed_at)
         if state == "launching" and seen.is_unlaunched:
-            self._drivers.launch(control, seen.spec, seen.attempt)
+            self._drivers.start(control, seen.spec, seen.attempt, rehearsal_id if seen.attempt == 1 else None)
         elif state == "failed" and not has_worked():
             self.move(control, seen, "run", assume_dead=False)
             self._drivers.launch(control, seen.spec, seen.attempt + 1)
@@ -216,7 +228,7 @@ def check_same_wish(record: RequestRecord, verb: str, digest: str) -> None:
             request_id=record.request_id,
             verb=record.verb,
             deployment_id=record.deployment_id,
-            recorded_at=record.created_at.isoformat(),
+            recorded_at=record.created_at,
             next_step="Use a new request id; one id is one wish, files and arguments included.",
         )
 

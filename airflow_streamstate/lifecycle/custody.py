@@ -254,10 +254,12 @@ class _Reader:
         self, deployment_id: str, name: str, holder_id: str | None, ended: int | None, known: QuerySnapshot
     ) -> list[Break]:
         """What the deployments between the snapshot and this one committed, and what became of it."""
-        began = known.position.batch_id
+        began, said = known.position.batch_id, self._undone_event(deployment_id, name)
+        # Where the logs are gone, the driver that undid it has found in the sink how far it had come.
+        known_ends = [each for each in (ended, None if said is None else said.last_batch_id) if each is not None]
+        ended = max(known_ends, default=None)
         if ended is None or holder_id is None or ended <= (-1 if began is None else began):
             return []
-        said = self._undone_event(deployment_id, name)
         return [undone_break(deployment_id, name, began, ended, holder_id, None if said is None else said.means)]
 
     def _undone_event(self, deployment_id: str, name: str) -> Undone | None:

@@ -168,7 +168,7 @@ def _lost(seen: Observation) -> ConflictError:
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         attempt=seen.attempt,
-        silent_since_at=seen.silent_since_at.isoformat(),
+        silent_since_at=seen.silent_since_at,
         reason=reason,
         next_step="Look on the machine where it ran. Only when it is surely dead: --assume-dead.",
     )
@@ -239,7 +239,8 @@ def decide_start(
                 else "nobody counted the state that the drain left, and a seed would drop it",
                 snapshot_id=manifest.snapshot_id,
                 state_left=left,
-                next_step="Resume the old version, or drop that state by name: --discard-state.",
+                next_step="`streamstate rollback` with --snapshot goes back to the one from before the drain, which has"
+                " it; --discard-state drops it.",
             )
         )
     plan = StartPlan(

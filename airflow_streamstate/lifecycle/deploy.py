@@ -88,7 +88,7 @@ class Deployer:
             if self._means.upgrade_id is not None or isinstance(decision, Begin):
                 refuse_during_upgrade(control, None if stored is None else stored.value, self._means.upgrade_id)
             if isinstance(decision, Became):
-                return self._became(control, decision.deployment_id, request_id)
+                return self._became(control, decision.deployment_id, request_id, wish.rehearsal_id)
             try:
                 deploying = _Deploying(self._means, self._attempts, control, wish, request_id, decision)
                 return deploying.run(stored, on_start)
@@ -96,13 +96,15 @@ class Deployer:
                 continue  # somebody moved the register: look again who, and decide again
         raise someone_was_first(control)
 
-    def _became(self, control: StreamControl, deployment_id: str, request_id: str) -> DeploymentView:
+    def _became(
+        self, control: StreamControl, deployment_id: str, request_id: str, rehearsal_id: str | None
+    ) -> DeploymentView:
         seen = self._means.observer.observe(control.stream_id, deployment_id)
         if seen.spec.request_id != request_id:
             raise taken(seen.spec)
         if seen.is_unlaunched and seen.spec.start.predecessor_id is not None:
             retire_commands(control, seen.spec.start.predecessor_id)
-        return self._attempts.go_on(control, seen)
+        return self._attempts.go_on(control, seen, rehearsal_id)
 
 
 class _Deploying:
@@ -159,7 +161,7 @@ class _Deploying:
         self._move(stored)
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)
-        self._launch(spec)
+        self._means.drivers.start(self._control, spec, 1, self._wish.rehearsal_id)
         return self._attempts.view(spec.stream_id, spec.deployment_id, start.notes)
 
     def _observe_predecessor(self, stored: Stored[StreamRegister] | None) -> Observation | None:
@@ -323,11 +325,6 @@ class _Deploying:
             refuse_used(predecessor, beginning, end)
         return beginning
 
-    def _launch(self, spec: DeploymentSpec) -> None:
-        drivers, rehearsal_id = self._means.drivers, self._wish.rehearsal_id
-        if rehearsal_id is None or not drivers.hand_over(self._control, spec, 1, rehearsal_id):
-            drivers.launch(self._control, spec, 1)
-
     def _spec(self, start: StartPlan) -> DeploymentSpec:
         return self._wish.as_spec(
             deployment_id=self._begin.deployment_id,
@@ -389,6 +386,6 @@ def taken(spec: DeploymentSpec) -> ConflictError:
         "another deploy was first",
         deployment_id=spec.deployment_id,
         deployed_by=spec.requested_by,
-        deployed_at=spec.created_at.isoformat(),
+        deployed_at=spec.created_at,
         next_step="Look whether it is the version that you want; if not, deploy again.",
     )

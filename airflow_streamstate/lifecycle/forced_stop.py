@@ -25,6 +25,7 @@ from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.outcomes import decide_command_outcome
 from airflow_streamstate.lifecycle.state import decide_state
+from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.lifecycle.views import CommandView
 from airflow_streamstate.lifecycle.waiting import Report, Waits, describe
 from airflow_streamstate.lifecycle.watching import Watching, redacted
@@ -137,6 +138,7 @@ class ForcedStops:
         request_id = means.clock.new_uuid() if request_id is None else check_id(request_id, "request id")
         dead = self._dead(control, deployment_id, request_id) if on_deadline == "kill" else None
         if dead is not None:
+            refuse_during_upgrade(control, control.need_register().value, means.upgrade_id)
             return self._force(control, *dead)
         order = self._give(
             stream_id,

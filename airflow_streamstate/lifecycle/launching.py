@@ -99,6 +99,12 @@ class Drivers:
         secrets = resolve(spec, self._look_up)
         return self._launcher.spark_version(self._request(spec, 1, secrets, lambda _artifact, _folder: None))
 
+    def start(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str | None) -> None:
+        """Give an attempt its driver: that of this rehearsal, if it waits for it; else one of its own. Raises as
+        ``launch``."""
+        if rehearsal_id is None or not self.hand_over(control, spec, attempt, rehearsal_id):
+            self.launch(control, spec, attempt)
+
     def launch(self, control: StreamControl, spec: DeploymentSpec, attempt: int) -> LaunchHandle:
         """Start the driver of an attempt, or find it; then record the handle. One that waited is told, if it was not.
 

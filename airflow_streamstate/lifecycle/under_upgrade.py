@@ -63,7 +63,7 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
         stream_id=control.stream_id,
         upgrade_id=under_way,
         requested_by=None if upgrade is None else upgrade.requested_by,
-        begun_at=None if upgrade is None else upgrade.created_at.isoformat(),
+        begun_at=None if upgrade is None else upgrade.created_at,
         next_step=f"`streamstate upgrade {control.stream_id} --continue` finishes it, --cancel gives it up{answer}.",
     )
 

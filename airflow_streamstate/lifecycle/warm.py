@@ -115,7 +115,7 @@ class WarmHandovers:
         """The launch of the driver that waits as that of the attempt; None where nothing may be handed to it."""
         launch_key = launch_key_for(spec.deployment_id, attempt)
         folder = self._home.launch_path(layout.launch_folder(spec.stream_id, spec.deployment_id, launch_key))
-        if self._launcher.find(str(folder), launch_key) is not None:
+        if self._launcher.find(str(folder), launch_key) is not None or control.claim(spec.deployment_id, attempt):
             return None  # a driver of its own was launched, by somebody who died before recording it
         if control.waiting(rehearsal_id) is None or control.handover(rehearsal_id) is not None:
             return None

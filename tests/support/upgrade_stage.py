@@ -12,7 +12,7 @@ from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
 from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
 from airflow_streamstate.plan.model import PlannedSink, QueryPlan
 from airflow_streamstate.protocol.commands import Command
-from airflow_streamstate.protocol.events import Drained, Failed, Stopped
+from airflow_streamstate.protocol.events import Drained, Draining, Failed, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
@@ -132,11 +132,16 @@ class UpgradeStage:
         )  # fmt: skip
         self.stage.end(deployment_id, attempt)
 
-    def drains(self, deployment_id: str = "d-0001", attempt: int = 1) -> None:
-        """It obeys, flushes, and ends."""
+    def drains(self, deployment_id: str = "d-0001", attempt: int = 1, *, state_rows_left: int = 0) -> None:
+        """It obeys, keeps what it has, flushes, and ends."""
         command = self.order(deployment_id)
-        self.stage.flush(deployment_id=deployment_id)
-        manifest = self.stage.keep("drained", deployment_id, attempt, state_rows_left=0)
+        kept = self.stage.keep("pre-drain", deployment_id, attempt)
+        flush_batch_id = self.stage.flush(deployment_id=deployment_id)
+        self.stage.say(
+            Draining, deployment_id, attempt, command_id=command.command_id, snapshot_id=kept.snapshot_id,
+            flush_batch_ids={"counts": flush_batch_id},
+        )  # fmt: skip
+        manifest = self.stage.keep("drained", deployment_id, attempt, state_rows_left=state_rows_left)
         positions = {name: query.position for name, query in manifest.queries.items()}
         self._obeyed(deployment_id, attempt)
         self.stage.say(

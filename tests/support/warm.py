@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchState
+from airflow_streamstate.launch.interface import Launcher, LaunchState
 from airflow_streamstate.lifecycle.attempts import Attempts
 from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.deploy import Deployer
@@ -26,19 +26,17 @@ from support.sim_stage import STREAM, Stage
 
 
 class HandingOver(Drivers):
-    """Drivers of one deploy: the first attempt is offered to the driver of a rehearsal before one is launched.
+    """Drivers that keep what became of a handover.
 
     Attributes:
-        is_warm: whether it was handed over; None while nothing was launched.
+        is_warm: whether an attempt was handed over; None while none was to be.
     """
 
-    rehearsal_id = ""
     is_warm: bool | None = None
 
-    def launch(self, control: StreamControl, spec: DeploymentSpec, attempt: int) -> LaunchHandle:
-        if self.rehearsal_id and attempt == 1:
-            self.is_warm = self.hand_over(control, spec, attempt, self.rehearsal_id)
-        return super().launch(control, spec, attempt)
+    def hand_over(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str) -> bool:
+        self.is_warm = super().hand_over(control, spec, attempt, rehearsal_id)
+        return self.is_warm
 
 
 @dataclass
@@ -60,8 +58,8 @@ class WarmDeployer:
     def deploy(self, request: DeployRequest, request_id: str, rehearsal_id: str) -> DeploymentView:
         """Move the stream to this version; the driver of this rehearsal is to be its first attempt."""
         means = replace(Means.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers)
-        self.drivers.rehearsal_id = rehearsal_id
-        return Deployer(means, Attempts(means)).deploy(read_wish(request), request_id, lambda _: None)
+        wish = replace(read_wish(request), rehearsal_id=rehearsal_id)
+        return Deployer(means, Attempts(means)).deploy(wish, request_id, lambda _: None)
 
 
 class WarmStage:

@@ -2,7 +2,8 @@
 
 ``resume``: nothing of the new version ever ran. ``handover``: it neither committed nor planned a batch, so the old one
 begins where it had ended. ``forward``: the old code goes on from the new one's last commit, rehearsed before; what the
-new one wrote stays, and its batches are named. ``undo``: back to the handover, with the sinks undone (Law 14).
+new one wrote stays, and its batches are named. ``undo``: back to the handover, with the sinks undone (Law 14); where a
+drain left state that nothing can be seeded over, back to before the drain.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from dataclasses import replace
 from functools import partial
 
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.errors import ConflictError, DataError, DeploymentFailedError, StreamStateError
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    DeploymentFailedError,
+    IncompatibleUpgradeError,
+    StreamStateError,
+)
 from airflow_streamstate.lifecycle.decide import Refused, decide_start
 from airflow_streamstate.lifecycle.going_back import UsedError, used_queries
 from airflow_streamstate.lifecycle.observation import Observation, pending_drain
@@ -24,10 +31,11 @@ from airflow_streamstate.lifecycle.upgrading.deciding import decide_return
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.forward import cancelled_before
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
-from airflow_streamstate.lifecycle.upgrading.undoing import why_not_undone
+from airflow_streamstate.lifecycle.upgrading.undoing import beginning_id, why_not_undone
 from airflow_streamstate.lifecycle.waiting import describe
 from airflow_streamstate.lifecycle.watching import redacted
 from airflow_streamstate.lifecycle.wish import Return
+from airflow_streamstate.protocol.events import Undone
 from airflow_streamstate.protocol.ids import attempt_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -72,6 +80,8 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
     wanted = tools.upgrade.way
     if wanted == "undo":
         return Act(partial(_undo, tools, state, "", wanted))
+    if new_id == tools.upgrade.old_deployment_id:  # nothing else ever ran: what is undone is its own drain
+        return Act(partial(_undo, tools, state, state.last.text, wanted))
     beginning = _beginning(tools, seen)
     has_run = _has_run(tools, seen, beginning)
     was_refused = state.last.way == "handover"  # it was found to have run a batch after all: that is not asked again
@@ -94,7 +104,7 @@ def _old(tools: Tools) -> Observation:
 
 def _beginning(tools: Tools, seen: Observation) -> SnapshotManifest | None:
     """Where the old version would go on if the new one had never been; None where nothing is kept of that."""
-    snapshot_id = tools.upgrade.to_snapshot_id or seen.spec.start.snapshot_id
+    snapshot_id = beginning_id(tools.upgrade, seen)
     if snapshot_id is None:  # it began with nothing: the end of the old one stays behind
         old = _old(tools)
         snapshot_id = getattr(old.drained or old.terminal, "snapshot_id", None)
@@ -256,12 +266,24 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
         if not seen.is_current or now == "drained" or (now not in ALIVE and pending_drain(seen, commands) is not None):
             version = tools.version(seen.spec)
             wish = (version if now == "drained" else replace(version, start="restore")).wish()
-            view = tools.deployer.deploy(wish, tools.request_id("back-anew"), lambda _: None)
+            view = tools.patiently(
+                state,
+                2 * PATIENCE_SECONDS,
+                lambda: tools.deployer.deploy(wish, tools.request_id("back-anew"), lambda _: None),
+            )
             tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
             return
         if now not in ALIVE:
-            tools.attempts.resume(tools.stream_id, tools.request_id("back"), assume_dead=False)
+            tools.patiently(
+                state,
+                2 * PATIENCE_SECONDS,
+                lambda: tools.attempts.resume(tools.stream_id, tools.request_id("back"), assume_dead=False),
+            )
     except StreamStateError as error:
+        if isinstance(error, IncompatibleUpgradeError) and now == "drained" and seen.is_current:
+            # Its drain left state, which a seed would drop (Law 16); the snapshot from before the drain has it.
+            tools.take(state, "unhealthy", in_words(error), new_deployment_id=seen.deployment_id)
+            return
         _not_back(tools, state, error)
         return
     tools.take(state, "returned", state.last.text, returned_deployment_id=seen.deployment_id)
@@ -280,7 +302,11 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         returns = Return(beginning.snapshot_id, way == "undo", upgrade.undo_command, upgrade.accepts_duplicates)
     try:
         wish = tools.version(_old_spec(tools)).wish(returns)
-        view = tools.deployer.deploy(wish, tools.request_id(f"back-{way}"), lambda _: None)
+        view = tools.patiently(
+            state,
+            2 * PATIENCE_SECONDS,
+            lambda: tools.deployer.deploy(wish, tools.request_id(f"back-{way}"), lambda _: None),
+        )
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):
             # It ran a batch while it was being ended: it has to be gone on from that, or that undone.
@@ -305,25 +331,35 @@ def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> Non
 
 def _bad_batches(tools: Tools, seen: Observation) -> dict[str, tuple[int, int]]:
     """The batches of a deployment whose output is its own, by query."""
-    began_id = tools.upgrade.to_snapshot_id or seen.spec.start.snapshot_id
+    began_id = beginning_id(tools.upgrade, seen)
     taken_id = snapshot_id_for(seen.deployment_id, "stopped", seen.attempt)
     beginning = None if began_id is None else tools.control.readable_manifest(began_id)
     end = tools.control.readable_manifest(getattr(seen.terminal, "snapshot_id", None) or taken_id)
     return {} if beginning is None or end is None else used_queries(beginning, end)
 
 
+def _undone_batches(seen: Observation) -> dict[str, tuple[int, int]]:
+    """What was found in the sinks and undone, by query: all that tells, where the checkpoints that ran it are gone."""
+    return {
+        event.query_name: (event.first_batch_id, event.last_batch_id)
+        for event in seen.of_kind(Undone, any_attempt=True)
+        if event.first_batch_id is not None and event.last_batch_id is not None
+    }
+
+
 def _why_back(tools: Tools, state: UpgradeState) -> str:
     """Why it was given up, and what is to be said of the way."""
     steps = tools.journal.steps(tools.upgrade.upgrade_id)
     why = next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
-    return "; ".join(text for text in (why, state.last.text) if text)
+    return "; ".join(dict.fromkeys(text for text in (why, state.last.text) if text))
 
 
 def _returned(tools: Tools, state: UpgradeState) -> Next:
     seen = tools.means.observer.observe(tools.stream_id, state.last.returned_deployment_id)
     try:
         if tools.waits.status_if_healthy(seen) is not None:
-            return Act(lambda: finish(tools, state, "rolled_back", _why_back(tools, state)))
+            facts = {"bad_batches": {**_undone_batches(seen), **(state.last.bad_batches or {})}}
+            return Act(lambda: finish(tools, state, "rolled_back", _why_back(tools, state), **facts))
     except (ConflictError, DeploymentFailedError) as error:
         now = decide_state(seen, seen.observed_at)
         if now == "drained" and seen.deployment_id == tools.upgrade.old_deployment_id:

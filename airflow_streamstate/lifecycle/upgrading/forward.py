@@ -191,6 +191,9 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
         is_there = seen.drained is not None if verb == "drain" else now not in ALIVE
         if is_there or not seen.is_current:
             return Act(lambda: tools.take(state, "ended"))
+        unwanted = _wants_return(tools)
+        if unwanted and now not in ALIVE:  # dead, and to be drained: nothing has been ordered of it
+            return Act(lambda: tools.take(state, "unhealthy", unwanted))
         return Act(partial(_order_end, tools, state, verb))
     end = decide_command_outcome(seen, state.last.command_id, KIND_OF[verb])
     if end is not None and end.outcome == "lost":
@@ -231,8 +234,9 @@ def _order_end(tools: Tools, state: UpgradeState, verb: Verb) -> None:
             deadline_seconds=None,
         )
     except StreamStateError as error:
-        if is_passing(error) or decide_state(_old(tools), tools.means.clock.now()) not in ALIVE:
-            raise  # it has just ended: the next look finds that
+        is_dead = decide_state(_old(tools), tools.means.clock.now()) not in ALIVE
+        if is_passing(error) or (is_dead and tools.waited_seconds(state) < CONFLICT_SECONDS):
+            raise  # it has just ended: the next look finds that, unless it is to be drained, and cannot be
         tools.take(state, "unhealthy", in_words(error))
         return
     tools.take(state, "stopping", command_id=order.command_id)
@@ -267,7 +271,9 @@ def _deploy(tools: Tools, state: UpgradeState) -> None:
     is_warm = tools.upgrade.warm and state.last.mode != "fresh"
     wish = tools.target(state.last.mode).wish(rehearsal_id=state.last.rehearsal_id if is_warm else None)
     try:
-        view = tools.deployer.deploy(wish, tools.request_id("new"), lambda _: None)
+        view = tools.patiently(
+            state, CONFLICT_SECONDS, lambda: tools.deployer.deploy(wish, tools.request_id("new"), lambda _: None)
+        )
     except StreamStateError as error:
         is_conflict = isinstance(error, ConflictError) and tools.waited_seconds(state) < CONFLICT_SECONDS
         if is_passing(error) or is_conflict:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
-from airflow_streamstate.errors import OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.lifecycle.attempts import Attempts
 from airflow_streamstate.lifecycle.changes import PinnedVersion
 from airflow_streamstate.lifecycle.deploy import Deployer
+from airflow_streamstate.lifecycle.going_back import UsedError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.planning import Planning
@@ -20,12 +21,15 @@ from airflow_streamstate.lifecycle.watching import Watching
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
 
+Result = TypeVar("Result")
 MIN_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
 MIN_HANDOVER_PAUSE_SECONDS = 0.05
 HANDOVER_SHARE = 0.05
 """Of what was waited for the end of the old version, so much at the most comes on top because nobody looked."""
 MAX_TEXT_CHARACTERS = 1_000
+LATE_TRIES = 5
+LATE_PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,21 @@ class Tools:
     def waited_seconds(self, state: UpgradeState) -> float:
         """Since its phase was entered."""
         return (self.means.clock.now() - state.phase_since).total_seconds()
+
+    def patiently(self, state: UpgradeState, patience_seconds: float, act: Callable[[], Result]) -> Result:
+        """Do an act that somebody else may stand in the way of for a moment.
+
+        A conflict goes up at once while the phase is younger than ``patience_seconds``: the next look tries again. Who
+        comes later has not seen what was before, so that for him one conflict is no answer either.
+        """
+        for _ in range(LATE_TRIES):
+            try:
+                return act()
+            except ConflictError as error:
+                if isinstance(error, UsedError) or self.waited_seconds(state) < patience_seconds:
+                    raise
+                self.means.clock.sleep(LATE_PAUSE_SECONDS)
+        return act()
 
     def pause_seconds(self, spec: DeploymentSpec) -> float:
         """Between two looks at a deployment."""

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from airflow_streamstate.adapters.sink import known_sinks
 from airflow_streamstate.adapters.undoing import UndoMeans, undo_means
 from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
 from airflow_streamstate.plan.recorded import recorded_plans
-from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.events import Draining, QueryStarted
 from airflow_streamstate.protocol.upgrades import Upgrade
 
 
@@ -24,7 +25,7 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
     if new_id is None:
         return "nothing of it ever ran"
     seen = tools.means.observer.observe(tools.stream_id, new_id)
-    if seen.spec.start.snapshot_id is None and tools.upgrade.to_snapshot_id is None:
+    if beginning_id(tools.upgrade, seen) is None:
         return "it began with nothing, so there is no handover to go back to"
     sinks = {name: plan.sink.format for name, plan in recorded_plans(tools.control, new_id).items()}
     ran = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
@@ -32,6 +33,19 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
     adapters = known_sinks().adapters
     means = {name: undo_means(sinks.get(name, ""), adapters) for name in sorted(ran)}
     return refusal_of(tools.upgrade, means, sinks)
+
+
+def beginning_id(upgrade: Upgrade, seen: Observation) -> str | None:
+    """The snapshot that the deployment that is given up had begun from; None where it began with nothing.
+
+    A rollback may name another. Of the old version itself, which is given up where its drain left state that nothing
+    can be seeded over, it is the one from before that drain.
+    """
+    if upgrade.to_snapshot_id is not None:
+        return upgrade.to_snapshot_id
+    if seen.deployment_id == upgrade.old_deployment_id:
+        return next((event.snapshot_id for event in seen.of_kind(Draining, any_attempt=True)), None)
+    return seen.spec.start.snapshot_id
 
 
 def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[str, str]) -> str:

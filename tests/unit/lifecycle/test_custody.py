@@ -150,6 +150,16 @@ def test_what_a_start_undid_is_named_and_breaks_nothing(stage: Stage, live: bool
     assert found.deployments[2].queries["counts"].began_behind == last
 
 
+def test_what_was_undone_is_known_of_the_sink_where_the_logs_are_gone(stage: Stage) -> None:
+    """A lost checkpoint tells nothing of how far it had come; the sink did."""
+    third = gone_back(stage)
+    for info in list(stage.store.list_objects(layout.checkpoint_folder(STREAM, SECOND, "counts"))):
+        stage.store.delete(info.key)
+    (undone,) = [one for one in audit(stage).breaks if one.deployment_id == third]
+    assert undone.kind == "undone"
+    assert "batches 4 to 6" in undone.detail
+
+
 @pytest.mark.parametrize(("means", "accepted"), [(None, False), ("doubled", True)])
 def test_what_was_not_undone_is_an_overlap(stage: Stage, means: UndoneBy | None, accepted: bool) -> None:
     """No event says that the sink was undone; or it was accepted that its rows come again. (Law 14)"""

@@ -94,3 +94,13 @@ def test_status_says_which_upgrade_holds_the_stream(upgraded: UpgradeStage) -> N
     upgraded.advance(view)
     assert controller.status(STREAM).upgrade == ""
     assert control.need_register().value.upgrade_id is None
+
+
+def test_the_end_of_a_dead_driver_is_not_forced_while_an_upgrade_holds_the_stream(upgraded: UpgradeStage) -> None:
+    """It is the upgrade that takes it over."""
+    upgraded.begin()
+    upgraded.fails("d-0001")
+    before = upgraded.outside()
+    with pytest.raises(ConflictError, match="under way"):
+        upgraded.stage.controller.forced_stops.stop(STREAM, deadline_seconds=10, on_deadline="kill")
+    assert upgraded.outside() == before

@@ -97,8 +97,22 @@ def _launched_by_one_who_died(warm: WarmStage) -> None:
     warm.stage.launcher.states["d-0002-a0001"] = "running"
 
 
+def _claimed_by_one_that_was_launched(warm: WarmStage) -> None:
+    Drivers(warm.stage.home, warm.stage.launcher, warm.stage.clock).close(warm.stage.control, "d-0002", 1, "as if")
+
+
 @pytest.mark.parametrize(
-    "spoil", [_dead, _unknown, _late, _given_up, _not_there_yet, _other_code, _launched_by_one_who_died]
+    "spoil",
+    [
+        _dead,
+        _unknown,
+        _late,
+        _given_up,
+        _not_there_yet,
+        _other_code,
+        _launched_by_one_who_died,
+        _claimed_by_one_that_was_launched,
+    ],
 )
 def test_what_cannot_take_over_is_left_out(warm: WarmStage, spoil: Callable[[WarmStage], None]) -> None:
     """A driver that is dead, cannot be asked, is about to end or runs other code (Law 15): a cold one is launched."""
@@ -107,6 +121,24 @@ def test_what_cannot_take_over_is_left_out(warm: WarmStage, spoil: Callable[[War
     assert warm.stage.control.handover(warm.rehearsal_id) is None
     assert launch_of(warm).rehearsal_id == ""
     assert COLD in warm.stage.launcher.calls
+
+
+def test_whoever_goes_on_after_the_move_hands_over_too(warm: WarmStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller dies when the register has moved and nobody was told: the same deploy finds the driver that
+    waits, and no cold one is launched beside it."""
+
+    def dies(*_: object) -> bool:
+        raise SimulatedCrash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Drivers, "hand_over", dies)
+        with pytest.raises(SimulatedCrash):
+            warm.deploy()
+    assert warm.stage.control.need_register().value.deployment_id == "d-0002"
+    assert warm.stage.control.handover(warm.rehearsal_id) is None
+    warm.deploy()
+    assert launch_of(warm).rehearsal_id == warm.rehearsal_id
+    assert COLD not in warm.stage.launcher.calls
 
 
 def test_an_attempt_is_handed_over_to_one_driver_only(warm: WarmStage) -> None:

@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS, PATIENCE_SECONDS
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped, Undone
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen
@@ -178,6 +178,43 @@ def test_a_drained_old_version_is_deployed_anew(upgraded: UpgradeStage) -> None:
     start = upgraded.stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id) == ("seed", "d-0001-drained-000001")
     assert runs_the_old_code(upgraded, "d-0002")
+
+
+def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
+    """Nothing can be seeded over state that is left (Law 16), and a drained deployment never runs again (Law 11): its
+    code goes on from before the drain, with what the flush wrote undone."""
+    upgraded.sink = FILES
+    keep_plan(upgraded.stage.control, "d-0001", "counts", plan(sink=FILES))
+    view = upgraded.begin(mode="drain")
+    upgraded.advance(view)
+    upgraded.rehearsed(view)
+    upgraded.drains(state_rows_left=7)
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way) == ("returned", "undo")
+    assert view.state.last.bad_batches == {"counts": (4, 4)}
+    start = upgraded.stage.spec("d-0002").start
+    assert (start.mode, start.snapshot_id, start.undoes) == ("restore", "d-0001-pre-drain-000001", "d-0001")
+    assert runs_the_old_code(upgraded, "d-0002")
+    upgraded.new_runs(6, "d-0002")
+    view = upgraded.advance(view)
+    assert view.outcome == "rolled_back"
+    assert view.state.last.text.count("could not flush all state") == 1
+
+
+def test_a_drain_that_leaves_state_and_that_nobody_can_undo_is_told(upgraded: UpgradeStage) -> None:
+    """With what was left, and with both ways that a person has."""
+    view = upgraded.begin(mode="drain")
+    upgraded.advance(view)
+    upgraded.rehearsed(view)
+    keep_plan(upgraded.stage.control, "d-0001", "counts", plan(sink=upgraded.sink))
+    upgraded.drains(state_rows_left=7)
+    before = upgraded.outside()
+    view = upgraded.advance(view)
+    assert (view.outcome, upgraded.held_by()) == ("failed", None)
+    assert "--discard-state" in view.state.last.text
+    assert "rollback" in view.state.last.text
+    assert "takes nothing back" in view.state.last.text
+    assert upgraded.outside() == before
 
 
 def test_a_crash_between_the_act_and_its_step_is_done_again_and_is_the_same(upgraded: UpgradeStage) -> None:
@@ -427,6 +464,15 @@ def test_an_older_snapshot_is_gone_back_to_by_undo_with_the_code_it_was_taken_of
     spec = stage.spec("d-0003")
     assert (spec.start.snapshot_id, spec.start.undoes) == ("d-0001-stopped-000001", "d-0002")
     assert spec.application == stage.spec("d-0001").application
+    assert view.state.last.bad_batches == {}
+    stage.come_to_life("d-0003", queries=("counts",))
+    stage.say(
+        Undone, "d-0003", query_name="counts", sink="/out", means="undo", to_batch_id=3, first_batch_id=4,
+        last_batch_id=6,
+    )  # fmt: skip
+    upgraded.new_runs(7, "d-0003")
+    view = upgraded.advance(view)
+    assert (view.outcome, view.state.last.bad_batches) == ("rolled_back", {"counts": (4, 6)})  # the sink had them
 
 
 def test_a_snapshot_of_the_running_version_is_gone_back_to_with_its_own_code(upgraded: UpgradeStage) -> None:

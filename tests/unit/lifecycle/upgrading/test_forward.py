@@ -131,6 +131,44 @@ def test_a_drain_whose_driver_dies_is_gone_on_with_some_times(upgraded: UpgradeS
     assert upgraded.stage.spec("d-0002").application == upgraded.stage.spec("d-0001").application
 
 
+def test_a_dead_version_whose_flush_cannot_be_launched_is_not_drained_for_ever(
+    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every wait has an end (Law 6): cancelled it is given up at once, and else after some patience; then its code is
+    brought back."""
+    view = upgraded.begin(mode="drain")
+    upgraded.advance(view)
+    monkeypatch.setattr(type(upgraded.stage.launcher), "check", _refuses)
+    upgraded.fails("d-0001")
+    with pytest.raises(InvalidRequestError, match="no such master"):
+        upgraded.rehearsed(view)
+    upgraded.stage.clock.advance(CONFLICT_SECONDS)
+    view = upgraded.advance(view)
+    assert "unhealthy" in upgraded.phases(view)
+    assert "no such master" in view.state.last.text
+
+
+def test_a_dead_version_that_is_to_be_drained_is_given_up_where_that_is_asked(
+    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was ordered of it; it is resumed as it is, and never drained."""
+    view = upgraded.begin(mode="drain")
+    upgraded.advance(view)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(upgraded.stage.launcher), "check", _refuses)
+        upgraded.fails("d-0001")
+        with pytest.raises(InvalidRequestError, match="no such master"):
+            upgraded.rehearsed(view)
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+    assert upgraded.stage.control.need_register().value.attempt == 2
+
+
+def _refuses(*_: object) -> None:
+    raise InvalidRequestError("there is no such master")
+
+
 def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
     """Mode fresh: whatever the plan says, it starts with nothing (Law 5)."""
     view = upgraded.begin(mode="fresh")

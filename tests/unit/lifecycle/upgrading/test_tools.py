@@ -14,7 +14,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.lifecycle.upgrading.tools import in_words, is_passing
+from airflow_streamstate.lifecycle.going_back import UsedError
+from airflow_streamstate.lifecycle.upgrading.tools import LATE_TRIES, in_words, is_passing
 from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3
 from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
@@ -75,3 +76,46 @@ def test_the_end_of_the_old_version_is_seen_soon(upgraded: UpgradeStage) -> None
         since = tools.means.clock.now() - timedelta(seconds=waited_seconds)
         pauses.append(tools.handover_pause_seconds(replace(state, phase_since=since), spec))
     assert pauses == [0.05, pytest.approx(0.5), 2.0]
+
+
+@pytest.mark.parametrize("waited_seconds", [0.0, 59.9, 60.0, 4_000.0])
+def test_one_conflict_is_no_answer_to_whoever_comes_late(upgraded: UpgradeStage, waited_seconds: float) -> None:
+    """He has not seen what was before, and tries some times; who comes early goes round, and looks again."""
+    view = upgraded.begin()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    upgraded.stage.clock.advance(waited_seconds)
+    tries = 0
+
+    def act() -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise ConflictError("somebody is there")
+        return "done"
+
+    if waited_seconds < 60.0:
+        with pytest.raises(ConflictError):
+            tools.patiently(state, 60.0, act)
+        assert tries == 1
+    else:
+        assert tools.patiently(state, 60.0, act) == "done"
+
+
+def test_a_conflict_that_lasts_is_an_answer_and_one_that_cannot_pass_is_one_at_once(upgraded: UpgradeStage) -> None:
+    """Both go up as they are."""
+    view = upgraded.begin()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    upgraded.stage.clock.advance(60.0)
+    tries = 0
+
+    def act(error: ConflictError) -> None:
+        nonlocal tries
+        tries += 1
+        raise error
+
+    with pytest.raises(ConflictError):
+        tools.patiently(state, 60.0, lambda: act(ConflictError("somebody is there")))
+    assert tries == LATE_TRIES + 1
+    with pytest.raises(UsedError):
+        tools.patiently(state, 60.0, lambda: act(UsedError("it ran a batch")))
+    assert tries == LATE_TRIES + 2
