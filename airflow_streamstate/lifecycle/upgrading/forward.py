@@ -134,7 +134,7 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
         if not approval.is_approved:
             text = f"{approval.given_by} did not approve of the plan{f': {approval.reason}' if approval.reason else ''}"
             return Act(lambda: finish(tools, state, "refused", text))
-    seen = _old(tools)
+    seen = tools.old()
     is_alive = decide_state(seen, seen.observed_at) in ALIVE
     is_warm = tools.upgrade.warm and is_alive and state.last.mode != "fresh"
     return Act(lambda: tools.take(state, "waiting" if is_warm else "ready"))
@@ -162,7 +162,7 @@ def _ready(tools: Tools, state: UpgradeState) -> Next:
     cancelled = cancelled_before(tools, state)
     if cancelled is not None:
         return cancelled
-    seen = _old(tools)
+    seen = tools.old()
     if not seen.is_current:
         text = f"{seen.register.updated_by} moved the stream to {seen.register.deployment_id} meanwhile"
         return Act(lambda: finish(tools, state, "refused", text))
@@ -174,16 +174,12 @@ def _ready(tools: Tools, state: UpgradeState) -> Next:
 # the handover
 
 
-def _old(tools: Tools) -> Observation:
-    return tools.means.observer.observe(tools.stream_id, tools.upgrade.old_deployment_id)
-
-
 def _verb(state: UpgradeState) -> Verb:
     return "drain" if state.last.mode == "drain" else "stop"
 
 
 def _stopping(tools: Tools, state: UpgradeState) -> Next:
-    seen, verb = _old(tools), _verb(state)
+    seen, verb = tools.old(), _verb(state)
     if state.last.command_id is None:
         now = decide_state(seen, seen.observed_at)
         if now == "lost":
@@ -234,7 +230,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: Verb) -> None:
             deadline_seconds=None,
         )
     except StreamStateError as error:
-        is_dead = decide_state(_old(tools), tools.means.clock.now()) not in ALIVE
+        is_dead = decide_state(tools.old(), tools.means.clock.now()) not in ALIVE
         if is_passing(error) or (is_dead and tools.waited_seconds(state) < CONFLICT_SECONDS):
             raise  # it has just ended: the next look finds that, unless it is to be drained, and cannot be
         tools.take(state, "unhealthy", in_words(error))
@@ -292,7 +288,7 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
     if state.last.first_look is None and has_begun(seen, handover):
         facts: dict[str, Any] = {
             "first_look": look_of(seen),
-            "gap_seconds": gap_seconds(tools.means.home, _old(tools), seen, handover),
+            "gap_seconds": gap_seconds(tools.means.home, tools.old(), seen, handover),
         }
         return Act(lambda: tools.take(state, "started", **facts))
     waited_seconds = tools.waited_seconds(state)

@@ -14,6 +14,7 @@ from airflow_streamstate.lifecycle.changes import PinnedVersion
 from airflow_streamstate.lifecycle.deploy import Deployer
 from airflow_streamstate.lifecycle.going_back import UsedError
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.planning import Planning
 from airflow_streamstate.lifecycle.waiting import Waits
@@ -79,6 +80,14 @@ class Tools:
     def request_id(self, what: str) -> str:
         """The request id of one act of this upgrade: the same at every try (Law 2)."""
         return f"{self.upgrade.upgrade_id}-{what}"
+
+    def old(self) -> Observation:
+        """The old version, as it stands."""
+        return self.means.observer.observe(self.stream_id, self.upgrade.old_deployment_id)
+
+    def old_spec(self) -> DeploymentSpec:
+        """What the old version runs."""
+        return self.control.spec(self.upgrade.old_deployment_id)
 
     def version(self, spec: DeploymentSpec) -> PinnedVersion:
         """A recorded version, with what was asked for."""

@@ -1,4 +1,5 @@
-"""Whether what a version wrote can be undone: asked of the plans that it recorded, before anything is touched."""
+"""Where a version that is given up had begun, and whether what it wrote since can be undone: asked of the plans that it
+recorded, before anything is touched."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from airflow_streamstate.lifecycle.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.events import Draining, QueryStarted
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import Upgrade
 
 
@@ -46,6 +48,15 @@ def beginning_id(upgrade: Upgrade, seen: Observation) -> str | None:
     if seen.deployment_id == upgrade.old_deployment_id:
         return next((event.snapshot_id for event in seen.of_kind(Draining, any_attempt=True)), None)
     return seen.spec.start.snapshot_id
+
+
+def beginning_of(tools: Tools, seen: Observation) -> SnapshotManifest | None:
+    """Where the old version would go on if the new one had never been; None where nothing is kept of that."""
+    snapshot_id = beginning_id(tools.upgrade, seen)
+    if snapshot_id is None:  # it began with nothing: the end of the old one stays behind
+        old = tools.old()
+        snapshot_id = getattr(old.drained or old.terminal, "snapshot_id", None)
+    return None if snapshot_id is None else tools.control.readable_manifest(snapshot_id)
 
 
 def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[str, str]) -> str:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.errors import ConflictError
-from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS, PATIENCE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS
+from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped, Undone
 from airflow_streamstate.protocol.records import DeploymentSpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.errors import UnavailableError
-from airflow_streamstate.lifecycle.upgrading.backward import PATIENCE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS
 from airflow_streamstate.protocol import layout
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
