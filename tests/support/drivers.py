@@ -237,8 +237,8 @@ class Deployments:
         """The current deployment."""
         return self.control.need_register().value.deployment_id or ""
 
-    def order(self, kind: type[Command], deployment_id: str | None = None) -> str:
-        """Give an order to the current attempt; its command id."""
+    def order(self, kind: type[Command], deployment_id: str | None = None, **more: object) -> str:
+        """Give an order to the current attempt, with these fields of its own; its command id."""
         register = self.control.need_register().value
         fields: dict[str, object] = {
             "command_id": SYSTEM_CLOCK.new_uuid(),
@@ -248,6 +248,7 @@ class Deployments:
             "deadline_at": None,
             "requested_by": "test",
             "reason": "",
+            **more,
         }
         if kind in (StopRequest, SnapshotRequest):
             fields["attempt"] = register.attempt
@@ -259,9 +260,9 @@ class Deployments:
         """Order a stop."""
         return self.order(StopRequest)
 
-    def drain(self) -> str:
+    def drain(self, **more: object) -> str:
         """Order a drain."""
-        return self.order(DrainNotification)
+        return self.order(DrainNotification, **more)
 
     def order_by_name(self, name: str) -> str:
         """Order a ``stop``, a ``drain`` or a ``snapshot``."""

@@ -21,7 +21,7 @@ It obeys what was measured of Spark 4.2, and nothing else is to be built upon:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -88,6 +88,8 @@ class SimulatedPlan:
         fails_at: batch ids whose run fails.
         failure_words: what is said then.
         refuses_to_start: what ``start`` raises.
+        last_timer_ms: when its last timer of processing time is due, or why its timers cannot be read; its plan tells
+            nothing then, so that its state is asked.
         shows_sources: its plan tells what its sources are (``support.simulated_adapter`` knows them).
     """
 
@@ -105,6 +107,7 @@ class SimulatedPlan:
     refuses_to_start: Exception | None = None
     fingerprint: str = "plan"
     shows_sources: bool = False
+    last_timer_ms: int | Exception | None = None
 
     @property
     def watermarks(self) -> tuple[WatermarkSpec, ...]:
@@ -176,6 +179,8 @@ class SimulatedStartable:
 
     def analyzed_plan(self) -> AnalyzedPlan:
         plan = self.plan
+        if plan.last_timer_ms is not None:
+            raise ValueError("nobody can read this plan")
         descriptions = [source.description for source in plan.sources]
         text = analyzed_json(descriptions, plan.window_ms, plan.delay_ms)
         return AnalyzedPlan(text, Sink(f"simulated:{plan.sink.mode}"))
@@ -260,6 +265,11 @@ class SimulatedStartable:
         return EPOCH + timedelta(milliseconds=min(starts)), EPOCH + timedelta(
             milliseconds=max(starts) + self.plan.window_ms
         )
+
+    def last_timer_ms(self, checkpoint_uri: str, timed_out_ids: Collection[int]) -> int | None:
+        if isinstance(self.plan.last_timer_ms, Exception):
+            raise self.plan.last_timer_ms
+        return self.plan.last_timer_ms
 
     def cannot_flush_reason(self) -> str | None:
         return self.plan.cannot_flush

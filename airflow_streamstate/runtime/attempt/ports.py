@@ -5,7 +5,7 @@ The two are held together by one conformance suite that runs the same script of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -275,6 +275,16 @@ class StartableQuery(Protocol):
     def open_windows(self, checkpoint_uri: str) -> tuple[datetime, datetime] | None:
         """Earliest start and latest end of the windows in the state at the last committed batch; None where there is
         no window. Raises whatever Spark raises."""
+
+    def last_timer_ms(self, checkpoint_uri: str, timed_out_ids: Collection[int]) -> int | None:
+        """When the last timer or timeout of processing time in the state at the last committed batch is due, in
+        milliseconds since 1970; None where none is set. Raises whatever Spark raises.
+
+        Args:
+            checkpoint_uri: the query's checkpoint.
+            timed_out_ids: the operators whose state carries a timeout of processing time; those with timers of their
+                own say so themselves.
+        """
 
     def cannot_flush_reason(self) -> str | None:
         """Why a drain of this query is known not to work (append-mode memory sink); None where nothing is known."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify, repair_before_start
 from airflow_streamstate.control.answers import answered_ids
 from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification
@@ -24,16 +23,22 @@ from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.runtime.attempt.sealing import seal_positions
 from airflow_streamstate.runtime.attempt.snapshotting import (
-    checkpoint_names,
-    holders,
     need_current,
     persist,
     positions_in,
     queries_to_capture,
     take_snapshot,
 )
-from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes, refuse_carrying_on, refuse_pending_flush
+from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes, refuse_pending_flush
+from airflow_streamstate.runtime.ending.flush_reach import FlushReach
 from airflow_streamstate.runtime.ending.flushing import Flush
+from airflow_streamstate.runtime.ending.gathering import (
+    QueryFailedError,
+    are_all_started,
+    bring_to_barrier,
+    has_committed,
+    stands_at_barrier,
+)
 from airflow_streamstate.runtime.ending.open_windows import OpenWindows
 from airflow_streamstate.runtime.ending.stopping import (
     close_latch,
@@ -43,8 +48,6 @@ from airflow_streamstate.runtime.ending.stopping import (
     running_queries,
     wait_until_ended,
 )
-from airflow_streamstate.runtime.starting.building import has_state
-from airflow_streamstate.runtime.starting.starting import describe_repairs
 from airflow_streamstate.snapshot.capture import QueryToCapture
 
 
@@ -69,14 +72,6 @@ def drain_deployment(attempt: Attempt, order: Order) -> None:
         _Drain(attempt, order).run()
 
 
-class _QueryFailedError(Exception):
-    """Internal: a batch that had to be run before the flush failed."""
-
-    def __init__(self, failures: dict[str, str]) -> None:
-        super().__init__(failures)
-        self.failures = failures
-
-
 class _Drain:
     def __init__(self, attempt: Attempt, order: Order) -> None:
         self._attempt = attempt
@@ -87,7 +82,7 @@ class _Drain:
             self._run()
         except (FencedError, UnavailableError, OutcomeUnknownError):
             raise  # replaced, or tried again from where the log says it is
-        except _QueryFailedError as failed:
+        except QueryFailedError as failed:
             self._give_up(failed.failures)
         except StreamStateError as error:
             self._break_off(error)
@@ -101,8 +96,8 @@ class _Drain:
         at_barrier = running_queries(attempt)
         failures = end_at_barriers(attempt, at_barrier, self._order.command_id)
         if failures:
-            raise _QueryFailedError(failures)
-        if not self._are_all_started():
+            raise QueryFailedError(failures)
+        if not are_all_started(attempt):
             return
         with attempt.latch.held():
             if attempt.latch.state != "drain":
@@ -110,96 +105,22 @@ class _Drain:
             attempt.flush_has_begun = True
             queries = [query for query in list(attempt.queries.values()) if query.checkpoint.exists()]
         for query in queries:
-            if query not in at_barrier or not self._stands_at_barrier(query):
-                self._bring_to_barrier(query)
-        self._flush([query for query in queries if self._has_committed(query)])
-
-    # before the flush
-
-    def _are_all_started(self) -> bool:
-        """Whether every query with state was started by the script, or will not be; asked again at the next look.
-
-        A script that starts its queries one after the other gets ``exit_grace_seconds`` after each; what it has not
-        started then, or when it ends, is carried on unflushed. A script that fails has not come to say what it starts:
-        the drain then holds for the next attempt.
-        """
-        attempt = self._attempt
-        missing = self._not_started()
-        started_at = attempt.last_start_at_seconds
-        grace = attempt.spec.settings.exit_grace_seconds
-        is_late = started_at is not None and attempt.clock.monotonic_seconds() - started_at > grace
-        if not attempt.script_has_ended and not is_late and (missing or started_at is None):
-            return False
-        if missing and attempt.script_has_failed:
-            attempt.reporter.note("the script failed before it had started these queries: not drained", queries=missing)
-            attempt.latch.release("failed")
-            return False
-        if missing:
-            refuse_carrying_on(attempt, missing)
-            attempt.reporter.note("queries that were not started are carried on unflushed", queries=missing)
-        return True
-
-    def _not_started(self) -> list[str]:
-        attempt = self._attempt
-        held = persist(attempt, "the start snapshot", lambda: holders(attempt))
-        built = persist(attempt, "the list of checkpoints", lambda: checkpoint_names(attempt))
-        with_state = {name for name, holder in held.items() if has_state(holder.queries[name])}
-        return sorted({*built, *with_state} - set(attempt.queries))
-
-    def _has_committed(self, query: LogicalQuery) -> bool:
-        return persist(self._attempt, "the log", query.checkpoint.position).batch_id is not None
-
-    def _stands_at_barrier(self, query: LogicalQuery) -> bool:
-        """Not so where the script itself stopped it in the middle of a batch, under our barrier."""
-        position = persist(self._attempt, "the log", query.checkpoint.position)
-        return position.planned is None and bool(position.barriers)
-
-    def _bring_to_barrier(self, query: LogicalQuery) -> None:
-        """A query that does not run: what Spark had planned is run first, then our entry is put above it (1a.7)."""
-        attempt, checkpoint = self._attempt, query.checkpoint
-        found = persist(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
-        if isinstance(found, DrainCommitted | DrainPending):
-            return
-        report = persist(
-            attempt,
-            "the repair",
-            lambda: repair_before_start(
-                checkpoint, attempt.deployment_id, stop_pending=True, partitions=query.session_partitions
-            ),
-        )
-        for repair in describe_repairs(report):
-            attempt.reporter.note(f"query {query.name}: {repair}")
-        if isinstance(found, Foreign) and isinstance(found.beneath, DrainPending):
-            return
-        if report.run == "once":
-            self._run_planned(query, report.batch_id)
-        failures = end_at_barriers(attempt, [query], self._order.command_id)
-        if failures:
-            raise _QueryFailedError(failures)
-
-    def _run_planned(self, query: LogicalQuery, batch_id: int | None) -> None:
-        attempt = self._attempt
-        attempt.reporter.say(f"query {query.name}: batch {batch_id} was planned, and is run before the flush")
-        need_current(attempt)
-        try:
-            run = query.startable.start_once(attempt.uri_of(query.checkpoint))
-        except FencedError:
-            raise
-        except Exception as error:
-            raise _QueryFailedError({query.name: f"{type(error).__name__}: {error}"}) from error
-        query.add_run(run, once=True)
-        wait_until_ended(attempt, run)
-        position = persist(attempt, "the log", query.checkpoint.position)
-        if position.planned is not None:
-            raise _QueryFailedError({query.name: run.failure() or f"batch {batch_id} did not commit"})
+            if query not in at_barrier or not stands_at_barrier(attempt, query):
+                bring_to_barrier(attempt, query, self._order.command_id)
+        self._flush([query for query in queries if has_committed(attempt, query)])
 
     # the flush
 
     def _flush(self, queries: list[LogicalQuery]) -> None:
         attempt = self._attempt
-        flushes = [Flush(attempt, query, self._order.command_id) for query in queries]
+        reach = FlushReach(attempt, self._order)
+        flushes = [Flush(attempt, query, self._order.command_id, reach) for query in queries]
         batch_ids = {flush.query.name: persist(attempt, "the log", flush.prepare) for flush in flushes}
         windows = OpenWindows(attempt, self._announce(batch_ids), queries)
+        unread = {flush.query.name: why for flush in flushes if (why := flush.look_ahead()) is not None}
+        if unread:
+            self._keep_all(unread)
+            return
         for flush in flushes:
             flush.start()
         while not all(flush.has_ended() for flush in flushes):
@@ -334,6 +255,12 @@ class _Drain:
             if flush.failure is not None:
                 flush.query.end(flush.failure.error, flush.failure.run)
         self._fail(f"the flush of query {first.query.name} failed: {error}", first.query.name)
+
+    def _keep_all(self, unread: dict[str, str]) -> None:
+        """Nobody can say what the flush would have to do: nothing is flushed, and every query keeps its state."""
+        for name, why in unread.items():
+            self._write_failed(name, why, _CHOICES_WITHDRAWN, withdrawn=True)
+        finish_stopped(self._attempt, Order())
 
     def _give_up(self, failures: dict[str, str]) -> None:
         """A batch failed before the flush: the notification has had its end, the failure goes to the script."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain, withdraw
 from airflow_streamstate.checkpoint.missing_pin import pin_partitions
@@ -14,9 +15,7 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import OperatorRows, QueryRun
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist
-
-NO_WATERMARK = "the query has no watermark that could pass it"
-NOT_REACHED = "no watermark reaches it: it has no event time, or no timeout"
+from airflow_streamstate.runtime.ending.flush_reach import FlushReach
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,21 @@ class FlushFailure:
 
 
 class Flush:
-    """One query on its way from its barrier to its flush."""
+    """One query on its way from its barrier to its flush.
 
-    def __init__(self, attempt: Attempt, query: LogicalQuery, command_id: str) -> None:
+    Args:
+        attempt: this attempt.
+        query: it stands at its barrier.
+        command_id: the drain.
+        reach: what the flush reaches.
+    """
+
+    def __init__(self, attempt: Attempt, query: LogicalQuery, command_id: str, reach: FlushReach) -> None:
         self._attempt = attempt
         self.query = query
         self._command_id = command_id
+        self._reach = reach
+        self._batch_time_ms: int | None = None
         self._run: QueryRun | None = None
         self._refusal: str | None = None
         self._is_first_try = False
@@ -53,19 +61,46 @@ class Flush:
         self.batch_id = found.batch_id if isinstance(found, DrainCommitted) else checkpoint.position().barrier_id
         return self.batch_id
 
+    def look_ahead(self) -> str | None:
+        """See how far the batch time has to be moved; reads only. Why the state could not be read, None where it was.
+
+        Not where an earlier attempt has begun the flush: its entry says how far.
+        """
+        checkpoint = self.query.checkpoint
+        entry = persist(self._attempt, "the offset log", lambda: checkpoint.read_offset(self.batch_id))
+        self._is_first_try = entry is None or entry.mark is None or entry.mark.kind != "drain"
+        if not self._is_first_try or entry is None:
+            return None
+        try:
+            due_ms = self._reach.batch_time_ms(self.query)
+        except FencedError:
+            raise
+        except Exception as error:
+            self._attempt.reporter.say(traceback.format_exc())
+            return f"its timers of processing time could not be read: {type(error).__name__}: {error}"
+        if due_ms is not None and due_ms > entry.batch_timestamp_ms:
+            self._batch_time_ms = due_ms
+            moment = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            self._attempt.reporter.say(
+                f"query {self.query.name}: its flush runs at {moment}, when its last timer is due"
+            )
+        return None
+
     def start(self) -> None:
         """Exchange the entry and start the flush, unless it is committed already. Comes back while it runs."""
         checkpoint = self.query.checkpoint
         if persist(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
             return
-        entry = persist(self._attempt, "the offset log", lambda: checkpoint.read_offset(self.batch_id))
-        self._is_first_try = entry is None or entry.mark is None or entry.mark.kind != "drain"
         need_current(self._attempt)
         # The drain entry is a copy of the one before it, and Spark wants this setting in both.
         partitions = self.query.session_partitions
         persist(self._attempt, "the offset log", lambda: pin_partitions(checkpoint, partitions))
         mark = self._attempt.mark("drain", self._command_id)
-        persist(self._attempt, "the exchange for the drain", lambda: exchange_for_drain(checkpoint, mark))
+        persist(
+            self._attempt,
+            "the exchange for the drain",
+            lambda: exchange_for_drain(checkpoint, mark, batch_timestamp_ms=self._batch_time_ms),
+        )
         self._attempt.reporter.say(f"query {self.query.name}: batch {self.batch_id} flushes")
         try:
             self._run = self.query.startable.start_once(self._attempt.uri_of(checkpoint))
@@ -113,8 +148,11 @@ class Flush:
         operators = self._operators()
         if operators is None:
             return None, ()
-        reason = NOT_REACHED if self.query.startable.facts.watermarks else NO_WATERMARK
-        left = tuple(StateLeft(one.name, one.operator_id, one.rows, reason) for one in operators if one.rows)
+        left = tuple(
+            StateLeft(one.name, one.operator_id, one.rows, self._reach.why_left(self.query, one.operator_id))
+            for one in operators
+            if one.rows
+        )
         return sum(one.rows for one in left), left
 
     def rows_written(self) -> int | None:

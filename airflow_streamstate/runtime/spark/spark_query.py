@@ -34,6 +34,7 @@ from airflow_streamstate.runtime.spark.reports import Reports
 from airflow_streamstate.runtime.spark.sinks import AskedSink
 from airflow_streamstate.runtime.spark.sources import DriverDoor
 from airflow_streamstate.runtime.spark.state_rows import count_state_rows, open_windows
+from airflow_streamstate.runtime.spark.timers import last_timer_ms
 from airflow_streamstate.runtime.spark.whole_state import whole_state
 from airflow_streamstate.runtime.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.runtime.spark.written_rows import rows_given_to_file_sink
@@ -294,6 +295,10 @@ class SparkWriter:
     def open_windows(self, checkpoint_uri: str) -> tuple[datetime, datetime] | None:
         with jvm_answers():
             return open_windows(self._spark, checkpoint_uri)
+
+    def last_timer_ms(self, checkpoint_uri: str, timed_out_ids: Collection[int]) -> int | None:
+        with jvm_answers():
+            return last_timer_ms(self._spark, checkpoint_uri, timed_out_ids)
 
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:
         with jvm_answers():

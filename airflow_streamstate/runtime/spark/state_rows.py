@@ -23,7 +23,7 @@ def count_state_rows(spark: Any, checkpoint_uri: str) -> tuple[OperatorRows, ...
         checkpoint_uri: the query's checkpoint.
     """
     stores: dict[tuple[int, str], list[Any]] = {}
-    for row in _stores(spark, checkpoint_uri):
+    for row in stores_of(spark, checkpoint_uri):
         stores.setdefault((int(row["operatorId"]), str(row["operatorName"])), []).append(row)
     return tuple(
         OperatorRows(name, operator_id, sum(_count(spark, checkpoint_uri, operator_id, row) for row in rows))
@@ -41,7 +41,7 @@ def open_windows(spark: Any, checkpoint_uri: str) -> tuple[datetime, datetime] |
         checkpoint_uri: a checkpoint, or a snapshot's copy of one.
     """
     bounds: list[tuple[int, int]] = []
-    for row in _stores(spark, checkpoint_uri):
+    for row in stores_of(spark, checkpoint_uri):
         if str(row["stateStoreName"]) != _DEFAULT_STORE or _variables(row):
             continue
         state = spark.read.format("statestore").option("operatorId", int(row["operatorId"])).load(checkpoint_uri)
@@ -55,7 +55,8 @@ def open_windows(spark: Any, checkpoint_uri: str) -> tuple[datetime, datetime] |
     return _moment(min(start for start, _ in bounds)), _moment(max(end for _, end in bounds))
 
 
-def _stores(spark: Any, checkpoint_uri: str) -> list[Any]:
+def stores_of(spark: Any, checkpoint_uri: str) -> list[Any]:
+    """Spark's description of each state store of a checkpoint, one row each."""
     # The readers want the coordinator of state stores, which a session makes when its streams are first looked at.
     spark._jsparkSession.streams().active()
     found: list[Any] = spark.read.format("state-metadata").load(checkpoint_uri).collect()

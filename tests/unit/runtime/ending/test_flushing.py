@@ -9,10 +9,18 @@ from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.runtime.ending.flushing import NO_WATERMARK, NOT_REACHED, Flush
+from airflow_streamstate.runtime.attempt.latch import Order
+from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+from airflow_streamstate.runtime.ending.flush_reach import NO_WATERMARK, FlushReach
+from airflow_streamstate.runtime.ending.flushing import Flush
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 from support.simulated_sources import SimulatedSink
+
+
+def flush_of(driver: SimulatedDriver, query: LogicalQuery) -> Flush:
+    attempt = driver.supervisor.attempt
+    return Flush(attempt, query, "c-1", FlushReach(attempt, Order("c-1")))
 
 
 def at_its_barrier(plan: SimulatedPlan) -> tuple[SimulatedDriver, Flush]:
@@ -27,12 +35,12 @@ def at_its_barrier(plan: SimulatedPlan) -> tuple[SimulatedDriver, Flush]:
         driver.await_all()
 
     assert driver.run(script) == 0
-    flush = Flush(driver.supervisor.attempt, driver.queries[0], "c-1")
-    return driver, flush
+    return driver, flush_of(driver, driver.queries[0])
 
 
 def run(driver: SimulatedDriver, flush: Flush) -> None:
     flush.prepare()
+    assert flush.look_ahead() is None
     flush.start()
     while not flush.has_ended():
         driver.clock.sleep(0.1)
@@ -58,7 +66,7 @@ def test_a_flush_that_is_committed_is_not_run_again() -> None:
     """An earlier attempt did it: it is only counted (1a.7)."""
     driver, flush = at_its_barrier(make_plan(20))
     run(driver, flush)
-    again = Flush(driver.supervisor.attempt, flush.query, "c-1")
+    again = flush_of(driver, flush.query)
     runs = len(flush.query.runs)
     run(driver, again)
     assert again.batch_id == flush.batch_id
@@ -72,12 +80,11 @@ def test_rows_left_are_counted_from_the_checkpoint_where_no_progress_tells() -> 
     """A flush of an earlier attempt is counted with the state reader (Law 16)."""
     driver, flush = at_its_barrier(make_plan(20, delay_ms=None))
     run(driver, flush)
-    again = Flush(driver.supervisor.attempt, flush.query, "c-1")
+    again = flush_of(driver, flush.query)
     run(driver, again)
     assert again.state_left() == flush.state_left()
     assert flush.state_left()[0] == 5
     assert flush.state_left()[1][0].reason == NO_WATERMARK
-    assert NOT_REACHED != NO_WATERMARK
 
 
 @pytest.mark.parametrize(("mode", "withdrawn"), [("idempotent", True), ("append", False)])
@@ -100,7 +107,7 @@ def test_a_flush_that_was_begun_before_is_not_taken_back_because_spark_refuses_n
     plan.fails_at.add(flush.prepare())
     run(driver, flush)
     plan.refuses_to_start = RuntimeError("no such table")
-    again = Flush(driver.supervisor.attempt, flush.query, "c-1")
+    again = flush_of(driver, flush.query)
     run(driver, again)
     assert again.failure is not None
     assert not again.failure.withdrawn
@@ -131,7 +138,7 @@ def test_a_store_that_is_away_while_the_sink_is_asked_proves_nothing(monkeypatch
         return query_id
 
     monkeypatch.setattr(Checkpoint, "query_id", away_once)
-    again = Flush(driver.supervisor.attempt, flush.query, "c-1")
+    again = flush_of(driver, flush.query)
     run(driver, again)
     assert asked == [query_id]
     assert again.failure is not None

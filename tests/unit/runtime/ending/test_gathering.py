@@ -1,0 +1,169 @@
+"""Every query of a drain comes to its barrier (``runtime.ending.gathering``), whatever it was doing (1a.5, 1a.7)."""
+
+from __future__ import annotations
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Failed, Noted
+from airflow_streamstate.protocol.records import StartPlan
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.simulated_driver import (
+    STREAM,
+    SimulatedDriver,
+    SimulatedStream,
+    assert_nothing_lost,
+    make_plan,
+    waiting_script,
+)
+from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
+from support.simulated_sources import expected_counts
+
+
+def checkpoint_of(stream: SimulatedStream, name: str = "counts") -> Checkpoint:
+    return Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", name))
+
+
+def counts_of(plan: SimulatedPlan, rows: int) -> dict[int, int]:
+    return expected_counts(plan.sources[0].rows[:rows], 1_000)
+
+
+def test_a_batch_that_spark_had_planned_runs_before_the_flush() -> None:
+    """The sink may hold it already: it runs first, over the same bounds, then the flush (1a.6)."""
+    stream, plan = SimulatedStream(), make_plan(500)
+    stream.deploy()
+
+    def die_after_the_sink(run: SimulatedRun, phase: Phase) -> None:
+        if phase == "commit" and run.committed[-1:] == [1]:
+            driver.kill()
+
+    driver = SimulatedDriver(stream)
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.startables[0].before_phase = die_after_the_sink
+        driver.await_all()
+
+    assert driver.run(script) is None
+    attempt = stream.next_attempt(attempt_mode="drain")
+    stream.order(DrainNotification)
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    assert plan.sources[0].reads[-2:] == [(20, 30), (20, 30)]
+    assert plan.sink.counts() == counts_of(plan, 30)
+    assert stream.events_of(Drained)[0].queries["counts"].batch_id == 3
+
+
+def test_a_deployment_that_never_committed_a_batch_drains_with_no_position() -> None:
+    """Nothing was read, nothing is flushed, and the successor starts where its options say."""
+    stream, plan = SimulatedStream(), make_plan(40)
+    stream.deploy()
+    stream.order(DrainNotification)
+    assert stream.run(waiting_script(plan)) == 0
+    drained = stream.events_of(Drained)[0]
+    assert drained.queries["counts"].batch_id is None
+    assert plan.sources[0].reads == []
+    stream.deploy(2, StartPlan("seed", drained.snapshot_id, "d-0001"))
+    stream.order_at(30.0, DrainNotification, "d-0002")
+    assert stream.run(waiting_script(plan), "d-0002") == 0
+    assert_nothing_lost(plan)
+
+
+def test_the_queries_of_a_slow_script_are_waited_for() -> None:
+    """Ordered between two starts, the drain waits for the query that has state and is not started yet (1a.11)."""
+    stream, plans = SimulatedStream(), (make_plan(500), make_plan(500))
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
+    attempt = stream.next_attempt()
+    stream.order_at(1.0, DrainNotification)
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plans[0], "a")
+        driver.clock.sleep(10.0)
+        driver.start(plans[1], "b")
+        driver.await_all()
+
+    assert stream.run(script, attempt=attempt) == 0
+    drained = stream.events_of(Drained)[0]
+    assert {name: stream.control.need_manifest(drained.snapshot_id).queries[name].drained for name in "ab"} == {
+        "a": True,
+        "b": True,
+    }
+    for plan in plans:
+        assert plan.sink.counts() == counts_of(plan, plan.sources[0].reads[-1][1])
+
+
+def test_a_query_that_is_never_started_again_is_carried_on_unflushed() -> None:
+    """The new code has no such query: it stays as it was, with its state, and is named (1a.12, Law 16)."""
+    stream, plans = SimulatedStream(), (make_plan(500), make_plan(500))
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
+    attempt = stream.next_attempt()
+    stream.order_at(60.0, DrainNotification)
+    assert stream.run(waiting_script(plans[0], names=("a",)), attempt=attempt) == 0
+    drained = stream.control.need_manifest(stream.events_of(Drained)[0].snapshot_id)
+    assert drained.queries["a"].drained
+    assert not drained.queries["b"].drained
+    assert any(entry.path.startswith("state/") for entry in drained.queries["b"].files)
+    assert any("carried on unflushed" in note.text for note in stream.events_of(Noted))
+
+
+# a flush that fails
+
+
+def test_a_batch_that_fails_before_the_flush_ends_the_notification() -> None:
+    """Its own failure comes through the waits; the notification has its end, and is cleaned up (1a.7)."""
+    stream, plan = SimulatedStream(), make_plan(500)
+    plan.fails_at.add(2)
+    stream.deploy()
+    stream.order_at(1.9, DrainNotification)
+    assert stream.run(waiting_script(plan)) == 1
+    assert stream.kinds()[-3:] == ["Accepted", "DrainFailed", "Failed"]
+    assert "division by zero" in stream.events_of(Failed)[0].traceback
+    assert stream.commands() == []
+
+
+def test_a_script_that_fails_before_its_queries_are_started_is_not_drained() -> None:
+    """Nothing is called drained that was never started: the notification holds for the next attempt (Law 16)."""
+    stream, plan = SimulatedStream(), make_plan(500)
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    attempt = stream.next_attempt()
+    stream.order(DrainNotification)
+
+    def broken(driver: SimulatedDriver) -> None:
+        driver.clock.sleep(1.0)
+        raise ValueError("no input folder")
+
+    assert stream.run(broken, attempt=attempt) == 1
+    assert stream.kinds()[-1] == "Failed"
+    assert "no input folder" in stream.events_of(Failed)[0].traceback
+    assert stream.events_of(Drained) == []
+    assert len(stream.commands()) == 1
+    assert stream.run(waiting_script(plan), attempt=stream.next_attempt()) == 0
+    assert stream.kinds()[-1] == "Drained"
+    assert plan.sink.counts() == counts_of(plan, plan.sources[0].reads[-1][1])
+
+
+def test_a_store_that_does_not_answer_a_start_under_a_drain_is_asked_again() -> None:
+    """One lost reply within start() neither fails the script nor leaves the query out of the drain (Law 7)."""
+    stream, plan = SimulatedStream(), make_plan(500)
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    attempt = stream.next_attempt()
+    stream.order(DrainNotification)
+    faults = FaultPlan()
+    store = FaultyStore(stream.checkpoints, faults)
+    driver = SimulatedDriver(stream, attempt=attempt, checkpoints=store)
+
+    def script(driver: SimulatedDriver) -> None:
+        faults.at = {len(faults.calls) + 1: Fault.UNAVAILABLE, len(faults.calls) + 2: Fault.UNAVAILABLE}
+        driver.start(plan)
+        driver.await_all()
+
+    assert driver.run(script) == 0
+    drained = stream.control.need_manifest(stream.events_of(Drained)[0].snapshot_id)
+    assert drained.queries["counts"].drained
