@@ -59,7 +59,7 @@ class _Drain:
         elif isinstance(event, Draining):
             if event.command_id != self._command_id:
                 self._begin(event.command_id)
-            self._flush_batch_ids = dict(event.flush_batch_ids)
+            self._flush_batch_ids |= event.flush_batch_ids
             self.phases |= dict.fromkeys(event.flush_batch_ids, "flushing")
         elif isinstance(event, Rejected) and event.command_id == self._command_id:
             self._command_id, self.phases = None, {}

@@ -140,12 +140,13 @@ class Expired(Event):
 @message
 @dataclass(frozen=True)
 class Draining(Event):
-    """All queries stand at their barrier, the state is kept aside, the flush begins.
+    """All queries stand at their barrier, the state is kept aside, the flush begins. Said again for the queries that are
+    flushed after those which feed them.
 
     Attributes:
         command_id: the notification.
         snapshot_id: the ``pre-drain`` snapshot; None where no query ever committed a batch.
-        flush_batch_ids: per query, the batch that flushes.
+        flush_batch_ids: per query that is flushed now, the batch that flushes.
     """
 
     command_id: str

@@ -195,6 +195,11 @@ class SimulatedStartable:
             raise self.plan.refuses_to_start
         return self._start(checkpoint_uri, "once")
 
+    def start_available(self, checkpoint_uri: str) -> QueryRun:
+        if self.plan.refuses_to_start is not None:
+            raise self.plan.refuses_to_start
+        return self._start(checkpoint_uri, "available_now")
+
     def _start(self, checkpoint_uri: str, trigger: Trigger) -> QueryRun:
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), trigger, self.plan.sink)
         run.write_metadata()

@@ -214,6 +214,10 @@ class StartableQuery(Protocol):
         """Start on this checkpoint with ``Trigger.Once``, whatever trigger the script set: runs the batch that the
         log has planned, or one batch where it has none. Same sink."""
 
+    def start_available(self, checkpoint_uri: str) -> QueryRun:
+        """Start on this checkpoint with ``Trigger.AvailableNow``, whatever trigger the script set: reads what is there
+        now, in as many batches as the script wants, and ends. Same sink."""
+
     def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
         """Run the planned batch 0 of a seed into a ``noop`` sink with ``Trigger.Once``, and wait for its end: creates
         the empty state of this plan. Raises what Spark raises. Returns its progress."""

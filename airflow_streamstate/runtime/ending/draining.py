@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from airflow_streamstate.control.answers import answered_ids
 from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Failed
 from airflow_streamstate.protocol.ids import SnapshotKind
@@ -30,6 +31,7 @@ from airflow_streamstate.runtime.attempt.snapshotting import (
     take_snapshot,
 )
 from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes, refuse_pending_flush
+from airflow_streamstate.runtime.ending.catching_up import catch_up, stages_of
 from airflow_streamstate.runtime.ending.flush_reach import FlushReach
 from airflow_streamstate.runtime.ending.flushing import Flush
 from airflow_streamstate.runtime.ending.gathering import (
@@ -107,20 +109,36 @@ class _Drain:
         for query in queries:
             if query not in at_barrier or not stands_at_barrier(attempt, query):
                 bring_to_barrier(attempt, query, self._order.command_id)
-        self._flush([query for query in queries if has_committed(attempt, query)])
+        self._flush(queries)
 
     # the flush
 
     def _flush(self, queries: list[LogicalQuery]) -> None:
         attempt = self._attempt
-        reach = FlushReach(attempt, self._order)
-        flushes = [Flush(attempt, query, self._order.command_id, reach) for query in queries]
-        batch_ids = {flush.query.name: persist(attempt, "the log", flush.prepare) for flush in flushes}
-        windows = OpenWindows(attempt, self._announce(batch_ids), queries)
-        unread = {flush.query.name: why for flush in flushes if (why := flush.look_ahead()) is not None}
-        if unread:
-            self._keep_all(unread)
-            return
+        plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
+        reach = FlushReach(attempt, self._order, plans)
+        windows = OpenWindows(attempt, self._keep_before(queries), queries)
+        done: list[Flush] = []
+        for number, stage in enumerate(stages_of(queries, plans) or [[]]):
+            if number > 0:
+                catch_up(attempt, stage, self._order.command_id, self._announced())
+            standing = [query for query in stage if has_committed(attempt, query)]
+            flushes = [Flush(attempt, query, self._order.command_id, reach) for query in standing]
+            self._announce({flush.query.name: persist(attempt, "the log", flush.prepare) for flush in flushes})
+            unread = {flush.query.name: why for flush in flushes if (why := flush.look_ahead()) is not None}
+            if unread:
+                self._keep_all(unread, done, windows)
+                return
+            failed = self._run_flushes(flushes)
+            if failed:
+                self._report_failed(failed, [*done, *(flush for flush in flushes if flush.failure is None)], windows)
+                return
+            done += flushes
+        self._report_drained(done, windows)
+
+    def _run_flushes(self, flushes: list[Flush]) -> list[Flush]:
+        """Side by side; those that failed."""
+        attempt = self._attempt
         for flush in flushes:
             flush.start()
         while not all(flush.has_ended() for flush in flushes):
@@ -129,26 +147,43 @@ class _Drain:
             attempt.clock.sleep(POLL_SECONDS)
         for flush in flushes:
             flush.conclude()
-        failed = [flush for flush in flushes if flush.failure is not None]
-        if failed:
-            self._report_failed(failed, [flush for flush in flushes if flush.failure is None], windows)
-        else:
-            self._report_drained(flushes, windows)
+        return [flush for flush in flushes if flush.failure is not None]
 
-    def _announce(self, batch_ids: dict[str, int]) -> str | None:
-        """Take the snapshot pre-drain and say that the flush begins, once per drain; the id of the snapshot."""
-        attempt, command_id = self._attempt, self._order.command_id
-        for event in attempt.reporter.events:
-            if isinstance(event, Draining) and event.command_id == command_id:
-                return event.snapshot_id
-        manifest = self._snapshot("pre-drain") if batch_ids else None
-        attempt.reporter.write(
+    def _said(self) -> list[Draining]:
+        command_id = self._order.command_id
+        return [
+            event
+            for event in self._attempt.reporter.events
+            if isinstance(event, Draining) and event.command_id == command_id
+        ]
+
+    def _announced(self) -> dict[str, int]:
+        """The batch that flushes, by query, as far as it was announced."""
+        announced: dict[str, int] = {}
+        for event in self._said():
+            announced |= event.flush_batch_ids
+        return announced
+
+    def _keep_before(self, queries: list[LogicalQuery]) -> str | None:
+        """The snapshot pre-drain, once per drain, before anything is flushed: its id."""
+        if said := self._said():
+            return said[-1].snapshot_id
+        if not any(has_committed(self._attempt, query) for query in queries):
+            return None
+        return self._snapshot("pre-drain").snapshot_id
+
+    def _announce(self, batch_ids: dict[str, int]) -> None:
+        """Say which queries are flushed now, and in which batches; once."""
+        announced, said = self._announced(), self._said()
+        if said and all(announced.get(name) == batch_id for name, batch_id in batch_ids.items()):
+            return
+        made = self._made_before("pre-drain")
+        self._attempt.reporter.write(
             Draining,
-            command_id=command_id,
-            snapshot_id=manifest.snapshot_id if manifest is not None else None,
+            command_id=self._order.command_id,
+            snapshot_id=said[-1].snapshot_id if said else None if made is None else made.snapshot_id,
             flush_batch_ids=batch_ids,
         )
-        return manifest.snapshot_id if manifest is not None else None
 
     def _snapshot(
         self, kind: SnapshotKind, flushes: Sequence[Flush] = (), windows: OpenWindows | None = None
@@ -256,11 +291,11 @@ class _Drain:
                 flush.query.end(flush.failure.error, flush.failure.run)
         self._fail(f"the flush of query {first.query.name} failed: {error}", first.query.name)
 
-    def _keep_all(self, unread: dict[str, str]) -> None:
-        """Nobody can say what the flush would have to do: nothing is flushed, and every query keeps its state."""
+    def _keep_all(self, unread: dict[str, str], flushed: list[Flush], windows: OpenWindows) -> None:
+        """Nobody can say what the flush of these would have to do: they are not flushed, and keep their state."""
         for name, why in unread.items():
-            self._write_failed(name, why, _CHOICES_WITHDRAWN, withdrawn=True)
-        finish_stopped(self._attempt, Order())
+            self._write_failed(name, why, _CHOICES_PARTLY if flushed else _CHOICES_WITHDRAWN, withdrawn=True)
+        finish_stopped(self._attempt, Order(), lambda: self._take_stopped(flushed, windows))
 
     def _give_up(self, failures: dict[str, str]) -> None:
         """A batch failed before the flush: the notification has had its end, the failure goes to the script."""

@@ -6,13 +6,13 @@ last timer, and not at all where there is none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from airflow_streamstate.plan.model import QueryPlan, StateOperator
-from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainMode, DrainNotification
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
-from airflow_streamstate.runtime.attempt.snapshotting import persist
 
 NO_WATERMARK = "the query has no watermark that could pass it"
 NOT_REACHED = "no watermark reaches it: it has no event time, or no timeout"
@@ -27,12 +27,13 @@ class FlushReach:
     Args:
         attempt: this attempt.
         order: the drain; one whose notification is not known any more is of mode ``default``.
+        plans: of the queries, as far as they are known.
     """
 
-    def __init__(self, attempt: Attempt, order: Order) -> None:
+    def __init__(self, attempt: Attempt, order: Order, plans: Mapping[str, QueryPlan]) -> None:
         self._attempt = attempt
         self.mode: DrainMode = order.command.mode if isinstance(order.command, DrainNotification) else "default"
-        self._plans: dict[str, QueryPlan] | None = None
+        self._plans = plans
 
     def batch_time_ms(self, query: LogicalQuery) -> int | None:
         """The batch time of the flush, in milliseconds since 1970; None for that of the batch before.
@@ -43,7 +44,7 @@ class FlushReach:
         """
         if self.mode != "default" or not query.startable.facts.stateful:
             return None
-        plan = self._plan(query.name)
+        plan = self._plans.get(query.name)
         if plan is not None and not any(map(_is_timed, plan.operators)):
             return None
         timed_out_ids = () if plan is None else tuple(each.operator_id for each in plan.operators if _times_out(each))
@@ -52,19 +53,13 @@ class FlushReach:
 
     def why_left(self, query: LogicalQuery, operator_id: int) -> str:
         """Why an operator has rows after the flush, for people."""
-        plan = self._plan(query.name)
+        plan = self._plans.get(query.name)
         operators = [] if plan is None else [each for each in plan.operators if each.operator_id == operator_id]
         if any(map(_is_timed, operators)):
             return NOT_ASKED if self.mode != "default" else NOT_FIRED
         if any(variable.has_ttl for each in operators for variable in each.variables or ()):
             return LIVES_ON
         return NOT_REACHED if query.startable.facts.watermarks else NO_WATERMARK
-
-    def _plan(self, name: str) -> QueryPlan | None:
-        if self._plans is None:
-            attempt = self._attempt
-            self._plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
-        return self._plans.get(name)
 
 
 def _has_timers(operator: StateOperator) -> bool:

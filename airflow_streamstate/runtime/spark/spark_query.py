@@ -227,6 +227,11 @@ class SparkWriter:
         with jvm_answers():
             return self._start(_copy_writer(self._jdf, self._jwriter).trigger(self._once()), checkpoint_uri)
 
+    def start_available(self, checkpoint_uri: str) -> SparkQueryRun:
+        with jvm_answers():
+            trigger = self._jvm.org.apache.spark.sql.streaming.Trigger.AvailableNow()
+            return self._start(_copy_writer(self._jdf, self._jwriter).trigger(trigger), checkpoint_uri)
+
     def _start(self, jwriter: Any, checkpoint_uri: str) -> SparkQueryRun:
         jwriter = jwriter.option(CHECKPOINT_OPTION, checkpoint_uri)
         if self._table_name is not None:

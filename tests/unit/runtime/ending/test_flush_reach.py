@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.plan.model import StateOperator, StateVariable
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainMode, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
 from airflow_streamstate.runtime.attempt.latch import Order
@@ -45,7 +46,8 @@ def reach_of(driver: SimulatedDriver, mode: DrainMode | None = "default") -> Flu
     if mode is not None:
         moment = driver.clock.now()
         order = Order("c-1", 1, DrainNotification("c-1", "flights", "d-0001", moment, None, "ada", "", mode=mode))
-    return FlushReach(driver.supervisor.attempt, order)
+    attempt = driver.supervisor.attempt
+    return FlushReach(attempt, order, recorded_plans(attempt.control, "d-0001"))
 
 
 @pytest.mark.parametrize(

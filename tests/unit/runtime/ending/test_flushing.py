@@ -8,6 +8,7 @@ from airflow_streamstate.adapters.sink import HeldBatches
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
@@ -20,7 +21,7 @@ from support.simulated_sources import SimulatedSink
 
 def flush_of(driver: SimulatedDriver, query: LogicalQuery) -> Flush:
     attempt = driver.supervisor.attempt
-    return Flush(attempt, query, "c-1", FlushReach(attempt, Order("c-1")))
+    return Flush(attempt, query, "c-1", FlushReach(attempt, Order("c-1"), recorded_plans(attempt.control, "d-0001")))
 
 
 def at_its_barrier(plan: SimulatedPlan) -> tuple[SimulatedDriver, Flush]:
