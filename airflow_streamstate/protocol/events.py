@@ -140,7 +140,7 @@ class Expired(Event):
 @message
 @dataclass(frozen=True)
 class Draining(Event):
-    """All queries stand at their barrier, the state is kept aside, the flush begins. Said again for the queries that are
+    """All queries stand at their barrier, the state is kept aside, the flush begins. Said again of queries that are
     flushed after those which feed them.
 
     Attributes:
