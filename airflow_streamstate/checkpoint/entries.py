@@ -217,10 +217,13 @@ def drain_entry(base: OffsetEntry, mark: BarrierMark, batch_timestamp_ms: int | 
         mark: of kind ``drain``.
         batch_timestamp_ms: a later batch time, where processing-time timers are to fire; else that of ``base``.
     """
+    return dataclasses.replace(flush_entry(base, batch_timestamp_ms), conf=_marked(base, mark))
+
+
+def flush_entry(base: OffsetEntry, batch_timestamp_ms: int | None = None) -> OffsetEntry:
+    """What a drain runs, without our mark; as ``drain_entry``."""
     timestamp = base.batch_timestamp_ms if batch_timestamp_ms is None else batch_timestamp_ms
-    return dataclasses.replace(
-        base, batch_watermark_ms=FLUSH_WATERMARK_MS, batch_timestamp_ms=timestamp, conf=_marked(base, mark)
-    )
+    return dataclasses.replace(unmarked(base), batch_watermark_ms=FLUSH_WATERMARK_MS, batch_timestamp_ms=timestamp)
 
 
 def unmarked(entry: OffsetEntry) -> OffsetEntry:

@@ -21,6 +21,7 @@ from airflow_streamstate.cli.session import Session
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.lifecycle.views import CommandView
+from airflow_streamstate.protocol.commands import DrainMode, DrainTerms
 
 _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
 
@@ -95,21 +96,38 @@ def stop(
     show_default=True,
     help="Flush all that the queries have, or move the event-time watermark only.",
 )
+@click.option(
+    "--rehearse/--no-rehearsal",
+    default=True,
+    help="Try the flush on a fork of the state first, while the stream runs on.",
+)
+@click.option("--discard-state", is_flag=True, help="State that the flush leaves is no reason to reject the drain.")
 @begin_within_option
 @reason_option
 @request_option
 @wait_option("it is drained and its snapshot is complete")
 @shared
 @pass_session
-def drain(session: Session, /, stream_id: str, wait_seconds: float | None, **order: str | float | None) -> None:
+def drain(
+    session: Session,
+    /,
+    stream_id: str,
+    wait_seconds: float | None,
+    mode: DrainMode,
+    rehearse: bool,
+    discard_state: bool,
+    **order: str | float | None,
+) -> None:
     """Take no new input, flush every window and timer of STREAM, and end it.
 
+    The flush is tried first on a fork of the state, into no sink: where it would fail, or leave state that the next
+    version could not take over, the drain is rejected, and STREAM runs on as if nothing had been asked.
     The next `deploy` goes on at the drained offsets with empty state. Windows come out early, so a drain is for
     upgrades that the state cannot survive; for all others, stop and deploy. A STREAM that is stopped or has failed is
     started for the flush alone.
     """
-    controller = session.controller()
-    _wait_and_emit(session, controller, controller.drain(stream_id, **order), wait_seconds)  # type: ignore[arg-type]
+    controller, terms = session.controller(), DrainTerms(mode, rehearse, discard_state)
+    _wait_and_emit(session, controller, controller.drain(stream_id, terms=terms, **order), wait_seconds)  # type: ignore[arg-type]
 
 
 @click.command(cls=HelpfulCommand, short_help="Keep a committed batch of every query, while it runs on.")

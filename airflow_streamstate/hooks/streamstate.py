@@ -27,7 +27,7 @@ from airflow_streamstate.lifecycle.polling import poll
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.commands import Command, DrainMode
+from airflow_streamstate.protocol.commands import DEFAULT_TERMS, Command, DrainTerms
 
 # A driver inherits the worker's environment, but for what is Airflow's own: connections and settings hold secrets.
 _AIRFLOWS_OWN = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_", "__AIRFLOW_")
@@ -105,7 +105,7 @@ class StreamStateHook(BaseHook):
         stream_id: str,
         *,
         deployment_id: str | None = None,
-        mode: DrainMode = "default",
+        terms: DrainTerms = DEFAULT_TERMS,
         reason: str = "",
         deadline_seconds: float | None = None,
         request_id: str | None = None,
@@ -113,13 +113,13 @@ class StreamStateHook(BaseHook):
         """Write a drain notification, create-if-absent, and say where it lies.
 
         :param deployment_id: whom it names, and who alone obeys it; None: the current one.
-        :param mode: ``default`` flushes all that the queries have, ``event_time`` moves the watermark only.
+        :param terms: how it is to be done; by default all is flushed, and the flush is tried on a fork before.
         :param deadline_seconds: read later than this, it is not begun; None: any time.
         """
         order = self.drain(
             stream_id,
             deployment_id=deployment_id,
-            mode=mode,
+            terms=terms,
             reason=reason,
             deadline_seconds=deadline_seconds,
             request_id=request_id,
@@ -178,7 +178,7 @@ class StreamStateHook(BaseHook):
         stream_id: str,
         *,
         deployment_id: str | None = None,
-        mode: DrainMode = "default",
+        terms: DrainTerms = DEFAULT_TERMS,
         reason: str = "",
         deadline_seconds: float | None = None,
         request_id: str | None = None,
@@ -188,7 +188,7 @@ class StreamStateHook(BaseHook):
             stream_id,
             deployment_id=deployment_id,
             request_id=request_id,
-            mode=mode,
+            terms=terms,
             reason=reason,
             deadline_seconds=deadline_seconds,
         )

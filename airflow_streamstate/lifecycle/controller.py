@@ -28,7 +28,7 @@ from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, Out
 from airflow_streamstate.lifecycle.waiting import Report, Waits, describe
 from airflow_streamstate.lifecycle.watching import Watching, redacted, redacted_event, secrets_in_log
 from airflow_streamstate.lifecycle.wish import read_wish
-from airflow_streamstate.protocol.commands import Command, DrainMode
+from airflow_streamstate.protocol.commands import DEFAULT_TERMS, Command, DrainTerms
 from airflow_streamstate.protocol.ids import check_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.seal import seal
@@ -170,7 +170,7 @@ class Controller:
         *,
         deployment_id: str | None = None,
         request_id: str | None = None,
-        mode: DrainMode = "default",
+        terms: DrainTerms = DEFAULT_TERMS,
         reason: str = "",
         deadline_seconds: float | None = None,
     ) -> CommandView:
@@ -183,7 +183,7 @@ class Controller:
             request_id=self._request_id(request_id),
             reason=reason,
             deadline_seconds=deadline_seconds,
-            mode=mode,
+            terms=terms,
         )
 
     def snapshot(

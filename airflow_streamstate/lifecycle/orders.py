@@ -7,7 +7,7 @@ answered and cleaned up (Law 2).
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
@@ -24,9 +24,10 @@ from airflow_streamstate.lifecycle.views import CommandView
 from airflow_streamstate.lifecycle.watching import Watching
 from airflow_streamstate.lifecycle.wish import digest_of
 from airflow_streamstate.protocol.commands import (
+    DEFAULT_TERMS,
     Command,
-    DrainMode,
     DrainNotification,
+    DrainTerms,
     SnapshotRequest,
     StopRequest,
 )
@@ -104,12 +105,12 @@ class Orders:
         request_id: str,
         reason: str,
         deadline_seconds: float | None,
-        mode: DrainMode = "default",
+        terms: DrainTerms = DEFAULT_TERMS,
     ) -> CommandView:
         """As ``Controller.stop``, ``.drain`` and ``.snapshot``."""
         control = self._means.home.control(stream_id)
         command_id = command_id_for(stream_id, verb, request_id)
-        digest = digest_of({"verb": verb, "mode": mode, "deployment_id": deployment_id})
+        digest = _order_digest(verb, deployment_id, terms)
         record = control.request(request_id)
         if record is not None:
             check_same_wish(record, verb, digest)
@@ -132,7 +133,7 @@ class Orders:
         if isinstance(decision, Flush):
             self._attempts.move(control, seen, "drain", assume_dead=False)
             attempt += 1
-        command = self._command(seen, verb, command_id, attempt, reason, deadline_seconds, mode)
+        command = self._command(seen, verb, command_id, attempt, reason, deadline_seconds, terms)
         number, key = control.journal(seen.deployment_id).write_command(command, _protocol(seen))
         if isinstance(decision, Flush) or decision.launch:
             self._means.drivers.launch(control, seen.spec, attempt)
@@ -167,14 +168,21 @@ class Orders:
         attempt: int,
         reason: str,
         deadline_seconds: float | None,
-        mode: DrainMode,
+        terms: DrainTerms,
     ) -> Command:
         now = self._means.clock.now()
         deadline_at = None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds)
         head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._means.requested_by, reason)
         if verb == "drain":
-            return DrainNotification(*head, mode=mode)
+            return DrainNotification(*head, **vars(terms))
         return StopRequest(*head, attempt=attempt) if verb == "stop" else SnapshotRequest(*head, attempt=attempt)
+
+
+def _order_digest(verb: Verb, deployment_id: str | None, terms: DrainTerms) -> str:
+    asked: dict[str, object] = {"verb": verb, "mode": terms.mode, "deployment_id": deployment_id}
+    if replace(terms, mode="default") != DEFAULT_TERMS:  # as the environment in a deploy: earlier digests stay
+        asked |= {"rehearse": terms.rehearse, "discard_state": terms.discard_state}
+    return digest_of(asked)
 
 
 def _protocol(seen: Observation) -> int:

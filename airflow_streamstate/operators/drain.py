@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text
+from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
-from airflow_streamstate.protocol.commands import DrainMode
+from airflow_streamstate.protocol.commands import DrainMode, DrainTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -30,6 +30,9 @@ class DrainStreamOperator(StreamStateOperator):
 
     :param deployment_id: which deployment; the current one by default. (templated)
     :param mode: ``default`` flushes all that the queries have, ``event_time`` moves the watermark only. (templated)
+    :param rehearse: try the flush on a fork of the state first, while the stream runs on: a drain that would leave
+        state, or whose flush would fail, is rejected before anything is stopped. (templated)
+    :param discard_state: state that the flush leaves is no reason to reject it: what follows drops that. (templated)
     :param begin_within_seconds: a notification that is read later is not begun; None: any time. (templated)
     :param wait: wait until it is drained, for ``wait_seconds`` at most.
 
@@ -37,14 +40,21 @@ class DrainStreamOperator(StreamStateOperator):
     """
 
     template_fields: Sequence[str] = (
-        *StreamStateOperator.template_fields, "deployment_id", "mode", "begin_within_seconds"
-    )  # fmt: skip
+        *StreamStateOperator.template_fields,
+        "deployment_id",
+        "mode",
+        "rehearse",
+        "discard_state",
+        "begin_within_seconds",
+    )
 
     def __init__(
         self,
         *,
         deployment_id: str | None = None,
         mode: str = "default",
+        rehearse: bool | str = True,
+        discard_state: bool | str = False,
         begin_within_seconds: float | str | None = None,
         wait: bool = False,
         **kwargs: Any,
@@ -52,6 +62,8 @@ class DrainStreamOperator(StreamStateOperator):
         super().__init__(**kwargs)
         self.deployment_id = deployment_id
         self.mode = mode
+        self.rehearse = rehearse
+        self.discard_state = discard_state
         self.begin_within_seconds = begin_within_seconds
         self.wait = wait
 
@@ -60,7 +72,11 @@ class DrainStreamOperator(StreamStateOperator):
         order = hook.drain(
             str(self.stream_id),
             deployment_id=optional_text(self.deployment_id),
-            mode=one_of(self.mode, DRAIN_MODES, "mode"),
+            terms=DrainTerms(
+                mode=one_of(self.mode, DRAIN_MODES, "mode"),
+                rehearse=yes_or_no(self.rehearse, "rehearse"),
+                discard_state=yes_or_no(self.discard_state, "discard_state"),
+            ),
             reason=str(self.reason),
             deadline_seconds=None if begin_within is None else as_seconds(begin_within, "begin_within_seconds"),
             request_id=request_id_of(context),

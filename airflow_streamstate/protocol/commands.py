@@ -29,6 +29,26 @@ class Command(Message):
     reason: str
 
 
+@dataclass(frozen=True)
+class DrainTerms:
+    """How a drain is to be done.
+
+    Attributes:
+        mode: ``default`` flushes all that the query has, ``event_time`` moves the watermark only.
+        rehearse: the flush is tried first, on a fork of the state and into no sink; a drain that would leave state, or
+            whose flush would fail, is rejected before anything is stopped.
+        discard_state: state that the flush leaves is to be dropped by whatever follows (Law 16), so that it is no
+            reason to reject the drain.
+    """
+
+    mode: DrainMode = "default"
+    rehearse: bool = True
+    discard_state: bool = False
+
+
+DEFAULT_TERMS = DrainTerms()
+
+
 @message
 @dataclass(frozen=True)
 class DrainNotification(Command):
@@ -37,10 +57,13 @@ class DrainNotification(Command):
     It holds for the deployment, whichever attempt of it reads it first.
 
     Attributes:
-        mode: ``default`` flushes all that the query has, ``event_time`` moves the watermark only.
+        mode, rehearse, discard_state: its ``DrainTerms``. One that was written before there were rehearsals asks for
+            none.
     """
 
     mode: DrainMode = "default"
+    rehearse: bool = False
+    discard_state: bool = False
 
 
 @message

@@ -114,6 +114,11 @@ def building_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
     return f"{deployment_folder(stream_id, deployment_id)}/building/{encode_query_name(query_name)}"
 
 
+def trial_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
+    """Where the flush of a running query is tried on a fork of its state (in the checkpoints store)."""
+    return f"{deployment_folder(stream_id, deployment_id)}/trials/{encode_query_name(query_name)}"
+
+
 def launch_folder(stream_id: str, deployment_id: str, launch_key: str) -> str:
     """Intent, handle, exit status and working files of one launch (in the checkpoints store)."""
     return f"{deployment_folder(stream_id, deployment_id)}/launches/{launch_key}"

@@ -65,7 +65,16 @@ _POSITION = QueryPosition(
 )
 _POSITIONS = {"counts per minute": _POSITION, "raw": QueryPosition(batch_id=None)}
 DRAIN = DrainNotification(
-    COMMAND_ID, "orders", "d-0003", AT, LATER, "airflow:upgrade_stream", "new grouping key: café", mode="event_time"
+    COMMAND_ID,
+    "orders",
+    "d-0003",
+    AT,
+    LATER,
+    "airflow:upgrade_stream",
+    "new grouping key: café",
+    mode="event_time",
+    rehearse=True,
+    discard_state=True,
 )
 _DRAIN_JSON = to_json(DRAIN)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -203,7 +204,7 @@ def make_command(
     )
     if kind is DrainNotification:
         return notification
-    fields = {name: value for name, value in vars(notification).items() if name != "mode"}
+    fields = {each.name: getattr(notification, each.name) for each in dataclass_fields(Command)}
     if kind is StopRequest:
         return StopRequest(**fields, attempt=attempt)
     return SnapshotRequest(**fields, attempt=attempt)

@@ -208,9 +208,9 @@ class SimulatedStartable:
         return run
 
     def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
-        return self.run_empty_batch(checkpoint_uri)
+        return self.run_trial_batch(checkpoint_uri)
 
-    def run_empty_batch(self, checkpoint_uri: str) -> Progress | None:
+    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> Progress | None:
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", SimulatedSink("append"))
         while not run.has_ended():
             run.step(in_haste=True)

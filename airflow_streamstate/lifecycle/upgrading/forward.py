@@ -26,6 +26,7 @@ from airflow_streamstate.lifecycle.waiting import describe
 from airflow_streamstate.lifecycle.watching import redacted
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 CONFLICT_SECONDS = 60.0
@@ -228,6 +229,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: Verb) -> None:
             request_id=tools.request_id("end"),
             reason=f"upgrade {tools.upgrade.upgrade_id}",
             deadline_seconds=None,
+            terms=DrainTerms(rehearse=tools.upgrade.runs_batches, discard_state=tools.upgrade.discard_state),
         )
     except StreamStateError as error:
         is_dead = decide_state(tools.old(), tools.means.clock.now()) not in ALIVE

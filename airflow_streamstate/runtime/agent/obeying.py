@@ -8,6 +8,7 @@ from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Rejected
+from airflow_streamstate.runtime.agent.foresight import Foresight
 from airflow_streamstate.runtime.agent.live_snapshots import LiveSnapshots
 from airflow_streamstate.runtime.attempt.answering import clean_up
 from airflow_streamstate.runtime.attempt.attempt import Attempt
@@ -31,6 +32,7 @@ class CommandDesk:
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._live_snapshots = LiveSnapshots(attempt)
+        self._foresight = Foresight(attempt)
 
     def poll(self) -> None:
         """Look at every command that lies there, in the order of their numbers.
@@ -41,7 +43,8 @@ class CommandDesk:
         """
         latch = self._attempt.latch
         if not latch.is_released and latch.state == "drain":
-            drain_deployment(self._attempt, latch.order)  # ordered before this attempt began, or cut short
+            # Ordered before this attempt began, or cut short.
+            drain_deployment(self._attempt, latch.order, is_foreseen=self._foresight.knows(latch.order))
         elif not latch.is_released and latch.state == "stop" and latch.order.command is not None:
             stop_deployment(self._attempt, latch.order)
         for slot in self._attempt.journal.commands():
@@ -76,11 +79,19 @@ class CommandDesk:
         elif isinstance(command, SnapshotRequest):
             self._live_snapshots.take(order, slot.key)
         elif isinstance(command, DrainNotification):
-            reason = cannot_drain_reason(self._attempt)
-            if reason is None:
-                drain_deployment(self._attempt, order)
-            else:
-                reject(self._attempt, order, slot.key, reason)
+            self._drain(order, slot)
+
+    def _drain(self, order: Order, slot: CommandSlot) -> None:
+        reason = cannot_drain_reason(self._attempt)
+        if reason is None:
+            problems = self._foresight.problems(order)
+            if problems is None:
+                return  # it is being tried, and the next look tells
+            reason = "; ".join(f"query {name}: {problem}" for name, problem in problems.items()) or None
+        if reason is None:
+            drain_deployment(self._attempt, order, is_foreseen=True)
+        else:
+            reject(self._attempt, order, slot.key, reason)
 
     def _answer_after_the_end(self, command: Command, slot: CommandSlot) -> None:
         attempt = self._attempt
@@ -113,7 +124,9 @@ class CommandDesk:
 
     def _is_expired(self, command: Command) -> bool:
         # What was begun is ended, however late.
-        begun = is_accepted(self._attempt.reporter.events, command.command_id)
+        begun = is_accepted(self._attempt.reporter.events, command.command_id) or self._foresight.knows(
+            Order(command.command_id)
+        )
         return is_late(command, self._attempt.clock.now()) and not begun
 
     def _ignore(self, command: Command, slot: CommandSlot, reason: str) -> None:

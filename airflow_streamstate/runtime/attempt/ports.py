@@ -222,10 +222,17 @@ class StartableQuery(Protocol):
         """Run the planned batch 0 of a seed into a ``noop`` sink with ``Trigger.Once``, and wait for its end: creates
         the empty state of this plan. Raises what Spark raises. Returns its progress."""
 
-    def run_empty_batch(self, checkpoint_uri: str) -> Progress | None:
-        """Run the planned batch of a fork (``checkpoint.empty_batch``) into a ``noop`` sink with ``Trigger.Once``, and
-        wait for its end: the script's own sink, and its ``foreachBatch``, is not asked. Raises what Spark raises.
-        Returns its progress."""
+    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> Progress | None:
+        """Run the planned batch of a fork (``checkpoint.trial_batches``) into a ``noop`` sink with ``Trigger.Once``,
+        and wait for its end: the script's own sink, and its ``foreachBatch``, is not asked. Raises what Spark raises.
+
+        Args:
+            checkpoint_uri: the fork.
+            within_seconds: it is stopped then, wherever it is; None: it is waited for.
+
+        Returns:
+            Its progress; None where it was stopped before it had any.
+        """
 
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:
         """These settings in the script's session, Spark's default where the script set none; unknown ones left out."""

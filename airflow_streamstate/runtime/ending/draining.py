@@ -34,6 +34,7 @@ from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes, refu
 from airflow_streamstate.runtime.ending.catching_up import catch_up, stages_of
 from airflow_streamstate.runtime.ending.flush_reach import FlushReach
 from airflow_streamstate.runtime.ending.flushing import Flush
+from airflow_streamstate.runtime.ending.foreseeing import foresee
 from airflow_streamstate.runtime.ending.gathering import (
     QueryFailedError,
     are_all_started,
@@ -62,8 +63,13 @@ def cannot_drain_reason(attempt: Attempt) -> str | None:
     return None
 
 
-def drain_deployment(attempt: Attempt, order: Order) -> None:
+def drain_deployment(attempt: Attempt, order: Order, *, is_foreseen: bool = False) -> None:
     """Obey a drain, from the closing of the latch (or from where it was cut short) to the release of the waits.
+
+    Args:
+        attempt: this attempt.
+        order: the drain.
+        is_foreseen: its flush was tried while the queries ran; else it is tried at their barriers.
 
     Raises:
         FencedError: this attempt was replaced.
@@ -71,13 +77,14 @@ def drain_deployment(attempt: Attempt, order: Order) -> None:
     if attempt.latch.is_open:
         close_latch(attempt, "drain", order)
     if attempt.latch.state == "drain" and attempt.latch.order == order:
-        _Drain(attempt, order).run()
+        _Drain(attempt, order, is_foreseen=is_foreseen).run()
 
 
 class _Drain:
-    def __init__(self, attempt: Attempt, order: Order) -> None:
+    def __init__(self, attempt: Attempt, order: Order, *, is_foreseen: bool) -> None:
         self._attempt = attempt
         self._order = order
+        self._is_foreseen = is_foreseen
 
     def run(self) -> None:
         try:
@@ -117,6 +124,11 @@ class _Drain:
         attempt = self._attempt
         plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
         reach = FlushReach(attempt, self._order, plans)
+        if not self._is_foreseen and not self._said():
+            problems = foresee(attempt, self._order, [query for query in queries if has_committed(attempt, query)])
+            if problems:
+                self._keep_all(problems, [], None)
+                return
         windows = OpenWindows(attempt, self._keep_before(queries), queries)
         done: list[Flush] = []
         for number, stage in enumerate(stages_of(queries, plans) or [[]]):
@@ -201,7 +213,7 @@ class _Drain:
 
         return persist(attempt, f"snapshot {kind}", take)
 
-    def _take_stopped(self, flushed: Sequence[Flush], windows: OpenWindows) -> SnapshotManifest:
+    def _take_stopped(self, flushed: Sequence[Flush], windows: OpenWindows | None) -> SnapshotManifest:
         """The snapshot of an end where some queries are flushed, and counted, and the others stand where they stood."""
         attempt = self._attempt
 
@@ -291,8 +303,8 @@ class _Drain:
                 flush.query.end(flush.failure.error, flush.failure.run)
         self._fail(f"the flush of query {first.query.name} failed: {error}", first.query.name)
 
-    def _keep_all(self, unread: dict[str, str], flushed: list[Flush], windows: OpenWindows) -> None:
-        """Nobody can say what the flush of these would have to do: they are not flushed, and keep their state."""
+    def _keep_all(self, unread: dict[str, str], flushed: list[Flush], windows: OpenWindows | None) -> None:
+        """These must not be flushed, or nobody can say how: they keep their state."""
         for name, why in unread.items():
             self._write_failed(name, why, _CHOICES_PARTLY if flushed else _CHOICES_WITHDRAWN, withdrawn=True)
         finish_stopped(self._attempt, Order(), lambda: self._take_stopped(flushed, windows))

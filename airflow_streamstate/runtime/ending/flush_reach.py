@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.plan.model import QueryPlan, StateOperator
 from airflow_streamstate.protocol.commands import DrainMode, DrainNotification
 from airflow_streamstate.runtime.attempt.attempt import Attempt
@@ -35,8 +36,12 @@ class FlushReach:
         self.mode: DrainMode = order.command.mode if isinstance(order.command, DrainNotification) else "default"
         self._plans = plans
 
-    def batch_time_ms(self, query: LogicalQuery) -> int | None:
+    def batch_time_ms(self, query: LogicalQuery, checkpoint: Checkpoint) -> int | None:
         """The batch time of the flush, in milliseconds since 1970; None for that of the batch before.
+
+        Args:
+            query: whose.
+            checkpoint: its own, or a fork of that, which nobody writes just now.
 
         Raises:
             FencedError: this attempt was replaced.
@@ -48,8 +53,12 @@ class FlushReach:
         if plan is not None and not any(map(_is_timed, plan.operators)):
             return None
         timed_out_ids = () if plan is None else tuple(each.operator_id for each in plan.operators if _times_out(each))
-        due_ms = query.startable.last_timer_ms(self._attempt.uri_of(query.checkpoint), timed_out_ids)
-        return None if due_ms is None else due_ms + 1  # Spark fires what is due before the batch time
+        due_ms = query.startable.last_timer_ms(self._attempt.uri_of(checkpoint), timed_out_ids)
+        position = checkpoint.position()
+        last = None if position.batch_id is None else checkpoint.read_offset(position.batch_id)
+        if due_ms is None or last is None or due_ms < last.batch_timestamp_ms:
+            return None
+        return due_ms + 1  # Spark fires what is due before the batch time
 
     def why_left(self, query: LogicalQuery, operator_id: int) -> str:
         """Why an operator has rows after the flush, for people."""

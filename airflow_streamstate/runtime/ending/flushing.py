@@ -72,13 +72,13 @@ class Flush:
         if not self._is_first_try or entry is None:
             return None
         try:
-            due_ms = self._reach.batch_time_ms(self.query)
+            due_ms = self._reach.batch_time_ms(self.query, checkpoint)
         except FencedError:
             raise
         except Exception as error:
             self._attempt.reporter.say(traceback.format_exc())
             return f"its timers of processing time could not be read: {type(error).__name__}: {error}"
-        if due_ms is not None and due_ms > entry.batch_timestamp_ms:
+        if due_ms is not None:
             self._batch_time_ms = due_ms
             moment = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
             self._attempt.reporter.say(

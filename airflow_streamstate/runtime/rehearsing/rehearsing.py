@@ -23,7 +23,7 @@ from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.ending.finishing import ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
-from airflow_streamstate.runtime.rehearsing.trial import build, expected_start, run_empty_batch
+from airflow_streamstate.runtime.rehearsing.trial import build, expected_start, run_empty_batch, run_last_again
 from airflow_streamstate.runtime.starting.building import Builder
 from airflow_streamstate.runtime.starting.naming import NameBook
 from airflow_streamstate.runtime.starting.plans import record_before_start
@@ -126,8 +126,11 @@ class Rehearsing:
                 outcome, notes = run_empty_batch(attempt, name, startable, built)
             except Exception as problem:
                 outcome, error = self._judged(problem)
-        attempt.sources.close(name)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
+        waits = self._rehearsal.waits_until is not None
+        if waits and built is not None and built.how == "restored" and outcome == "accepted":
+            run_last_again(attempt, name, startable)
+        attempt.sources.close(name)
         return RehearsedQuery(outcome, start, seconds, self._line(error), tuple(map(self._line, notes)))
 
     def _judged(self, problem: Exception) -> tuple[QueryOutcome, str]:

@@ -6,10 +6,12 @@ state to be read: for it the empty batch by which a seed is made is all there is
 
 from __future__ import annotations
 
-from airflow_streamstate.checkpoint.empty_batch import plan_empty_batch
+from collections.abc import Mapping
+
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.checkpoint.repair import repair_before_start
+from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch, plan_last_again
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.events import QueryStart
 from airflow_streamstate.protocol.rehearsals import QueryOutcome
@@ -20,6 +22,8 @@ from airflow_streamstate.runtime.starting.seeding import describe_sources
 from airflow_streamstate.runtime.starting.sinks import listed
 from airflow_streamstate.runtime.starting.spark_check import check_spark
 
+WARM_BATCH_SECONDS = 30.0
+"""So long the last batch of the old version is run again at the most."""
 SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
 
 
@@ -77,13 +81,35 @@ def run_empty_batch(
             partitions=lambda: startable.session_conf((PARTITIONS,)).get(PARTITIONS, ""),
         )
         plan_empty_batch(checkpoint)
-        startable.run_empty_batch(attempt.uri_of(checkpoint))
+        startable.run_trial_batch(attempt.uri_of(checkpoint))
         return "accepted", built.remarks
     count = startable.facts.sources_count
     if count is None:
         return "not_run", (*built.remarks, SOURCES_UNKNOWN)
     describe_sources(attempt, name, startable, {}, count)
     return "accepted", built.remarks
+
+
+def run_last_again(attempt: Attempt, name: str, startable: StartableQuery) -> None:
+    """Run the last batch that read anything once more, above the empty one, so that its successor in this driver finds
+    a JVM that has read, computed and kept rows: most of the first batch of a cold one goes into that.
+
+    What stands in the way only leaves the driver less warm. Of sources that may clean up behind what was read, or whose
+    kind nobody knows, nothing is read again.
+    """
+    known = attempt.sources.look_up(name, startable)
+    if not known or not all(source.adapter is not None and _keeps_all(source.planned.options) for source in known):
+        return
+    checkpoint = attempt.checkpoint_of(name)
+    try:
+        if plan_last_again(checkpoint) is not None:
+            startable.run_trial_batch(attempt.uri_of(checkpoint), WARM_BATCH_SECONDS)
+    except Exception as error:
+        attempt.reporter.say(f"query {name} could not be warmed by its last batch: {type(error).__name__}: {error}")
+
+
+def _keeps_all(options: Mapping[str, str]) -> bool:
+    return options.get("cleansource", "off").strip().lower() == "off"
 
 
 def _refuse_held_batches(startable: StartableQuery) -> None:

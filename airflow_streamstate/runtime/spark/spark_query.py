@@ -250,10 +250,13 @@ class SparkWriter:
             jquery.awaitTermination()
         return SparkQueryRun(jquery).last_progress()
 
-    def run_empty_batch(self, checkpoint_uri: str) -> Progress | None:
+    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> Progress | None:
         with jvm_answers():
             jquery = self._into_nothing(REHEARSAL_QUERY_NAME, checkpoint_uri).start()
-            jquery.awaitTermination()
+            if within_seconds is None:
+                jquery.awaitTermination()
+            elif not jquery.awaitTermination(int(within_seconds * 1000)):
+                jquery.stop()
         return SparkQueryRun(jquery).last_progress()
 
     def _into_nothing(self, query_name: str, checkpoint_uri: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Fenced
 from airflow_streamstate.protocol.records import LaunchRecord
 from airflow_streamstate.store.local import LocalStore
@@ -37,7 +37,7 @@ def running(stream: ScriptedStream) -> ScriptedAttempt:
 def stopping(stream: ScriptedStream) -> ScriptedAttempt:
     attempt = stream.deploy().runs()
     notification, number, _ = drain_notification(stream, attempt.deployment_id)
-    values = {f.name: getattr(notification, f.name) for f in dataclasses.fields(notification) if f.name != "mode"}
+    values = {f.name: getattr(notification, f.name) for f in dataclasses.fields(Command)}
     attempt.accepted(StopRequest(**values, attempt=1), number)
     return attempt
 

@@ -16,7 +16,7 @@ def test_the_notification_on_the_wire() -> None:
     """The drain notification has exactly these fields there."""
     assert set(to_json(DRAIN)) == {
         "kind", "protocol", "command_id", "stream_id", "deployment_id", "mode", "requested_at", "deadline_at",
-        "requested_by", "reason",
+        "requested_by", "reason", "rehearse", "discard_state",
     }  # fmt: skip
 
 

@@ -71,13 +71,13 @@ def test_the_batch_time_moves_only_where_there_are_timers_of_processing_time(
     query = driver.queries[0]
     if operators is not None:
         keep_plan(driver.supervisor.attempt.control, "d-0001", query.name, plan(*operators))
-    assert reach_of(driver, mode).batch_time_ms(query) == expected
+    assert reach_of(driver, mode).batch_time_ms(query, query.checkpoint) == expected
 
 
 def test_a_query_without_state_is_not_asked() -> None:
     """There is nothing to fire."""
     driver = stopped(make_plan(20, window_ms=None, last_timer_ms=RuntimeError("asked")))
-    assert reach_of(driver).batch_time_ms(driver.queries[0]) is None
+    assert reach_of(driver).batch_time_ms(driver.queries[0], driver.queries[0].checkpoint) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Known before: the flush of a drain, tried on a fork of the state and into no sink, while the queries run on.
+
+Nothing of the query is touched: the fork has links to its files and an id of its own, and is removed again. What user
+functions do when a timer fires does happen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from airflow_streamstate.checkpoint.files import files_of
+from airflow_streamstate.checkpoint.fork import fork, wipe
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.checkpoint.trial_batches import plan_flush
+from airflow_streamstate.errors import FencedError, ObjectMissingError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.latch import Order
+from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+from airflow_streamstate.runtime.attempt.snapshotting import persist
+from airflow_streamstate.runtime.ending.flush_reach import FlushReach
+
+FORK_TRIES = 5
+MAX_WORDS_CHARACTERS = 600
+
+
+def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> dict[str, str]:
+    """Try the flush of each query; why it must not be done, by query, and nothing where it may.
+
+    Args:
+        attempt: this attempt.
+        order: the drain; nothing is tried where it does not ask for that.
+        queries: which run, or stand at their barriers. Those without state have nothing to flush.
+
+    Raises:
+        FencedError: this attempt was replaced.
+        UnavailableError, OutcomeUnknownError: the store does not answer.
+    """
+    command = order.command
+    if not isinstance(command, DrainNotification) or not command.rehearse:
+        return {}
+    plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
+    reach = FlushReach(attempt, order, plans)
+    problems = {}
+    for query in queries:
+        if not query.startable.facts.stateful:
+            continue
+        attempt.reporter.say(f"query {query.name}: its flush is tried on a fork of its state")
+        problem = _tried(attempt, query, reach, may_leave=command.discard_state)
+        if problem:
+            problems[query.name] = problem
+            attempt.reporter.say(f"query {query.name}: {problem}")
+    return problems
+
+
+def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, *, may_leave: bool) -> str:
+    folder = layout.trial_folder(attempt.stream_id, attempt.deployment_id, query.name)
+    trial = Checkpoint(attempt.checkpoints, folder)
+    try:
+        wipe(trial)  # of a try that died
+        if not _forked(attempt, query.checkpoint, trial):
+            return ""
+        plan_flush(trial, reach.batch_time_ms(query, trial))
+        progress = query.startable.run_trial_batch(attempt.uri_of(trial))
+        rows = progress.state if progress is not None else query.startable.count_state_rows(attempt.uri_of(trial))
+    except (FencedError, UnavailableError, OutcomeUnknownError):
+        raise
+    except Exception as error:
+        words = attempt.reporter.shortened(f"{type(error).__name__}: {error}", MAX_WORDS_CHARACTERS, in_a_line=True)
+        return f"its flush fails: {words}"
+    finally:
+        wipe(trial)
+    left = [each for each in rows if each.rows]
+    if may_leave or not left:
+        return ""
+    told = "; ".join(f"{each.rows} rows of {each.name}: {reach.why_left(query, each.operator_id)}" for each in left)
+    return f"a flush would leave state that a seed drops: {told} (--discard-state)"
+
+
+def _forked(attempt: Attempt, checkpoint: Checkpoint, trial: Checkpoint) -> bool:
+    """Link the files of the last committed batch there; False where none was ever committed."""
+    for number in range(FORK_TRIES):
+        batch_id = checkpoint.position().batch_id
+        if batch_id is None:
+            return False
+        try:
+            keys = files_of(checkpoint, Position(batch_id))
+            files = {key.removeprefix(f"{checkpoint.prefix}/"): key for key in keys}
+            # The same id twice in one Spark would end the query that runs.
+            metadata = json.dumps({"id": attempt.clock.new_uuid()}).encode()
+            fork(attempt.checkpoints, files, trial, {"metadata": metadata})
+        except ObjectMissingError:
+            if number == FORK_TRIES - 1:
+                raise
+            wipe(trial)  # it has moved on meanwhile
+        else:
+            return True
+    return False
