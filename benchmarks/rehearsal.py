@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from statistics import median
 
-from airflow_streamstate.checkpoint.empty_batch import plan_empty_batch
+from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.lifecycle.changes import ChangeRequest

@@ -242,8 +242,10 @@ def _order_end(tools: Tools, state: UpgradeState, verb: Verb) -> None:
 
 def _old_has_ended(tools: Tools, state: UpgradeState, seen: Observation, end: End) -> None:
     reason = redacted(seen, end.reason)
-    if state.last.mode == "drain" and end.outcome != "drained":
+    if state.last.mode == "drain" and end.outcome not in ("drained", "rejected"):
         tools.take(state, "unhealthy", f"the drain of the old version came to nothing: it is {end.outcome}: {reason}")
+    elif end.outcome == "rejected" and seen.is_current and decide_state(seen, seen.observed_at) in ALIVE:
+        finish(tools, state, "refused", f"the old version cannot do it, and runs on: {reason}")
     elif end.outcome in ("rejected", "ignored", "expired"):
         tools.take(state, "unhealthy", f"the old version did not obey: {reason}")
     else:  # where it failed, the deployment takes over from its last commit

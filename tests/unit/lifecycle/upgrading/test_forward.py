@@ -10,6 +10,7 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.lifecycle.upgrading.forward import CONFLICT_SECONDS, MAX_DRAIN_TRIES
 from airflow_streamstate.lifecycle.upgrading.tools import MIN_HANDOVER_PAUSE_SECONDS
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Rejected
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 from support.scripted_rehearsal import with_an_aggregate_more
 from support.sim_stage import STREAM
@@ -167,6 +168,25 @@ def test_a_dead_version_that_is_to_be_drained_is_given_up_where_that_is_asked(
 
 def _refuses(*_: object) -> None:
     raise InvalidRequestError("there is no such master")
+
+
+def test_a_drain_that_the_old_version_rejects_is_a_refusal(upgraded: UpgradeStage) -> None:
+    """Its flush was tried on a fork and would leave state: it runs on as if nothing had been asked."""
+    view = upgraded.begin(mode="drain")
+    upgraded.advance(view)
+    upgraded.rehearsed(view)
+    order = upgraded.order()
+    assert isinstance(order, DrainNotification)
+    assert (order.rehearse, order.discard_state) == (True, False)
+    upgraded.stage.say(
+        Rejected, command_id=order.command_id, command_number=1, key="", reason="a flush would leave 7 rows"
+    )
+    upgraded.beats(3, "d-0001")
+    view = upgraded.advance(view)
+    assert (view.outcome, upgraded.held_by()) == ("refused", None)
+    assert "would leave 7 rows" in view.state.last.text
+    register = upgraded.stage.control.need_register().value
+    assert (register.deployment_id, register.attempt) == ("d-0001", 1)
 
 
 def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
