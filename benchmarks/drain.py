@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.lifecycle.home import HomeConfig
+from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.events import Accepted, Drained, Draining, Event
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
@@ -130,7 +131,8 @@ def _round(streams: Streams, number: int, source: Path, folder: Path) -> dict[st
     running.wait_committed(QUERY, WARM_BATCH_ID, START_SECONDS)
     clock.sleep(clock.jitter() * (clock.monotonic_seconds() - began_seconds))
     requested_at = clock.now()
-    order = running.controller.drain(running.stream_id)
+    # What is measured is how long the stream stands still; the trial before that runs beside it.
+    order = running.controller.drain(running.stream_id, terms=DrainTerms(rehearse=False))
     running.controller.wait_for_command(
         running.stream_id, running.deployment_id, order.command_id, deadline_seconds=DRAIN_SECONDS
     )

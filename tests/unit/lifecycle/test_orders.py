@@ -12,7 +12,7 @@ from airflow_streamstate.errors import (
     UnsupportedVersionError,
 )
 from airflow_streamstate.lifecycle.orders import command_id_for
-from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import DrainNotification, DrainTerms, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Finished, Stopped
 from airflow_streamstate.protocol.records import Claim
 from support.sim_stage import STREAM, Stage
@@ -59,7 +59,7 @@ def test_each_command_is_what_its_verb_says(stage: Stage) -> None:
     """Stop and snapshot hold for an attempt, a drain for the deployment, with mode and deadline. (1a.13)"""
     stage.deploy()
     stage.controller.stop(STREAM)
-    stage.controller.drain(STREAM, mode="event_time", deadline_seconds=60)
+    stage.controller.drain(STREAM, terms=DrainTerms("event_time", rehearse=False), deadline_seconds=60)
     stage.controller.snapshot(STREAM)
     stop, drain, snapshot = commands(stage)
     assert isinstance(stop, StopRequest)
