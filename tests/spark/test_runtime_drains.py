@@ -39,14 +39,24 @@ print("sums", sorted(tuple(row) for row in spark.table("landed").select("k", "n"
 
 
 def test_several_queries_are_flushed_and_what_cannot_be_is_named(tmp_path: Path) -> None:
-    """Files, foreachBatch, a table: whole. A total without a watermark keeps its rows, and is named (Law 16)."""
+    """Files, foreachBatch, a table: whole. A total without a watermark keeps its rows, and is named (Law 16): tried on a
+    fork before anything is stopped, so that the drain is rejected and all goes on, and then done by name."""
     with Deployments(tmp_path) as stream:
         stream.feed({"t": seconds_of(0, 1), "k": "a", "v": 1}, {"t": seconds_of(0, 2), "k": "b", "v": 2})
         stream.feed({"t": seconds_of(0, 3), "k": "a", "v": 3})
         driver = stream.deploy(SEVERAL, str(tmp_path), conf={"spark.sql.warehouse.dir": str(tmp_path / "warehouse")})
         for query in ("files", "kept", "table", "totals"):
             stream.wait_committed(query, 1, driver)
-        stream.drain()
+        stream.drain(rehearse=True)
+        rejected = stream.wait_event(Rejected, driver)
+        assert rejected.reason.startswith("query totals: a flush would leave state")
+        assert "2 rows of stateStoreSave: " in rejected.reason
+        assert sorted(path.name for path in tmp_path.glob("kept-*.json")) == ["kept-0.json", "kept-1.json"]
+        assert not list(tmp_path.glob("**/trials/*"))
+        stream.feed({"t": seconds_of(0, 4), "k": "b", "v": 4})
+        for query in ("files", "kept", "table", "totals"):
+            stream.wait_committed(query, 2, driver)
+        stream.drain(rehearse=True, discard_state=True)
         assert driver.exit_status() == 0, driver.log
         assert "Traceback" not in driver.log, driver.log
         drained = stream.events(Drained)[0]
@@ -56,7 +66,7 @@ def test_several_queries_are_flushed_and_what_cannot_be_is_named(tmp_path: Path)
         left = drained.queries["totals"].state_left
         assert [(state.operator, state.rows) for state in left] == [("stateStoreSave", 2)]
         assert drained.queries["files"].rows_written_early == 2
-        expected = [("a", 2, 4), ("b", 1, 2)]
+        expected = [("a", 2, 4), ("b", 2, 6)]
         assert sorted((row["k"], row["n"], row["s"]) for row in stream.output()) == expected
         flushed = drained.queries["kept"].batch_id
         kept = json.loads((tmp_path / f"kept-{flushed}.json").read_text())
