@@ -126,6 +126,7 @@ def upgrade_stream():
     drain = DrainStreamOperator(
         task_id="drain",
         stream_id="{{ params.stream_id }}",
+        discard_state="{{ params.discard_state }}",
         begin_within_seconds="{{ params.begin_within_seconds }}",
         reason="{{ params.reason }}",
     )

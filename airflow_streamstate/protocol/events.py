@@ -273,6 +273,8 @@ class Undoing(Event):
         target: what the sink goes back to, in its own words; "" where there is nothing to say.
         removed: what that is in the sink, by name (files, versions, snapshots): at most a hundred.
         removed_count: how many there are.
+        rows_again: of ``doubled``: how many rows of input come a second time, at the most: what the sources had behind
+            the snapshot, less what the last batch had not read, where its log is there. None where they do not tell.
     """
 
     query_name: str
@@ -284,6 +286,7 @@ class Undoing(Event):
     target: str = ""
     removed: tuple[str, ...] = ()
     removed_count: int = 0
+    rows_again: int | None = None
 
 
 @message
@@ -300,6 +303,7 @@ class Undone(Event):
     target: str = ""
     removed: tuple[str, ...] = ()
     removed_count: int = 0
+    rows_again: int | None = None
 
 
 @message

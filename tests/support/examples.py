@@ -136,7 +136,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     _event(
         Undone, query_name="raw", sink="foreachBatch", means="command", to_batch_id=-1, first_batch_id=None,
-        last_batch_id=None, target="what the command leaves",
+        last_batch_id=None, target="what the command leaves", rows_again=1200,
     ),
     _event(Noted, text="a query of the snapshot was not started", facts={"query_name": "raw", "since_seconds": 30.5}),
     Heartbeat("orders", "d-0003", 2, AT, {

@@ -178,7 +178,13 @@ def _why_back(tools: Tools, state: UpgradeState) -> str:
     """Why it was given up, and what is to be said of the way."""
     steps = tools.journal.steps(tools.upgrade.upgrade_id)
     why = next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
-    return "; ".join(dict.fromkeys(text for text in (why, state.last.text) if text))
+    seen = tools.means.observer.observe(tools.stream_id, state.last.returned_deployment_id)
+    again = [
+        f"query {event.query_name}: at the most {event.rows_again:,} rows of input come a second time"
+        for event in seen.of_kind(Undone, any_attempt=True)
+        if event.rows_again is not None
+    ]
+    return "; ".join(dict.fromkeys(text for text in (why, state.last.text, *again) if text))
 
 
 def returned(tools: Tools, state: UpgradeState) -> Next:

@@ -81,7 +81,7 @@ class _Undo:
                     "Deploy with --accept-duplicates to go back all the same, or go on from the snapshot at the end of"
                     " the last deployment.",
                 )
-            self._told("doubled", FoundUndo(self._batches()))
+            self._told("doubled", FoundUndo(self._batches()), self._rows_again())
         elif start.undo_command:
             self._by_command(start.undo_command)
         else:
@@ -148,7 +148,29 @@ class _Undo:
         last = self.wish.last_batch_id
         return () if last is None else tuple(range(self.wish.to_batch_id + 1, last + 1))
 
-    def _told(self, means: UndoneBy, found: FoundUndo) -> None:
+    def _rows_again(self) -> int | None:
+        """Rows of input behind the snapshot that were read before, at the most; None where the sources do not tell."""
+        self.attempt.sources.look_up(self.name, self.startable)
+        behind = self._rows_behind(self.known.position.end_offsets)
+        undone = _undone_deployments(self.attempt, self.start)
+        newest = next((each for each in undone if _has_run(self.attempt, each, self.name)), None)
+        last = () if newest is None else self._last_lines(newest)
+        left = self._rows_behind(last) if last else 0
+        return None if behind is None or left is None else max(0, behind - left)
+
+    def _rows_behind(self, offsets: Sequence[str]) -> int | None:
+        lags = self.attempt.sources.lag(self.name, offsets)
+        told = [lag.behind for lag in lags.values() if lag.unit == "rows"]
+        return sum(told) if told and len(told) == len(offsets) else None
+
+    def _last_lines(self, deployment_id: str) -> tuple[str, ...]:
+        """The offsets of the last batch that a deployment planned; () where its log is gone."""
+        checkpoint = _checkpoint(self.attempt, deployment_id, self.name)
+        last = checkpoint.position().last_batch_id if checkpoint.exists() else None
+        entry = None if last is None else checkpoint.read_offset(last)
+        return () if entry is None else entry.source_lines
+
+    def _told(self, means: UndoneBy, found: FoundUndo, rows_again: int | None = None) -> None:
         """Say what was undone, once, with what an earlier attempt took out before it died."""
         said = [event for event in self.attempt.reporter.events if self._is_of_this(event)]
         if not found.target and any(isinstance(event, Undone) for event in said):
@@ -162,18 +184,21 @@ class _Undo:
                     removed=tuple(dict.fromkeys((*event.removed, *found.removed))),
                     target=found.target or event.target,
                 )
-        self._write(Undone, means, found)
+        self._write(Undone, means, found, rows_again)
 
     def _is_of_this(self, event: Event) -> bool:
         return isinstance(event, Undoing | Undone) and event.query_name == self.name
 
-    def _write(self, kind: type[Undoing | Undone], means: UndoneBy, found: FoundUndo) -> None:
+    def _write(
+        self, kind: type[Undoing | Undone], means: UndoneBy, found: FoundUndo, rows_again: int | None = None
+    ) -> None:
         place, first = self.startable.sink_place(), found.batch_ids[0] if found.batch_ids else None
         last = found.batch_ids[-1] if found.batch_ids else None
         which = "nothing that is known of" if first is None else f"batches {first} to {last}"
         verb = {"doubled": "leaves as it was accepted"}.get(means, "undoes" if kind is Undoing else "has undone")
         self.attempt.reporter.say(
             f"query {self.name}: going back to batch {self.wish.to_batch_id} {verb} {which} in {place}"
+            + ("" if rows_again is None else f"; at the most {rows_again:,} rows of input come again")
         )
         self.attempt.reporter.write(
             kind,
@@ -186,6 +211,7 @@ class _Undo:
             target=found.target,
             removed=found.removed[:MAX_REMOVED],
             removed_count=len(found.removed),
+            rows_again=rows_again,
         )
 
     def _new_query_id(self) -> str:

@@ -24,6 +24,7 @@ from airflow_streamstate.protocol.events import (
 )
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.starting.building import Builder
+from support.simulated_adapter import install_adapter
 from support.simulated_driver import (
     STREAM,
     SimulatedDriver,
@@ -33,7 +34,7 @@ from support.simulated_driver import (
     waiting_script,
 )
 from support.simulated_query import SimulatedPlan, SimulatedRun
-from support.simulated_sources import SimulatedSource
+from support.simulated_sources import SimulatedSource, index_in
 
 NAME = "counts"
 
@@ -45,11 +46,14 @@ class Story:
         plan: the query, of both and of those that come.
         good: the last batch of the good version.
         bad: the last batch of the bad one.
+        last_source: the input, as the newest version reads it.
     """
 
-    def __init__(self, *, drained: bool = False, bad_runs: bool = True, **changes: object) -> None:
+    def __init__(
+        self, *, drained: bool = False, bad_runs: bool = True, is_known: bool = False, **changes: object
+    ) -> None:
         self.stream = SimulatedStream()
-        self.plan = make_plan(240)
+        self.plan = make_plan(240, shows_sources=is_known)
         for name, value in changes.items():
             setattr(self.plan.sink, name, value)
         self.stream.deploy()
@@ -73,6 +77,7 @@ class Story:
         source = self.plan.sources[0]
         other = SimulatedSource(source.description, max_rows_per_batch=rows_per_batch)
         other.rows = source.rows
+        self.last_source = other
         return replace(self.plan, sources=[other])
 
     def back(self, number: int = 3, **choices: object) -> str:
@@ -324,6 +329,29 @@ def test_duplicates_that_were_accepted_by_name_are_told() -> None:
     assert (undone.means, undone.first_batch_id, undone.last_batch_id) == ("doubled", story.good + 1, story.bad)
     found = plan.sink.counts()
     assert sum(found.values()) > len(plan.sources[0].rows)
+
+
+@pytest.mark.parametrize("keeps_log", [True, False])
+def test_how_many_rows_come_again_is_told_where_the_sources_can_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_log: bool
+) -> None:
+    """Those that the version which is given up had read; where its log is gone, all that lies there, at the most."""
+    install_adapter(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    story = Story(mode="append", undo_means="only doubled", is_known=True)
+    read = story.last_source.reads[-1][1]
+    kept = story.stream.events_of(Stopped)[0].queries[NAME].end_offsets
+    if not keeps_log:
+        folder = layout.checkpoint_folder(STREAM, "d-0002", NAME)
+        for info in list(story.stream.checkpoints.list_objects(f"{folder}/")):
+            story.stream.checkpoints.delete(info.key)
+    story.back(accepts_duplicates=True)
+    story.stream.order_at(60.0, DrainNotification, "d-0003")
+    assert story.stream.run(waiting_script(story.with_bounds(11)), "d-0003") == 0
+    (undone,) = story.stream.events_of(Undone, "d-0003")
+    upto = read if keeps_log else 240
+    assert undone.rows_again == upto - index_in(kept[0])
+    assert any(f"at the most {undone.rows_again:,} rows of input come again" in line for line in story.stream.said)
 
 
 COMMAND = """
