@@ -7,6 +7,7 @@ import re
 
 from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, PlannedSource, SparkDoor, UnaskedSource
 from airflow_streamstate.protocol.redaction import redact_uri
+from airflow_streamstate.store.s3a import plain_uri
 
 FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro", "binaryfile"})
 
@@ -20,7 +21,7 @@ class FileSource:
         path = source.options.get("path")
         if source.format not in FORMATS or not path:
             return None
-        return f"file {redact_uri(_plain(path))}"
+        return f"file {redact_uri(plain_uri(path))}"
 
     def continues(self, source: PlannedSource, offset: str) -> bool:
         return False
@@ -47,13 +48,6 @@ class FileSource:
                 "a file that it had listed is gone; bring it back and resume, or set spark.sql.files.ignoreMissingFiles"
             )
         return None
-
-
-def _plain(path: str) -> str:
-    """The same folder in the same words: ``s3a`` is ``s3``, ``file:`` is what has no scheme."""
-    path = re.sub(r"^s3[an]://", "s3://", path.strip())
-    path = re.sub(r"^file:/+", "/", path)
-    return path.rstrip("/") or "/"
 
 
 def _number(offset: str) -> int:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
+from airflow_streamstate.store.s3a import plain_uri
 
 _SUBSCRIBED = re.compile(r"subscribe (\S+)")
 _PATTERN = re.compile(r"subscribepattern (.+)")
@@ -49,7 +50,7 @@ def is_fed_by(source: PlannedSource, sink: PlannedSink) -> bool:
         what = what.partition(" ")[2]  # by its path
     elif kind == "table":
         return bool(sink.target) and _table(what) == _table(sink.target)
-    return bool(sink.target) and bool(what) and _is_within(_plain(what), _plain(sink.target))
+    return bool(sink.target) and bool(what) and _is_within(plain_uri(what), plain_uri(sink.target))
 
 
 def _reads_topic(source: PlannedSource, topic: str) -> bool:
@@ -72,11 +73,6 @@ def _is_within(read: str, written: str) -> bool:
         fixed = re.split(r"[*?\[{]", read)[0]
         return fnmatch.fnmatch(written, read) or written.startswith(fixed) or fixed.startswith(f"{written}/")
     return f"{read}/".startswith(f"{written}/") or f"{written}/".startswith(f"{read}/")
-
-
-def _plain(path: str) -> str:
-    path = re.sub(r"^s3[an]://", "s3://", path.strip())
-    return re.sub(r"^file:/+", "/", path).rstrip("/")
 
 
 def _table(name: str) -> str:

@@ -6,6 +6,7 @@ other credentials, is left alone. Names and classes are those of hadoop-aws 3.4 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -76,3 +77,10 @@ def s3a_uri(uri: str) -> str:
 
 def _for_bucket(bucket: str, settings: Mapping[str, str]) -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.bucket.{bucket}.{name}": value for name, value in settings.items()}
+
+
+def plain_uri(path: str) -> str:
+    """A folder in the same words, however a script spells it: ``s3a`` is ``s3``, ``file:`` is what has no scheme."""
+    path = re.sub(r"^s3[an]://", "s3://", path.strip())
+    path = re.sub(r"^file:/+", "/", path)
+    return path.rstrip("/") or "/"
