@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.store.local import LocalStore
-from support.drivers import CONF, seconds_of
+from support.drivers import CONF
 from support.file_sink import rows_in
 
 STREAM = "orders"
 SHELL = str(Path(sys.executable).with_name("streamstate"))
 ROWS_PER_FILE = 20
+ROWS_PER_SECOND = 8
+"""Of event time, which goes on however long a soak takes."""
+BEGAN_AT = datetime(2026, 1, 1, tzinfo=UTC)
 FEED_SECONDS = 0.5
 UPGRADE_SECONDS = 240
 MAX_TRIES = 12
@@ -87,8 +91,8 @@ class Soak:
         first = self.fed * ROWS_PER_FILE
         lines = []
         for value in range(first, first + ROWS_PER_FILE):
-            second = value // 8
-            lines.append(json.dumps({"t": seconds_of(second // 60, second % 60), "k": "abc"[value % 3], "v": value}))
+            at = BEGAN_AT + timedelta(seconds=value // ROWS_PER_SECOND)
+            lines.append(json.dumps({"t": at.isoformat(), "k": "abc"[value % 3], "v": value}))
         hidden = self.base / "in" / f".{self.fed:06d}"
         hidden.write_text("\n".join(lines) + "\n")
         os.utime(hidden, (1_700_000_000 + self.fed,) * 2)
