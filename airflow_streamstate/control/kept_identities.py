@@ -64,8 +64,12 @@ def identities_when_planned(
 def _snapshots_between(events: Sequence[Event], query_name: str, after: int, upto: int) -> list[tuple[int, str]]:
     """Snapshots that hold the query at a batch behind one and not behind another, the newest position first; each
     behind the attempt that told of it."""
-    found = []
+    found, drained_from = [], set[str | None]()
     for number, event in enumerate(events):
+        if isinstance(event, Draining):
+            if event.snapshot_id in drained_from:
+                continue  # of queries that have read on since that snapshot, as they are flushed after others
+            drained_from.add(event.snapshot_id)
         snapshot_id, batch_id = _captured(event, query_name)
         if snapshot_id is not None and batch_id is not None and after < batch_id <= upto:
             found.append((batch_id, number, event.attempt, snapshot_id))

@@ -1,6 +1,6 @@
-"""Which queries of a deployment feed each other: where the sink of one is a source of another.
+"""Which queries of a deployment feed each other: where the sink of one is surely a source of another.
 
-What cannot be told is taken for feeding: the order in which queries are drained is all that hangs on it.
+What their plans do not tell feeds nobody: a query that is fed reads all that is there for it before it is flushed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,23 @@ def in_stages(plans: Mapping[str, QueryPlan]) -> list[list[str]]:
     stages: list[list[str]] = []
     left = set(plans)
     while left:
-        free = {name for name in left if not fed_by[name] & left} or left
+        free = {name for name in left if not fed_by[name] & left} or _ring(left, fed_by)
         stages.append(sorted(free))
         left -= free
     return stages
+
+
+def _ring(left: set[str], fed_by: Mapping[str, set[str]]) -> set[str]:
+    """Of queries of which each is fed by another: a smallest lot that nothing outside of it feeds."""
+
+    def behind(name: str) -> set[str]:
+        found, open_ = set[str](), {name}
+        while open_:
+            found |= open_
+            open_ = {each for one in open_ for each in fed_by[one] & left} - found
+        return found
+
+    return min((behind(name) for name in sorted(left)), key=len)
 
 
 def _feeds(upstream: QueryPlan, downstream: QueryPlan) -> bool:
@@ -55,7 +68,7 @@ def is_fed_by(source: PlannedSource, sink: PlannedSink) -> bool:
 
 def _reads_topic(source: PlannedSource, topic: str) -> bool:
     if not topic:
-        return True  # each row says its own
+        return False  # each row says its own
     subscribed, pattern = _SUBSCRIBED.search(source.identity), _PATTERN.search(source.identity)
     if subscribed is not None:
         return topic in subscribed.group(1).split(",")
@@ -63,7 +76,7 @@ def _reads_topic(source: PlannedSource, topic: str) -> bool:
         try:
             return re.fullmatch(pattern.group(1), topic) is not None
         except re.error:  # Java's own
-            return True
+            return False
     return f'"{topic}"' in source.identity
 
 

@@ -158,7 +158,7 @@ def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> Non
 
 def _bad_batches(tools: Tools, seen: Observation) -> dict[str, tuple[int, int]]:
     """The batches of a deployment whose output is its own, by query."""
-    began_id = beginning_id(tools.upgrade, seen)
+    began_id = beginning_id(tools, seen)
     taken_id = snapshot_id_for(seen.deployment_id, "stopped", seen.attempt)
     beginning = None if began_id is None else tools.control.readable_manifest(began_id)
     end = tools.control.readable_manifest(getattr(seen.terminal, "snapshot_id", None) or taken_id)

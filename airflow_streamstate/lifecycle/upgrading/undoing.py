@@ -27,7 +27,7 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
     if new_id is None:
         return "nothing of it ever ran"
     seen = tools.means.observer.observe(tools.stream_id, new_id)
-    if beginning_id(tools.upgrade, seen) is None:
+    if beginning_id(tools, seen) is None:
         return "it began with nothing, so there is no handover to go back to"
     sinks = {name: plan.sink.format for name, plan in recorded_plans(tools.control, new_id).items()}
     ran = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
@@ -37,22 +37,29 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
     return refusal_of(tools.upgrade, means, sinks)
 
 
-def beginning_id(upgrade: Upgrade, seen: Observation) -> str | None:
+def beginning_id(tools: Tools, seen: Observation) -> str | None:
     """The snapshot that the deployment that is given up had begun from; None where it began with nothing.
 
     A rollback may name another. Of the old version itself, which is given up where its drain left state that nothing
-    can be seeded over, it is the one from before that drain.
+    can be seeded over, it is the one from before that drain: the newest in which no query was flushed yet.
     """
+    upgrade = tools.upgrade
     if upgrade.to_snapshot_id is not None:
         return upgrade.to_snapshot_id
     if seen.deployment_id == upgrade.old_deployment_id:
-        return next((event.snapshot_id for event in seen.of_kind(Draining, any_attempt=True)), None)
+        return next(filter(None, (_unflushed(tools, each) for each in seen.of_kind(Draining, any_attempt=True))), None)
     return seen.spec.start.snapshot_id
+
+
+def _unflushed(tools: Tools, event: Draining) -> str | None:
+    manifest = None if event.snapshot_id is None else tools.control.readable_manifest(event.snapshot_id)
+    is_whole = manifest is not None and not any(query.drained for query in manifest.queries.values())
+    return event.snapshot_id if is_whole else None
 
 
 def beginning_of(tools: Tools, seen: Observation) -> SnapshotManifest | None:
     """Where the old version would go on if the new one had never been; None where nothing is kept of that."""
-    snapshot_id = beginning_id(tools.upgrade, seen)
+    snapshot_id = beginning_id(tools, seen)
     if snapshot_id is None:  # it began with nothing: the end of the old one stays behind
         old = tools.old()
         snapshot_id = getattr(old.drained or old.terminal, "snapshot_id", None)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+import traceback
 
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
-from airflow_streamstate.runtime.ending.foreseeing import foresee
-
-
-@dataclass
-class _Trial:
-    """Attributes:
-    problems: by query; None while it is under way.
-    """
-
-    problems: dict[str, str] | None = None
-    is_under_way: bool = False
+from airflow_streamstate.runtime.ending.foreseeing import Foreseen, foresee
 
 
 class Foresight:
-    """Tries each drain once.
+    """Tries each drain once, and one at a time: all trials of a query lie in one folder.
 
     Args:
         attempt: this attempt.
@@ -29,27 +20,45 @@ class Foresight:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._trials: dict[str, _Trial] = {}
+        self._guard = threading.Lock()
+        self._found: dict[str, Foreseen] = {}
+        self._under_way: str | None = None
 
-    def knows(self, order: Order) -> bool:
-        """Whether the trial of this drain was begun."""
-        return order.command_id in self._trials
+    def is_trying(self, command_id: str) -> bool:
+        """Whether the trial of this drain was begun: it is not too late any more then."""
+        with self._guard:
+            return command_id == self._under_way or command_id in self._found
 
-    def problems(self, order: Order) -> dict[str, str] | None:
-        """Why the drain must not be done, by query; None while nobody knows, as its trial is under way."""
-        trial = self._trials.setdefault(order.command_id, _Trial())
-        if trial.problems is None and not trial.is_under_way:
-            trial.is_under_way = True
-            self._attempt.in_background(lambda: self._try(order, trial), gives_way=False)
-        return trial.problems
+    def tried(self, order: Order) -> frozenset[str]:
+        """The queries whose flush was tried for this drain."""
+        with self._guard:
+            return self._found.get(order.command_id, Foreseen()).tried
 
-    def _try(self, order: Order, trial: _Trial) -> None:
-        attempt = self._attempt
+    def look(self, order: Order) -> Foreseen | None:
+        """What the trial of this drain has shown; None while nobody knows: it, or another one, is under way."""
+        with self._guard:
+            if order.command_id in self._found:
+                return self._found[order.command_id]
+            if self._under_way is not None:
+                return None
+            self._under_way = order.command_id
+        self._attempt.in_background(lambda: self._try(order), gives_way=False)
+        with self._guard:
+            return self._found.get(order.command_id)
+
+    def _try(self, order: Order) -> None:
+        attempt, found = self._attempt, None
         try:
-            trial.problems = foresee(attempt, order, list(attempt.queries.values()))
+            found = foresee(attempt, order, list(attempt.queries.values()))
         except FencedError:
             attempt.fence(None)
         except (UnavailableError, OutcomeUnknownError) as error:
             attempt.reporter.outage("the trial of a drain", error)  # the next look begins it anew
+        except Exception as error:
+            attempt.reporter.say(traceback.format_exc())
+            found = Foreseen(problems={"": f"its flush could not be tried: {type(error).__name__}"})
         finally:
-            trial.is_under_way = False
+            with self._guard:
+                self._under_way = None
+                if found is not None:
+                    self._found[order.command_id] = found

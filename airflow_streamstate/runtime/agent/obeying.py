@@ -44,7 +44,7 @@ class CommandDesk:
         latch = self._attempt.latch
         if not latch.is_released and latch.state == "drain":
             # Ordered before this attempt began, or cut short.
-            drain_deployment(self._attempt, latch.order, is_foreseen=self._foresight.knows(latch.order))
+            drain_deployment(self._attempt, latch.order, tried=self._foresight.tried(latch.order))
         elif not latch.is_released and latch.state == "stop" and latch.order.command is not None:
             stop_deployment(self._attempt, latch.order)
         for slot in self._attempt.journal.commands():
@@ -84,12 +84,12 @@ class CommandDesk:
     def _drain(self, order: Order, slot: CommandSlot) -> None:
         reason = cannot_drain_reason(self._attempt)
         if reason is None:
-            problems = self._foresight.problems(order)
-            if problems is None:
+            foreseen = self._foresight.look(order)
+            if foreseen is None:
                 return  # it is being tried, and the next look tells
-            reason = "; ".join(f"query {name}: {problem}" for name, problem in problems.items()) or None
+            reason = "; ".join(f"query {name}: {problem}" for name, problem in foreseen.problems.items()) or None
         if reason is None:
-            drain_deployment(self._attempt, order, is_foreseen=True)
+            drain_deployment(self._attempt, order, tried=self._foresight.tried(order))
         else:
             reject(self._attempt, order, slot.key, reason)
 
@@ -124,9 +124,8 @@ class CommandDesk:
 
     def _is_expired(self, command: Command) -> bool:
         # What was begun is ended, however late.
-        begun = is_accepted(self._attempt.reporter.events, command.command_id) or self._foresight.knows(
-            Order(command.command_id)
-        )
+        accepted = is_accepted(self._attempt.reporter.events, command.command_id)
+        begun = accepted or self._foresight.is_trying(command.command_id)
         return is_late(command, self._attempt.clock.now()) and not begun
 
     def _ignore(self, command: Command, slot: CommandSlot, reason: str) -> None:

@@ -7,7 +7,7 @@ event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from airflow_streamstate.control.answers import answered_ids
@@ -63,13 +63,13 @@ def cannot_drain_reason(attempt: Attempt) -> str | None:
     return None
 
 
-def drain_deployment(attempt: Attempt, order: Order, *, is_foreseen: bool = False) -> None:
+def drain_deployment(attempt: Attempt, order: Order, *, tried: frozenset[str] = frozenset()) -> None:
     """Obey a drain, from the closing of the latch (or from where it was cut short) to the release of the waits.
 
     Args:
         attempt: this attempt.
         order: the drain.
-        is_foreseen: its flush was tried while the queries ran; else it is tried at their barriers.
+        tried: the queries whose flush was tried while they ran; that of others is tried at their barriers.
 
     Raises:
         FencedError: this attempt was replaced.
@@ -77,14 +77,14 @@ def drain_deployment(attempt: Attempt, order: Order, *, is_foreseen: bool = Fals
     if attempt.latch.is_open:
         close_latch(attempt, "drain", order)
     if attempt.latch.state == "drain" and attempt.latch.order == order:
-        _Drain(attempt, order, is_foreseen=is_foreseen).run()
+        _Drain(attempt, order, tried).run()
 
 
 class _Drain:
-    def __init__(self, attempt: Attempt, order: Order, *, is_foreseen: bool) -> None:
+    def __init__(self, attempt: Attempt, order: Order, tried: frozenset[str]) -> None:
         self._attempt = attempt
         self._order = order
-        self._is_foreseen = is_foreseen
+        self._tried = tried
 
     def run(self) -> None:
         try:
@@ -124,14 +124,16 @@ class _Drain:
         attempt = self._attempt
         plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
         reach = FlushReach(attempt, self._order, plans)
-        if not self._is_foreseen and not self._said():
-            problems = foresee(attempt, self._order, [query for query in queries if has_committed(attempt, query)])
-            if problems:
-                self._keep_all(problems, [], None)
+        untried = [each for each in queries if each.name not in self._tried and has_committed(attempt, each)]
+        if untried and not self._said() and not begun_flushes(attempt):  # what was begun only goes forward
+            foreseen = foresee(attempt, self._order, untried)
+            if foreseen.problems:
+                self._keep_all(foreseen.problems, [], None)
                 return
-        windows = OpenWindows(attempt, self._keep_before(queries), queries)
+        stages = stages_of(queries, plans) or [[]]
+        windows = OpenWindows(attempt, self._keep_before(queries), stages[0])  # those behind read on before they flush
         done: list[Flush] = []
-        for number, stage in enumerate(stages_of(queries, plans) or [[]]):
+        for number, stage in enumerate(stages):
             if number > 0:
                 catch_up(attempt, stage, self._order.command_id, self._announced())
             standing = [query for query in stage if has_committed(attempt, query)]
@@ -303,7 +305,7 @@ class _Drain:
                 flush.query.end(flush.failure.error, flush.failure.run)
         self._fail(f"the flush of query {first.query.name} failed: {error}", first.query.name)
 
-    def _keep_all(self, unread: dict[str, str], flushed: list[Flush], windows: OpenWindows | None) -> None:
+    def _keep_all(self, unread: Mapping[str, str], flushed: list[Flush], windows: OpenWindows | None) -> None:
         """These must not be flushed, or nobody can say how: they keep their state."""
         for name, why in unread.items():
             self._write_failed(name, why, _CHOICES_PARTLY if flushed else _CHOICES_WITHDRAWN, withdrawn=True)

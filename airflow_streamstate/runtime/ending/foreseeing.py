@@ -7,13 +7,21 @@ functions do when a timer fires does happen.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork, wipe
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.trial_batches import plan_flush
-from airflow_streamstate.errors import FencedError, ObjectMissingError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.errors import (
+    FencedError,
+    ObjectMissingError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification
@@ -24,11 +32,26 @@ from airflow_streamstate.runtime.attempt.snapshotting import persist
 from airflow_streamstate.runtime.ending.flush_reach import FlushReach
 
 FORK_TRIES = 5
+TRIAL_SECONDS = 1_800.0
+"""A trial that takes longer is given up, and the drain with it: every wait has an end (Law 6)."""
 MAX_WORDS_CHARACTERS = 600
 
 
-def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> dict[str, str]:
-    """Try the flush of each query; why it must not be done, by query, and nothing where it may.
+@dataclass(frozen=True)
+class Foreseen:
+    """What trials have shown.
+
+    Attributes:
+        tried: the queries whose flush was tried, or that have no state to flush.
+        problems: why it must not be done, by query; nothing where it may.
+    """
+
+    tried: frozenset[str] = frozenset()
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> Foreseen:
+    """Try the flush of each query.
 
     Args:
         attempt: this attempt.
@@ -41,43 +64,57 @@ def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> 
     """
     command = order.command
     if not isinstance(command, DrainNotification) or not command.rehearse:
-        return {}
+        return Foreseen(frozenset(query.name for query in queries))
     plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
     reach = FlushReach(attempt, order, plans)
-    problems = {}
+    tried, problems = set[str](), {}
     for query in queries:
-        if not query.startable.facts.stateful:
-            continue
-        attempt.reporter.say(f"query {query.name}: its flush is tried on a fork of its state")
-        problem = _tried(attempt, query, reach, may_leave=command.discard_state)
-        if problem:
-            problems[query.name] = problem
-            attempt.reporter.say(f"query {query.name}: {problem}")
-    return problems
+        if query.startable.facts.stateful:
+            attempt.reporter.say(f"query {query.name}: its flush is tried on a fork of its state")
+            problem = _tried(attempt, query, reach, may_leave=command.discard_state)
+            if problem is None:
+                continue  # it has committed nothing yet
+            if problem:
+                problems[query.name] = problem
+                attempt.reporter.say(f"query {query.name}: {problem}")
+        tried.add(query.name)
+    return Foreseen(frozenset(tried), problems)
 
 
-def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, *, may_leave: bool) -> str:
+def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, *, may_leave: bool) -> str | None:
+    """Why its flush must not be done, "" where it may; None where there is nothing to try it on."""
     folder = layout.trial_folder(attempt.stream_id, attempt.deployment_id, query.name)
     trial = Checkpoint(attempt.checkpoints, folder)
     try:
         wipe(trial)  # of a try that died
         if not _forked(attempt, query.checkpoint, trial):
-            return ""
-        plan_flush(trial, reach.batch_time_ms(query, trial))
-        progress = query.startable.run_trial_batch(attempt.uri_of(trial))
+            return None
+        flush_batch_id = plan_flush(trial, reach.batch_time_ms(query, trial))
+    except (FencedError, UnavailableError, OutcomeUnknownError):
+        raise
+    except Exception as error:
+        return f"its flush could not be tried: {_words(attempt, error)}"
+    try:
+        progress = query.startable.run_trial_batch(attempt.uri_of(trial), TRIAL_SECONDS)
+        if not trial.is_committed(flush_batch_id):
+            return f"its flush could not be tried within {TRIAL_SECONDS:g} s"
         rows = progress.state if progress is not None else query.startable.count_state_rows(attempt.uri_of(trial))
     except (FencedError, UnavailableError, OutcomeUnknownError):
         raise
     except Exception as error:
-        words = attempt.reporter.shortened(f"{type(error).__name__}: {error}", MAX_WORDS_CHARACTERS, in_a_line=True)
-        return f"its flush fails: {words}"
+        return f"its flush fails: {_words(attempt, error)}"
     finally:
-        wipe(trial)
+        with suppress(StreamStateError):  # the next trial wipes it, too
+            wipe(trial)
     left = [each for each in rows if each.rows]
     if may_leave or not left:
         return ""
     told = "; ".join(f"{each.rows} rows of {each.name}: {reach.why_left(query, each.operator_id)}" for each in left)
     return f"a flush would leave state that a seed drops: {told} (--discard-state)"
+
+
+def _words(attempt: Attempt, error: Exception) -> str:
+    return attempt.reporter.shortened(f"{type(error).__name__}: {error}", MAX_WORDS_CHARACTERS, in_a_line=True)
 
 
 def _forked(attempt: Attempt, checkpoint: Checkpoint, trial: Checkpoint) -> bool:

@@ -129,7 +129,8 @@ class Rehearsing:
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
         waits = self._rehearsal.waits_until is not None
         if waits and built is not None and built.how == "restored" and outcome == "accepted":
-            run_last_again(attempt, name, startable)
+            left_seconds = (self._rehearsal.deadline_at - attempt.clock.now()).total_seconds()
+            run_last_again(attempt, name, startable, left_seconds / 4)
         attempt.sources.close(name)
         return RehearsedQuery(outcome, start, seconds, self._line(error), tuple(map(self._line, notes)))
 

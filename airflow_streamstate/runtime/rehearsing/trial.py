@@ -24,6 +24,7 @@ from airflow_streamstate.runtime.starting.spark_check import check_spark
 
 WARM_BATCH_SECONDS = 30.0
 """So long the last batch of the old version is run again at the most."""
+MIN_WARM_SECONDS = 2.0
 SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
 
 
@@ -90,20 +91,23 @@ def run_empty_batch(
     return "accepted", built.remarks
 
 
-def run_last_again(attempt: Attempt, name: str, startable: StartableQuery) -> None:
+def run_last_again(attempt: Attempt, name: str, startable: StartableQuery, within_seconds: float) -> None:
     """Run the last batch that read anything once more, above the empty one, so that its successor in this driver finds
     a JVM that has read, computed and kept rows: most of the first batch of a cold one goes into that.
 
     What stands in the way only leaves the driver less warm. Of sources that may clean up behind what was read, or whose
-    kind nobody knows, nothing is read again.
+    kind nobody knows, nothing is read again; nor where there is no time for it.
     """
+    within_seconds = min(within_seconds, WARM_BATCH_SECONDS)
+    if within_seconds < MIN_WARM_SECONDS:
+        return
     known = attempt.sources.look_up(name, startable)
     if not known or not all(source.adapter is not None and _keeps_all(source.planned.options) for source in known):
         return
     checkpoint = attempt.checkpoint_of(name)
     try:
         if plan_last_again(checkpoint) is not None:
-            startable.run_trial_batch(attempt.uri_of(checkpoint), WARM_BATCH_SECONDS)
+            startable.run_trial_batch(attempt.uri_of(checkpoint), within_seconds)
     except Exception as error:
         attempt.reporter.say(f"query {name} could not be warmed by its last batch: {type(error).__name__}: {error}")
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from airflow_streamstate.adapters.undoing import NOTHING_STAYS, FoundUndo, UndoWish
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, InvalidRequestError
+from airflow_streamstate.plan.feeding import is_fed_by
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Event, QueryStarted, Undoing, Undone, UndoneBy
 from airflow_streamstate.protocol.manifest import QuerySnapshot
@@ -51,9 +53,36 @@ def undo_sink(attempt: Attempt, name: str, startable: StartableQuery, known: Que
     if start is None:
         return known.query_id
     wish = _wish(attempt, name, known, start)
+    _refuse_before_upstream(attempt, name, start)
     if wish.last_batch_id is not None and wish.last_batch_id <= wish.to_batch_id:
         return known.query_id  # nobody planned a batch behind the snapshot
     return _Undo(attempt, name, startable, known, start, wish).run()
+
+
+def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> None:
+    """See that this query does not read what is yet to be taken out of the sink of another one.
+
+    Raises:
+        ConflictError: what feeds it is not started yet.
+    """
+    plans = recorded_plans(attempt.control, start.undoes or "")
+    own = plans.get(name)
+    feeding = (
+        []
+        if own is None
+        else [
+            other
+            for other, plan in plans.items()
+            if other not in (name, *attempt.queries) and any(is_fed_by(source, plan.sink) for source in own.sources)
+        ]
+    )
+    if feeding:
+        raise ConflictError(
+            "this query reads what other queries have written, and that is taken back only when they start",
+            query_name=name,
+            fed_by=sorted(feeding),
+            next_step="Have the script start those first, then go back again.",
+        )
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from airflow_streamstate.protocol.commands import DrainNotification, SnapshotReq
 from airflow_streamstate.protocol.events import Accepted, Drained, DrainFailed, Rejected, SnapshotReady, Stopped
 from airflow_streamstate.runtime.agent.foresight import Foresight
 from airflow_streamstate.runtime.attempt.latch import order_of
-from airflow_streamstate.runtime.ending.foreseeing import foresee
+from airflow_streamstate.runtime.ending.foreseeing import Foreseen, foresee
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
 from support.simulated_query import SimulatedPlan
+from support.simulated_sources import SimulatedSink
 
 
 def order_drain(stream: SimulatedStream, at_seconds: float, **terms: bool) -> None:
@@ -160,11 +161,12 @@ def test_a_trial_that_the_store_cuts_short_is_begun_anew() -> None:
             work()  # type: ignore[operator]
 
     attempt.in_background = fails_once
-    assert not foresight.knows(order)
-    assert foresight.problems(order) is None
-    assert foresight.problems(order) == {}
+    assert not foresight.is_trying(order.command_id)
+    assert foresight.look(order) is None
+    assert foresight.look(order) == Foreseen(frozenset({"counts"}))
     assert tries == [False, False]
-    assert foresight.knows(order)
+    assert foresight.is_trying(order.command_id)
+    assert foresight.tried(order) == {"counts"}
 
 
 def under_way_for_ever(_work: Callable[[], None], *, gives_way: bool = True) -> None:
@@ -192,7 +194,8 @@ def test_it_is_tried_only_where_that_is_asked(rehearse: bool) -> None:
     assert isinstance(command, DrainNotification)
     order = order_of(replace(command, rehearse=rehearse), 7)
     found = foresee(driver.supervisor.attempt, order, driver.queries)
-    assert list(found) == (["counts"] if rehearse else [])
+    assert found.tried == {"counts"}
+    assert list(found.problems) == (["counts"] if rehearse else [])
     assert stream.events_of(Accepted)[-1].command["kind"] == "StopRequest"
 
 
@@ -204,3 +207,79 @@ def test_a_query_without_state_or_without_a_commit_has_nothing_to_try() -> None:
     order_drain(stream, 6.0)
     assert stream.run(waiting_script(*plans, names=("rows", "nothing"))) == 0
     assert stream.events_of(Drained)
+
+
+def test_two_drains_at_once_are_tried_one_after_the_other() -> None:
+    """Both trials would lie in one folder; the one that is done first answers both."""
+    stream, plan = SimulatedStream(), make_plan(80)
+    stream.deploy()
+    order_drain(stream, 4.0)
+    order_drain(stream, 4.0)
+    driver = SimulatedDriver(stream)
+    later: list[Callable[[], None]] = []
+
+    def keep(work: Callable[[], None], *, gives_way: bool = True) -> None:
+        later.append(work)
+        driver.clock.after(3.0, lambda: later.pop(0)())
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.supervisor.attempt.in_background = keep
+        driver.await_all()
+
+    assert driver.run(script) == 0
+    (drained,) = stream.events_of(Drained)
+    assert len(drained.also_answers) == 1
+    assert sum("tried on a fork" in line for line in stream.said) == 1
+
+
+def test_a_query_that_had_committed_nothing_when_it_was_tried_is_tried_at_its_barrier() -> None:
+    """The drain is read before the script's first start, and the query has a batch by the time that it is flushed."""
+    stream, plan = SimulatedStream(), make_plan(40, delay_ms=None)
+    stream.deploy()
+    order_drain(stream, 0.3)
+    driver = SimulatedDriver(stream)
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.await_all()
+
+    driver.run(script)
+    failed = stream.events_of(DrainFailed)
+    if not failed:  # nothing was committed by then either
+        assert stream.events_of(Drained)[0].queries["counts"].batch_id is None
+    else:
+        assert "would leave state" in failed[0].error
+
+
+def test_a_trial_that_takes_too_long_is_given_up() -> None:
+    """Every wait has an end (Law 6): what is not committed by then has shown nothing."""
+    stream, plan = SimulatedStream(), make_plan(40)
+    stream.deploy()
+    order_drain(stream, 4.0)
+    stream.order_at(20.0, StopRequest)
+    driver = SimulatedDriver(stream)
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.startables[0].run_trial_batch = lambda *_: None  # type: ignore[method-assign]
+        driver.await_all()
+
+    assert driver.run(script) == 0
+    assert "could not be tried within 1800 s" in stream.events_of(Rejected)[0].reason
+
+
+def test_a_flush_that_was_begun_is_not_tried_again() -> None:
+    """It only goes forward, under whatever order: what it wrote cannot be called back (1a.7)."""
+    stream, plan = SimulatedStream(), make_plan(40, sink=SimulatedSink("append"))
+    stream.deploy()
+    stream.order_at(10.0, DrainNotification)
+    plan.fails_at.add(5)
+    assert stream.run(waiting_script(plan)) == 1
+    plan.fails_at.clear()
+    order_drain(stream, 0.0)
+    stream.clock.sleep(0.1)
+    attempt = stream.next_attempt(attempt_mode="drain")
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    assert stream.kinds()[-1] == "Drained"
+    assert not any("tried on a fork" in line for line in stream.said)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.plan.model import PlannedSink
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import (
@@ -24,6 +25,8 @@ from airflow_streamstate.protocol.events import (
 )
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.starting.building import Builder
+from support.built_plans import plan
+from support.scripted_rehearsal import keep_plan
 from support.simulated_adapter import install_adapter
 from support.simulated_driver import (
     STREAM,
@@ -409,3 +412,18 @@ def test_law_14_a_flush_without_a_run_is_undone_first() -> None:
     assert story.stream.events_of(Drained, "d-0003")
     assert story.stream.events_of(Undone, "d-0003")[0].last_batch_id == story.bad
     assert [batch_id for batch_id, _ in story.plan.sink.batches] == list(range(story.good + 2))
+
+
+def test_a_query_is_not_started_before_what_feeds_it_was_undone() -> None:
+    """It would read what is taken out of that sink a moment later; refused, with which to start first (Law 14)."""
+    story = Story()
+    source = replace(plan().sources[0], format="json", adapter="file", identity="file /landed")
+    control = story.stream.control
+    keep_plan(control, "d-0002", "landed", plan(sink=PlannedSink("file:json", "json", "/landed", "file", "batch_id")))
+    keep_plan(control, "d-0002", NAME, plan(sources=(source,)))
+    story.back()
+    held = list(story.plan.sink.batches)
+    assert story.stream.run(waiting_script(story.with_bounds(11)), "d-0003") == 1
+    (failed,) = story.stream.events_of(Failed, "d-0003")
+    assert "fed_by=['landed']" in failed.error
+    assert story.plan.sink.batches == held
