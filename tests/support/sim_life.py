@@ -16,6 +16,7 @@ from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
     DeploymentFailedError,
+    InvalidRequestError,
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
@@ -156,6 +157,11 @@ class Life:
                 return
             except _OUTAGES as error:
                 self.refusals.append(error)  # the same again
+            except InvalidRequestError as error:
+                if "its flush" not in str(error):
+                    raise
+                self.refusals.append(error)  # its trial died of what was struck: a drain anew is tried anew
+                self.progress.tries[number] += 1
             except _REFUSALS as error:
                 self.refusals.append(error)
                 if self.gives_up:
