@@ -43,7 +43,8 @@ def upgrading(dag_id, **more):
     def upgrading_dag():
         UpgradeStreamOperator(
             task_id="upgrade", stream_id="{{ params.stream_id }}", application="{{ params.application }}",
-            needs_approval="{{ params.needs_approval }}", warm=False, on_cancel="rollback", wait_seconds=600,
+            needs_approval="{{ params.needs_approval }}", warm=False, on_cancel="rollback", wait_seconds=1500,
+            healthy_within_seconds=900,
             poll_interval_seconds=0.5, retries=5, retry_delay=timedelta(seconds=1), **more,
         )
     upgrading_dag()
@@ -94,6 +95,12 @@ def under_way(place: Place, stream_id: str, *phases: str) -> UpgradeView:
     return found
 
 
+def free(place: Place, name: str) -> str:
+    """A stream that was never deployed: a try after one that was cut short finds nothing of that."""
+    names = (name, *(f"{name}-{number}" for number in range(2, 10)))
+    return next(each for each in names if place.home.home.control(each).register() is None)
+
+
 def ids(place: Place, stream_id: str) -> list[str]:
     return UpgradeJournal(place.home.home.control(stream_id)).ids()
 
@@ -106,9 +113,10 @@ def tasks_alone(place: Place, stream_id: str, upgrade_id: str) -> bool:
 
 def test_a_worker_that_is_killed_in_the_middle_is_gone_on_for(place: Place) -> None:
     """After it has stopped the old version and started the new one: the retry sees that one prove itself. (Law 2)"""
-    run_first_version(place.home, place.scripts, "killed")
-    run_id = place.start("upgrade_in_worker", "killed", "late")
-    view = under_way(place, "killed", "started")
+    stream_id = free(place, "killed")
+    run_first_version(place.home, place.scripts, stream_id)
+    run_id = place.start("upgrade_in_worker", stream_id, "late")
+    view = under_way(place, stream_id, "started")
     task = place.site.call("GET", f"/dags/upgrade_in_worker/dagRuns/{run_id}/taskInstances/upgrade")
     os.kill(task["pid"], signal.SIGKILL)
     assert place.site.wait_for_run("upgrade_in_worker", run_id, 300) == "success"
@@ -116,72 +124,76 @@ def test_a_worker_that_is_killed_in_the_middle_is_gone_on_for(place: Place) -> N
     assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "upgraded")
     task = place.site.call("GET", f"/dags/upgrade_in_worker/dagRuns/{run_id}/taskInstances/upgrade")
     assert task["try_number"] == 2
-    assert ids(place, "killed") == [view.upgrade_id]
+    assert ids(place, stream_id) == [view.upgrade_id]
 
 
 @FULL_TIER
 def test_a_triggerer_that_is_restarted_in_the_middle_of_a_wait_forgets_nothing(place: Place) -> None:
     """Looking changes nothing, and workers act: same result, by the task alone."""
-    run_first_version(place.home, place.scripts, "surviving")
-    run_id = place.start("upgrade_deferred", "surviving", "late")
-    view = under_way(place, "surviving", "started")
+    stream_id = free(place, "surviving")
+    run_first_version(place.home, place.scripts, stream_id)
+    run_id = place.start("upgrade_deferred", stream_id, "late")
+    view = under_way(place, stream_id, "started")
     place.wait_task("upgrade_deferred", run_id, "upgrade", "deferred")
     place.site.restart("triggerer")
     assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
     assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "upgraded")
-    assert tasks_alone(place, "surviving", view.upgrade_id)
+    assert tasks_alone(place, stream_id, view.upgrade_id)
 
 
 def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place: Place) -> None:
     """A worker looks itself, long before the version's time to prove itself is over; and it is rolled back."""
     if not can_be_alone():
         pytest.skip("no process may have a pid namespace of its own here")
-    run_first_version(place.home, place.scripts, "unseen")
-    run_id = place.start("upgrade_deferred", "unseen", "stalls")
-    view = under_way(place, "unseen", "started")
+    stream_id = free(place, "unseen")
+    run_first_version(place.home, place.scripts, stream_id)
+    run_id = place.start("upgrade_deferred", stream_id, "stalls")
+    view = under_way(place, stream_id, "started")
     place.wait_task("upgrade_deferred", run_id, "upgrade", "deferred")
     claim = eventually(
-        lambda: place.home.home.control("unseen").claim("d-0002", 1), "the new driver's claim", 60, every=0.1
+        lambda: place.home.home.control(stream_id).claim("d-0002", 1), "the new driver's claim", 60, every=0.1
     )
     os.kill(claim.pid, signal.SIGKILL)
-    assert place.site.wait_for_run("upgrade_deferred", run_id, 200) == "failed"
+    assert place.site.wait_for_run("upgrade_deferred", run_id, 450) == "failed"
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
     assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "rolled_back")
-    assert tasks_alone(place, "unseen", view.upgrade_id)
-    assert place.home.hook().status("unseen").application == "first.py"
+    assert tasks_alone(place, stream_id, view.upgrade_id)
+    assert place.home.hook().status(stream_id).application == "first.py"
 
 
 def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(place: Place) -> None:
     """The stream runs on, and is free."""
-    run_first_version(place.home, place.scripts, "marked")
-    run_id = place.start("upgrade_deferred", "marked", "proves", needs_approval=True)
-    view = under_way(place, "marked", "planned")
+    stream_id = free(place, "marked")
+    run_first_version(place.home, place.scripts, stream_id)
+    run_id = place.start("upgrade_deferred", stream_id, "proves", needs_approval=True)
+    view = under_way(place, stream_id, "planned")
     place.wait_triggerer("upgrade_deferred", run_id, "upgrade")
     place.mark_failed("upgrade_deferred", run_id, "upgrade")
     upgrades = place.home.hook().controller.upgrades
-    eventually(lambda: upgrades.view("marked", view.upgrade_id).is_over, "the end of the upgrade", 120)
-    assert upgrades.view("marked", view.upgrade_id).outcome == "refused"
-    assert upgrades.under_way("marked") is None
-    status = place.home.hook().status("marked")
+    eventually(lambda: upgrades.view(stream_id, view.upgrade_id).is_over, "the end of the upgrade", 120)
+    assert upgrades.view(stream_id, view.upgrade_id).outcome == "refused"
+    assert upgrades.under_way(stream_id) is None
+    status = place.home.hook().status(stream_id)
     assert (status.deployment_id, status.state) == ("d-0001", "running")
 
 
 @FULL_TIER
 def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_it_is_cleared(place: Place) -> None:
     """As it was asked: the old version comes back, and the next try begins anew from there."""
-    run_first_version(place.home, place.scripts, "between")
-    run_id = place.start("upgrade_deferred", "between", "late")
-    view = under_way(place, "between", "started")
+    stream_id = free(place, "between")
+    run_first_version(place.home, place.scripts, stream_id)
+    run_id = place.start("upgrade_deferred", stream_id, "late")
+    view = under_way(place, stream_id, "started")
     place.wait_triggerer("upgrade_deferred", run_id, "upgrade")
     place.mark_failed("upgrade_deferred", run_id, "upgrade")
-    journal = UpgradeJournal(place.home.home.control("between"))
+    journal = UpgradeJournal(place.home.home.control(stream_id))
     eventually(lambda: journal.cancellation(view.upgrade_id), "the cancellation", 120)
     # Else the scheduler may take the run for failed after the clear, and never run the task again.
     assert place.site.wait_for_run("upgrade_deferred", run_id, 120) == "failed"
     place.clear("upgrade_deferred", run_id, "upgrade")
     assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
-    assert place.home.hook().controller.upgrades.view("between", view.upgrade_id).outcome == "rolled_back"
+    assert place.home.hook().controller.upgrades.view(stream_id, view.upgrade_id).outcome == "rolled_back"
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
     assert result["upgrade_id"] != view.upgrade_id
     assert result["outcome"] == "upgraded"
@@ -190,18 +202,19 @@ def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_i
 @FULL_TIER
 def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(place: Place) -> None:
     """The plan waits for a yes again, and that is heard."""
-    run_first_version(place.home, place.scripts, "cleared")
-    run_id = place.start("upgrade_deferred", "cleared", "proves", needs_approval=True)
-    first = under_way(place, "cleared", "planned")
+    stream_id = free(place, "cleared")
+    run_first_version(place.home, place.scripts, stream_id)
+    run_id = place.start("upgrade_deferred", stream_id, "proves", needs_approval=True)
+    first = under_way(place, stream_id, "planned")
     place.wait_triggerer("upgrade_deferred", run_id, "upgrade")
     place.clear("upgrade_deferred", run_id, "upgrade")
     upgrades = place.home.hook().controller.upgrades
-    eventually(lambda: upgrades.view("cleared", first.upgrade_id).is_over, "the end of the first", 120)
-    second = under_way(place, "cleared", "planned")
+    eventually(lambda: upgrades.view(stream_id, first.upgrade_id).is_over, "the end of the first", 120)
+    second = under_way(place, stream_id, "planned")
     assert second.upgrade_id != first.upgrade_id
-    upgrades.approve("cleared", second.upgrade_id, is_approved=True)
+    upgrades.approve(stream_id, second.upgrade_id, is_approved=True)
     assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
-    assert upgrades.view("cleared", second.upgrade_id).outcome == "upgraded"
+    assert upgrades.view(stream_id, second.upgrade_id).outcome == "upgraded"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +222,7 @@ def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(
 )
 def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, deployment_id: str) -> None:
     """By Airflow's own form; a no changes nothing."""
-    stream_id = f"asked-{answer.lower()}"
+    stream_id = free(place, f"asked-{answer.lower()}")
     run_first_version(place.home, place.scripts, stream_id)
     words = scripted_driver.script(place.scripts, "proves", "needs-drain", name="asked.py")
     conf = {"stream_id": stream_id, "application": str(words), "arguments": ["-v"], "warm": False}
