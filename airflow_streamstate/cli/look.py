@@ -117,7 +117,7 @@ def _follow(session: Session, reader: LogReader) -> None:
 @pass_session
 def snapshots(session: Session, /, stream_id: str) -> None:
     """List the complete snapshots of STREAM, oldest first."""
-    rows = [tables.snapshot_row(manifest) for manifest in session.controller().snapshots(stream_id)]
+    rows = [tables.snapshot_row(manifest) for manifest in session.controller().snapshots.all(stream_id)]
     session.emit({"snapshots": rows}, lambda console: tables.snapshots(console, rows))
 
 
@@ -132,7 +132,7 @@ def verify(session: Session, /, stream_id: str, snapshot_id: str) -> int:
     Exit status 1 if anything is. `streamstate snapshots STREAM` lists the ids.
     """
     with session.progress(f"verifying {snapshot_id}"):
-        problems = session.controller().verify(stream_id, snapshot_id)
+        problems = session.controller().snapshots.verify(stream_id, snapshot_id)
     rows = [problem.to_json() for problem in problems]
     result = {"snapshot_id": snapshot_id, "ok": not rows, "problems": rows}
     session.emit(result, lambda console: tables.problems(console, snapshot_id, rows))

@@ -128,11 +128,11 @@ class StreamStateHook(BaseHook):
 
     def read_notification(self, stream_id: str, command_id: str, deployment_id: str | None = None) -> Command | None:
         """A notification, also after it was obeyed and cleaned up; None where nobody knows it."""
-        return self.controller.read_notification(stream_id, command_id, deployment_id)
+        return self.controller.notifications.read(stream_id, command_id, deployment_id)
 
     def cleanup_notifications(self, stream_id: str, deployment_id: str | None = None) -> list[str]:
         """Delete what is answered, or what nobody will ever obey; the keys of the deleted. Events keep the content."""
-        return self.controller.cleanup_notifications(stream_id, deployment_id)
+        return self.controller.notifications.clean_up(stream_id, deployment_id)
 
     # orders
 

@@ -10,29 +10,26 @@ from airflow_streamstate.errors import ConflictError, DataError, StreamNotFoundE
 from airflow_streamstate.launch.interface import Launcher
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.lifecycle.attempts import Attempts
-from airflow_streamstate.lifecycle.audit import is_start_of_another, outrun_problems
 from airflow_streamstate.lifecycle.deploy import Deployer, OnStart
 from airflow_streamstate.lifecycle.forced_stop import ForcedStops
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.launching import SparkConnections
 from airflow_streamstate.lifecycle.logs import LogReader
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.notifications import clean_up, read_command
+from airflow_streamstate.lifecycle.notifications import Notifications
 from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.planning import Planning
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.lifecycle.secrets import LookUp
+from airflow_streamstate.lifecycle.snapshots import Snapshots
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
 from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, Outcome, StreamStatus
 from airflow_streamstate.lifecycle.waiting import Report, Waits, describe
 from airflow_streamstate.lifecycle.watching import Watching, redacted, redacted_event, secrets_in_log
 from airflow_streamstate.lifecycle.wish import read_wish
-from airflow_streamstate.protocol.commands import DEFAULT_TERMS, Command, DrainTerms
+from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
 from airflow_streamstate.protocol.ids import check_id
-from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.snapshot.seal import seal
-from airflow_streamstate.snapshot.verify import Problem, verify
 
 LOG_TAIL_BYTES = 65_536
 
@@ -68,6 +65,8 @@ class Controller:
         self._orders = Orders(self._means, self._attempts, self._watching)
         self._waits = Waits(self._means, self._watching)
         self.forced_stops = ForcedStops(self._means, self._attempts, self._orders, self._watching, self._waits)
+        self.notifications = Notifications(self._means)
+        self.snapshots = Snapshots(self._means)
         self.plans = Planning(self._means)
         self.upgrades = Upgrades(self._means)
 
@@ -281,35 +280,6 @@ class Controller:
             has_ended,
         )
 
-    def snapshots(self, stream_id: str) -> list[SnapshotManifest]:
-        """The complete snapshots of a stream, oldest first; one whose manifest cannot be read is none (Law 3)."""
-        control = self.home.need_stream(stream_id)
-        found = []
-        for snapshot_id in control.snapshot_ids():
-            try:
-                manifest = control.manifest(snapshot_id)
-            except StreamStateError:
-                continue
-            if manifest is not None:
-                found.append(manifest)
-        return sorted(found, key=lambda manifest: (manifest.taken_at, manifest.snapshot_id))
-
-    def verify(self, stream_id: str, snapshot_id: str) -> list[Problem]:
-        """Read every byte of a snapshot; what is missing, altered or unreadable. One that is whole is then sealed.
-
-        Of the one that the current deployment started from also what its predecessor's driver did after it.
-
-        Raises:
-            SnapshotNotFoundError: it has no manifest.
-        """
-        control = self.home.need_stream(stream_id)
-        problems = verify(control, self.home.checkpoints, snapshot_id)
-        if not problems and control.seal(snapshot_id) is None:
-            seal(control, self.home.checkpoints, snapshot_id)
-        if is_start_of_another(control, snapshot_id):
-            problems += outrun_problems(self.home, control, snapshot_id)
-        return problems
-
     # ends
 
     def wait_healthy(
@@ -382,18 +352,6 @@ class Controller:
         if end is None:
             return ConflictError("the deployment is running again", stream_id=outcome.stream_id)
         return self._waits.error_of(seen, end)
-
-    # notifications, for hooks
-
-    def read_notification(self, stream_id: str, command_id: str, deployment_id: str | None = None) -> Command | None:
-        """The content of an order, also after it was obeyed and cleaned up; None where nobody knows it."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        return read_command(self.home.control(stream_id), seen, command_id)
-
-    def cleanup_notifications(self, stream_id: str, deployment_id: str | None = None) -> list[str]:
-        """Delete orders that are answered, or that nobody will ever obey; the keys of the deleted. Events keep them."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        return clean_up(self.home.control(stream_id), seen)
 
     def _request_id(self, request_id: str | None) -> str:
         return self.clock.new_uuid() if request_id is None else check_id(request_id, "request id")

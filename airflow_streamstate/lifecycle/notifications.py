@@ -6,9 +6,37 @@ from airflow_streamstate.control.answers import answered_ids, command_in
 from airflow_streamstate.control.journal import CommandSlot, Journal
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import VersionConflictError
+from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.protocol.commands import Command
 from airflow_streamstate.protocol.events import Accepted, Expired, Ignored, Rejected
+
+
+class Notifications:
+    """The orders to a deployment.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def read(self, stream_id: str, command_id: str, deployment_id: str | None = None) -> Command | None:
+        """The content of an order, also after it was obeyed and cleaned up; None where nobody knows it.
+
+        Raises StreamNotFoundError, DeploymentNotFoundError: there is none.
+        """
+        seen = self._means.observer.observe(stream_id, deployment_id)
+        return read_command(self._means.home.control(stream_id), seen, command_id)
+
+    def clean_up(self, stream_id: str, deployment_id: str | None = None) -> list[str]:
+        """Delete orders that are answered, or that nobody will ever obey; the keys of the deleted. Events keep them.
+
+        Raises as ``read``.
+        """
+        seen = self._means.observer.observe(stream_id, deployment_id)
+        return clean_up(self._means.home.control(stream_id), seen)
 
 
 def read_command(control: StreamControl, seen: Observation, command_id: str) -> Command | None:

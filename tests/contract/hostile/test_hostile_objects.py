@@ -41,7 +41,7 @@ def full_home(folder: Path) -> Stage:
     stage = Stage(folder)
     stage.deploy(conf={"spark.a": "b"}, arguments=("--x", "1"))
     stage.stopped()
-    for problem in stage.controller.verify(STREAM, "d-0001-stopped-000001"):
+    for problem in stage.controller.snapshots.verify(STREAM, "d-0001-stopped-000001"):
         raise AssertionError(problem)
     stage.deploy("print('v2')\n", request_id="second")
     stage.come_to_life("d-0002", queries=("counts",))
@@ -105,8 +105,8 @@ def readers(stage: Stage) -> dict[str, Callable[[], object]]:
         "statuses": lambda: [status.to_json() for status in controller.statuses()],
         "events": lambda: controller.events(STREAM),
         "events of the first": lambda: controller.events(STREAM, "d-0001"),
-        "snapshots": lambda: controller.snapshots(STREAM),
-        "verify": lambda: controller.verify(STREAM, "d-0001-stopped-000001"),
+        "snapshots": lambda: controller.snapshots.all(STREAM),
+        "verify": lambda: controller.snapshots.verify(STREAM, "d-0001-stopped-000001"),
         "drain outcome": lambda: controller.drain_outcome(STREAM, "d-0002"),
         "end outcome": lambda: controller.end_outcome(STREAM, "d-0001"),
         "healthy": lambda: controller.is_healthy(STREAM, "d-0002"),
@@ -189,7 +189,7 @@ def test_nothing_is_restored_from_damage(tmp_path: Path, seed: int) -> None:
     assert isinstance(stage.store, MemoryStore)
     stage.deploy()
     snapshot_id = str(stage.stopped().snapshot_id)
-    stage.controller.verify(STREAM, snapshot_id)
+    stage.controller.snapshots.verify(STREAM, snapshot_id)
     good, manifest = copy_of(stage.store), stage.control.need_manifest(snapshot_id)
     others = list(good.values())
     manifest_key = layout.manifest_key(STREAM, snapshot_id)

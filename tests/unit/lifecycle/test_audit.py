@@ -30,9 +30,9 @@ def live_on(stage: Stage) -> None:
 def test_a_driver_that_was_taken_for_dead_and_lived_is_told_by_verify(stage: Stage) -> None:
     """Batches that two deployments ran are named; the snapshot itself is whole. (1a.8)"""
     after_a_takeover(stage)
-    assert stage.controller.verify(STREAM, START) == []
+    assert stage.controller.snapshots.verify(STREAM, START) == []
     live_on(stage)
-    (problem,) = stage.controller.verify(STREAM, START)
+    (problem,) = stage.controller.snapshots.verify(STREAM, START)
     assert (problem.kind, problem.query) == ("outrun", "counts")
     assert "batch 4, 5 of d-0001" in problem.detail
     assert stage.control.seal(START) is not None
@@ -44,7 +44,7 @@ def test_a_snapshot_that_nobody_started_from_may_be_outrun(stage: Stage) -> None
     stage.stopped()
     stage.controller.resume(STREAM)
     stage.run_batches(5)
-    assert stage.controller.verify(STREAM, START) == []
+    assert stage.controller.snapshots.verify(STREAM, START) == []
 
 
 def test_what_went_on_behind_a_snapshot_that_was_gone_back_to_is_no_outrun(stage: Stage) -> None:
@@ -54,7 +54,7 @@ def test_what_went_on_behind_a_snapshot_that_was_gone_back_to_is_no_outrun(stage
     spec = stage.spec("d-0002")
     gone_back = replace(spec, start=replace(spec.start, undoes="d-0001"))
     stage.store.put(layout.spec_key(STREAM, "d-0002"), to_bytes(gone_back))
-    assert stage.controller.verify(STREAM, START) == []
+    assert stage.controller.snapshots.verify(STREAM, START) == []
     assert audit_notes(stage.home, stage.control, stage.seen()) == ()
 
 

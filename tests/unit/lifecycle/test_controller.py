@@ -39,10 +39,10 @@ def test_snapshots_are_listed_oldest_first_and_only_whole_ones(stage: Stage) -> 
     stage.keep("live", attempt=2)
     stage.store.put(layout.manifest_key(STREAM, "broken"), b"{")
     stage.store.put(f"{STREAM}/snapshots/half/data/counts/metadata", b"")
-    listed = [manifest.snapshot_id for manifest in stage.controller.snapshots(STREAM)]
+    listed = [manifest.snapshot_id for manifest in stage.controller.snapshots.all(STREAM)]
     assert listed == ["d-0001-stopped-000001", "d-0001-live-000002"]
     with pytest.raises(StreamNotFoundError):
-        stage.controller.snapshots("unknown")
+        stage.controller.snapshots.all("unknown")
 
 
 def test_verify_names_what_is_wrong(stage: Stage) -> None:
@@ -50,13 +50,13 @@ def test_verify_names_what_is_wrong(stage: Stage) -> None:
     stage.deploy()
     event = stage.stopped()
     assert stage.control.seal(event.snapshot_id) is None
-    assert stage.controller.verify(STREAM, event.snapshot_id) == []
+    assert stage.controller.snapshots.verify(STREAM, event.snapshot_id) == []
     assert stage.control.seal(event.snapshot_id) is not None, "what was found whole is sealed"
     folder = layout.snapshot_data_folder(STREAM, event.snapshot_id, "counts")
     stage.store.delete(f"{folder}/metadata")
-    assert [problem.kind for problem in stage.controller.verify(STREAM, event.snapshot_id)] == ["missing"]
+    assert [problem.kind for problem in stage.controller.snapshots.verify(STREAM, event.snapshot_id)] == ["missing"]
     with pytest.raises(SnapshotNotFoundError):
-        stage.controller.verify(STREAM, "d-0001-stopped-000009")
+        stage.controller.snapshots.verify(STREAM, "d-0001-stopped-000009")
 
 
 def test_logs_are_read_from_this_machine_without_secrets(stage: Stage, tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ def test_a_notification_is_read_back_before_and_after_its_end(stage: Stage) -> N
     stage.deploy()
     stage.come_to_life()
     order = stage.controller.drain(STREAM, reason="new version")
-    written = stage.controller.read_notification(STREAM, order.command_id)
+    written = stage.controller.notifications.read(STREAM, order.command_id)
     assert written is not None
     assert written.reason == "new version"
     stage.accept(stage.drain_of())
     stage.say(Drained, command_id=order.command_id, command_number=1, snapshot_id="s", queries={})
-    assert stage.controller.cleanup_notifications(STREAM) == [order.key]
-    assert stage.controller.read_notification(STREAM, order.command_id) == written
-    assert stage.controller.read_notification(STREAM, "unknown") is None
+    assert stage.controller.notifications.clean_up(STREAM) == [order.key]
+    assert stage.controller.notifications.read(STREAM, order.command_id) == written
+    assert stage.controller.notifications.read(STREAM, "unknown") is None
 
 
 def test_what_waits_for_the_next_attempt_stays(stage: Stage) -> None:
@@ -28,7 +28,7 @@ def test_what_waits_for_the_next_attempt_stays(stage: Stage) -> None:
     stage.come_to_life()
     stage.controller.drain(STREAM)
     stage.end(state="gone")
-    assert stage.controller.cleanup_notifications(STREAM) == []
+    assert stage.controller.notifications.clean_up(STREAM) == []
     stage.deploy("print('v2')\n", start="restore")
     assert stage.control.journal("d-0001").commands() == []
 
@@ -39,6 +39,6 @@ def test_a_damaged_object_goes_when_it_was_rejected(stage: Stage) -> None:
     stage.come_to_life()
     key = layout.command_key(STREAM, "d-0001", 1)
     stage.store.put(key, b"{")
-    assert stage.controller.cleanup_notifications(STREAM) == []
+    assert stage.controller.notifications.clean_up(STREAM) == []
     stage.say(Rejected, command_id="", command_number=1, key=key, reason="not JSON")
-    assert stage.controller.cleanup_notifications(STREAM) == [key]
+    assert stage.controller.notifications.clean_up(STREAM) == [key]

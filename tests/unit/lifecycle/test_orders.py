@@ -47,7 +47,7 @@ def test_an_order_that_was_answered_and_cleaned_up_is_not_given_again(stage: Sta
     stage.come_to_life()
     first = stage.controller.drain(STREAM, request_id="r-1")
     drained_event(stage, first.command_id)
-    stage.controller.cleanup_notifications(STREAM)
+    stage.controller.notifications.clean_up(STREAM)
     again = stage.controller.drain(STREAM, request_id="r-1")
     assert (again.command_id, again.number, again.state) == (first.command_id, None, "drained")
     assert again.outcome is not None

@@ -99,7 +99,7 @@ def test_an_order_that_is_not_obeyed_says_why(
 def test_an_expired_drain_is_an_end_for_who_only_waits_until_another_comes(stage: Stage, drain: CommandView) -> None:
     """A sensor does not wait for a drain that expired, unless a new one is ordered. (Law 6)"""
     answer(stage, drain, Expired, command=to_json(stage.drain_of()))
-    stage.controller.cleanup_notifications(STREAM)
+    stage.controller.notifications.clean_up(STREAM)
     found = stage.controller.drain_outcome(STREAM, "d-0001")
     assert found is not None
     assert found.outcome == "expired"

@@ -62,7 +62,7 @@ def test_a_way_back_of_one_that_has_ended_is_refused_before_its_logs_are_fenced(
     assert checkpoint.offset_ids() == before
     stage.launcher.spark = TO_COME
     assert stage.deploy("print('v2')\n").start.mode == "restore"
-    (kept,) = stage.controller.snapshots(STREAM)
+    (kept,) = stage.controller.snapshots.all(STREAM)
     assert kept.spark_version == TO_COME
 
 

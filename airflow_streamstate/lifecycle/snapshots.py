@@ -1,0 +1,55 @@
+"""The snapshots of a stream: which there are, and whether one is whole."""
+
+from __future__ import annotations
+
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.lifecycle.audit import is_start_of_another, outrun_problems
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.snapshot.seal import seal
+from airflow_streamstate.snapshot.verify import Problem, verify
+
+
+class Snapshots:
+    """Looks after what was kept.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def all(self, stream_id: str) -> list[SnapshotManifest]:
+        """The complete snapshots of a stream, oldest first; one whose manifest cannot be read is none (Law 3).
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+        """
+        control = self._means.home.need_stream(stream_id)
+        found = []
+        for snapshot_id in control.snapshot_ids():
+            try:
+                manifest = control.manifest(snapshot_id)
+            except StreamStateError:
+                continue
+            if manifest is not None:
+                found.append(manifest)
+        return sorted(found, key=lambda manifest: (manifest.taken_at, manifest.snapshot_id))
+
+    def verify(self, stream_id: str, snapshot_id: str) -> list[Problem]:
+        """Read every byte of a snapshot; what is missing, altered or unreadable. One that is whole is then sealed.
+
+        Of the one that the current deployment started from also what its predecessor's driver did after it.
+
+        Raises:
+            SnapshotNotFoundError: it has no manifest.
+        """
+        home = self._means.home
+        control = home.need_stream(stream_id)
+        problems = verify(control, home.checkpoints, snapshot_id)
+        if not problems and control.seal(snapshot_id) is None:
+            seal(control, home.checkpoints, snapshot_id)
+        if is_start_of_another(control, snapshot_id):
+            problems += outrun_problems(home, control, snapshot_id)
+        return problems
