@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError, StreamNotFoundError
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.protocol import layout
@@ -29,34 +29,6 @@ def test_running_the_same_code_is_known(stage: Stage) -> None:
     assert not stage.controller.running_same_code(stage.request("print(1)\n", arguments=("x",)))
     stage.stopped()
     assert not stage.controller.running_same_code(stage.request("print(1)\n"))
-
-
-def test_snapshots_are_listed_oldest_first_and_only_whole_ones(stage: Stage) -> None:
-    """No manifest, no snapshot; one that cannot be read is none. (Law 3)"""
-    stage.deploy()
-    stage.stopped()
-    stage.clock.advance(1)
-    stage.keep("live", attempt=2)
-    stage.store.put(layout.manifest_key(STREAM, "broken"), b"{")
-    stage.store.put(f"{STREAM}/snapshots/half/data/counts/metadata", b"")
-    listed = [manifest.snapshot_id for manifest in stage.controller.snapshots.all(STREAM)]
-    assert listed == ["d-0001-stopped-000001", "d-0001-live-000002"]
-    with pytest.raises(StreamNotFoundError):
-        stage.controller.snapshots.all("unknown")
-
-
-def test_verify_names_what_is_wrong(stage: Stage) -> None:
-    """A file gone is a problem, a snapshot without a manifest is not found. (Law 3)"""
-    stage.deploy()
-    event = stage.stopped()
-    assert stage.control.seal(event.snapshot_id) is None
-    assert stage.controller.snapshots.verify(STREAM, event.snapshot_id) == []
-    assert stage.control.seal(event.snapshot_id) is not None, "what was found whole is sealed"
-    folder = layout.snapshot_data_folder(STREAM, event.snapshot_id, "counts")
-    stage.store.delete(f"{folder}/metadata")
-    assert [problem.kind for problem in stage.controller.snapshots.verify(STREAM, event.snapshot_id)] == ["missing"]
-    with pytest.raises(SnapshotNotFoundError):
-        stage.controller.snapshots.verify(STREAM, "d-0001-stopped-000009")
 
 
 def test_logs_are_read_from_this_machine_without_secrets(stage: Stage, tmp_path: Path) -> None:
