@@ -134,6 +134,23 @@ class BarrierPlacement:
             return Overwritten(barrier_id)
         return self._judge(position.last_batch_id, barrier_id)
 
+    def take_back(self) -> bool:
+        """Remove the entry from under the query that runs a batch, after a ``step`` that found it ``Certain``.
+
+        What is certain is never overwritten, so that what is deleted is ours. Spark looks for the entry only after its
+        commit of the batch: with that absent after the delete, it never meets it.
+
+        Returns:
+            Whether the query goes on as if nothing had lain there; where not, it may be ending because of it.
+
+        Raises:
+            ConflictError: no entry was ever certain.
+        """
+        if self._certain_id is None or self._certain_id == 0:
+            raise ConflictError("only what is certain can be taken back", checkpoint=self._checkpoint.prefix)
+        withdraw(self._checkpoint, self._certain_id)
+        return not self._checkpoint.is_committed(self._certain_id - 1)
+
     def _put(self, position: Position) -> bool:
         checkpoint = self._checkpoint
         body = format_offset_entry(stop_entry(_base_entry(checkpoint, position), self._mark))

@@ -21,8 +21,9 @@ from airflow_streamstate.cli.session import Session
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.lifecycle.views import CommandView
-from airflow_streamstate.protocol.commands import DrainMode, DrainTerms
+from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainMode, DrainTerms, OnDrainDeadline
 
+DRAIN_DEADLINES: tuple[OnDrainDeadline, ...] = ("fail", "stop", "kill")
 _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
 
 
@@ -102,6 +103,32 @@ def stop(
     help="Try the flush on a fork of the state first, while the stream runs on.",
 )
 @click.option("--discard-state", is_flag=True, help="State that the flush leaves is no reason to reject the drain.")
+@click.option(
+    "--deadline",
+    "batches_within_seconds",
+    type=Seconds(0.1),
+    metavar="SECONDS",
+    help="The batches in flight are to be committed so long after the order.",
+)
+@click.option(
+    "--on-deadline",
+    type=click.Choice(DRAIN_DEADLINES),
+    help="What is done where they are not: take the drain back, and run on (fail, the default); make it a stop, state"
+    " kept (stop); or cut the batch, for the next start to run it again (kill).",
+)
+@click.option(
+    "--flush-deadline",
+    "flush_within_seconds",
+    type=Seconds(0.1),
+    metavar="SECONDS",
+    help="The flush is to be committed so long after it has begun.",
+)
+@click.option(
+    "--on-flush-deadline",
+    type=click.Choice(DRAIN_DEADLINES),
+    help="What is done where it is not: the same three.",
+)
+@click.option("--cancel", is_flag=True, help="Take back the drain that is under way: until its flush begins.")
 @begin_within_option
 @reason_option
 @request_option
@@ -116,6 +143,11 @@ def drain(
     mode: DrainMode,
     rehearse: bool,
     discard_state: bool,
+    cancel: bool,
+    batches_within_seconds: float | None,
+    on_deadline: OnDrainDeadline | None,
+    flush_within_seconds: float | None,
+    on_flush_deadline: OnDrainDeadline | None,
     **order: str | float | None,
 ) -> None:
     """Take no new input, flush every window and timer of STREAM, and end it.
@@ -126,7 +158,27 @@ def drain(
     upgrades that the state cannot survive; for all others, stop and deploy. A STREAM that is stopped or has failed is
     started for the flush alone.
     """
-    controller, terms = session.controller(), DrainTerms(mode, rehearse, discard_state)
+    for option, value, needed in (
+        ("--on-deadline", on_deadline, batches_within_seconds),
+        ("--on-flush-deadline", on_flush_deadline, flush_within_seconds),
+    ):
+        if value is not None and needed is None:
+            raise click.UsageError(f"{option} says what is done at a --{option.removeprefix('--on-')}: none was given.")
+    terms = DrainTerms(
+        mode,
+        rehearse,
+        discard_state,
+        batches_within_seconds,
+        on_deadline or "fail",
+        flush_within_seconds,
+        on_flush_deadline or "fail",
+    )
+    controller = session.controller()
+    if cancel:
+        if terms != DEFAULT_TERMS:
+            raise click.UsageError("--cancel takes a drain back: leave out how one is to be done.")
+        _wait_and_emit(session, controller, controller.cancel_drain(stream_id, **order), wait_seconds)  # type: ignore[arg-type]
+        return
     _wait_and_emit(session, controller, controller.drain(stream_id, terms=terms, **order), wait_seconds)  # type: ignore[arg-type]
 
 

@@ -13,11 +13,12 @@ from datetime import datetime
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import from_json
-from airflow_streamstate.protocol.commands import Command, DrainNotification
+from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
+    Draining,
     Event,
     Expired,
     Ignored,
@@ -29,9 +30,9 @@ from airflow_streamstate.protocol.events import (
 
 def answered_by(event: Event | None) -> frozenset[str]:
     """The commands that have their end with this event; none with most."""
-    if isinstance(event, Drained):
+    if isinstance(event, Drained | DrainFailed):
         return frozenset({event.command_id, *event.also_answers}) - {""}
-    if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | DrainFailed | Stopped):
+    if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | Stopped):
         return frozenset({event.command_id}) - {""}
     return frozenset()
 
@@ -80,21 +81,73 @@ def pending_drain(
         stream_id, deployment_id: whose drain; another's is never obeyed.
         now: what deadlines are held against.
     """
-    answered = answered_ids(events)
+    slots = list(slots)
+    cancelled = cancelled_drains(slots, events, stream_id=stream_id, deployment_id=deployment_id, now=now)
+    over = answered_ids(events) | {drain.command.command_id for drain in cancelled}
     for slot in slots:
         command = slot.command
-        if not isinstance(command, DrainNotification) or command.command_id in answered:
+        if not isinstance(command, DrainNotification) or command.command_id in over:
             continue
         is_ours = (command.stream_id, command.deployment_id) == (stream_id, deployment_id)
         if is_ours and (not is_late(command, now) or is_accepted(events, command.command_id)):
             return PendingDrain(command, slot.number or 0)
     for event in events:
         # One whose object somebody deleted after it was begun: the event keeps its content.
-        if isinstance(event, Accepted) and event.command_id not in answered:
+        if isinstance(event, Accepted) and event.command_id not in over:
             command = command_in(event)
             if isinstance(command, DrainNotification):
                 return PendingDrain(command, event.command_number)
     return None
+
+
+def cancel_requests(
+    slots: Iterable[CommandSlot],
+    events: Iterable[Event | None],
+    *,
+    stream_id: str,
+    deployment_id: str,
+    now: datetime,
+    above: int = 0,
+) -> list[tuple[int, CancelRequest]]:
+    """The requests to take drains back that hold and that nobody has answered, with their numbers.
+
+    Args:
+        slots, events, stream_id, deployment_id, now: as in ``pending_drain``.
+        above: those with a higher number only.
+    """
+    answered = answered_ids(events)
+    found = []
+    for slot in slots:
+        command, number = slot.command, slot.number or 0
+        if not isinstance(command, CancelRequest) or command.command_id in answered or number <= above:
+            continue
+        if (command.stream_id, command.deployment_id) == (stream_id, deployment_id) and not is_late(command, now):
+            found.append((number, command))
+    return found
+
+
+def cancelled_drains(
+    slots: Collection[CommandSlot],
+    events: Collection[Event | None],
+    *,
+    stream_id: str,
+    deployment_id: str,
+    now: datetime,
+) -> list[PendingDrain]:
+    """The drains that a request takes back: ordered before it, without their end, and not begun to flush. Arguments as
+    in ``pending_drain``."""
+    requests = cancel_requests(slots, events, stream_id=stream_id, deployment_id=deployment_id, now=now)
+    newest = max((number for number, _ in requests), default=0)
+    answered = answered_ids(events)
+    flushing = {event.command_id for event in events if isinstance(event, Draining)}
+    found: dict[str, PendingDrain] = {}
+    for command, number in (
+        *((slot.command, slot.number or 0) for slot in slots),
+        *((command_in(event), event.command_number) for event in events if isinstance(event, Accepted)),
+    ):
+        if isinstance(command, DrainNotification) and number < newest:
+            found.setdefault(command.command_id, PendingDrain(command, number))
+    return [drain for each, drain in found.items() if each not in answered and each not in flushing]
 
 
 def command_in(event: Accepted | Ignored | Expired) -> Command | None:

@@ -18,9 +18,10 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.outcomes import FULFILLED_BY
 from airflow_streamstate.lifecycle.views import Outcome, OutcomeKind
+from airflow_streamstate.lifecycle.waiting import late_drain
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Drained, Finished, SnapshotReady, Stopped
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 Wanted = Literal["drained", "stopped", "snapshot", "healthy", "finished", "rehearsed", "upgrade"]
@@ -253,6 +254,8 @@ def _ended_without(watch: Watch, outcome: Outcome) -> StreamStateError:
         "reason": outcome.reason,
         "snapshot_id": outcome.snapshot_id,
     }
+    if isinstance(outcome.event, DrainFailed) and outcome.event.is_late:
+        return late_drain(facts)
     next_step = f"`streamstate status {outcome.stream_id}` shows where the stream stands."
     if outcome.outcome in ("failed", "drain_failed"):
         what = "the deployment failed" if outcome.outcome == "failed" else "the drain failed"

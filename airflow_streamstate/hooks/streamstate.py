@@ -193,6 +193,19 @@ class StreamStateHook(BaseHook):
             deadline_seconds=deadline_seconds,
         )
 
+    def cancel_drain(
+        self,
+        stream_id: str,
+        *,
+        deployment_id: str | None = None,
+        reason: str = "",
+        request_id: str | None = None,
+    ) -> CommandView:
+        """Take back every drain that was ordered before this and has not begun to flush; the stream runs on."""
+        return self.controller.cancel_drain(
+            stream_id, deployment_id=deployment_id, request_id=request_id, reason=reason
+        )
+
     def snapshot(
         self,
         stream_id: str,

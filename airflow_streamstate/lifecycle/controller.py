@@ -185,6 +185,29 @@ class Controller:
             terms=terms,
         )
 
+    def cancel_drain(
+        self,
+        stream_id: str,
+        *,
+        deployment_id: str | None = None,
+        request_id: str | None = None,
+        reason: str = "",
+        deadline_seconds: float | None = None,
+    ) -> CommandView:
+        """Take back every drain that was ordered before this; the stream runs on. Arguments and errors as for ``stop``.
+
+        Raises:
+            ConflictError: there is none, or its flush has begun.
+        """
+        return self._orders.order(
+            stream_id,
+            "cancel",
+            deployment_id=deployment_id,
+            request_id=self._request_id(request_id),
+            reason=reason,
+            deadline_seconds=deadline_seconds,
+        )
+
     def snapshot(
         self,
         stream_id: str,

@@ -25,8 +25,8 @@ def drain_phases(seen: Observation) -> dict[str, DrainPhase]:
     """Where the last drain of the deployment stands, per query; queries that it has nothing to do with are left out.
 
     ``accepted``: the query reads nothing new, or ends its batch · ``flushing``: its flush batch was announced ·
-    ``drained``: that batch is committed · ``failed``: it is what the drain failed at. A drain that was rejected, or
-    that the deployment outlived in a later attempt, leaves nothing.
+    ``drained``: that batch is committed · ``failed``: it is what the drain failed at. A drain that was rejected or
+    called off, or that the deployment outlived in a later attempt, leaves nothing.
     """
     drain = _Drain()
     for entry in seen.events:
@@ -61,7 +61,7 @@ class _Drain:
                 self._begin(event.command_id)
             self._flush_batch_ids |= event.flush_batch_ids
             self.phases |= dict.fromkeys(event.flush_batch_ids, "flushing")
-        elif isinstance(event, Rejected) and event.command_id == self._command_id:
+        elif self._is_called_off_by(event):
             self._command_id, self.phases = None, {}
         elif isinstance(event, DrainFailed):
             self._failed_in = event.attempt
@@ -69,6 +69,12 @@ class _Drain:
                 self.phases[event.query_name] = "failed"
         elif isinstance(event, Drained | Stopped | Finished):
             self._end(event)
+
+    def _is_called_off_by(self, event: Event) -> bool:
+        """Whether the queries run on as if no drain had been asked for."""
+        if isinstance(event, DrainFailed):
+            return event.then == "runs_on"
+        return isinstance(event, Rejected) and event.command_id == self._command_id
 
     def _begin(self, command_id: str) -> None:
         self._command_id, self._failed_in, self._flush_batch_ids = command_id, None, {}

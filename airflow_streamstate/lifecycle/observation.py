@@ -15,6 +15,7 @@ from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
     Accepted,
     Drained,
+    DrainFailed,
     Draining,
     Event,
     QueryStarted,
@@ -120,8 +121,12 @@ class Observation:
 
     @property
     def is_draining(self) -> bool:
-        """Whether this attempt has begun to drain."""
-        if self.accepted(DrainNotification.kind) is not None or any(True for _ in self.of_kind(Draining)):
+        """Whether this attempt has begun to drain, and was not made to run on after all."""
+        called_off = {event.command_id for event in self.of_kind(DrainFailed) if event.then == "runs_on"}
+        obeyed = {event.command_id for event in self.of_kind(Draining)} | {
+            event.command_id for event in self.of_kind(Accepted) if event.command.get("kind") == DrainNotification.kind
+        }
+        if obeyed - called_off:
             return True
         return self.is_current and self.register.attempt_mode == "drain" and self.is_claimed
 

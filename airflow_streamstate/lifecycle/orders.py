@@ -7,16 +7,17 @@ answered and cleaned up (Law 2).
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
 from airflow_streamstate.control.answers import answered_by
+from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.lifecycle.attempts import Attempts, check_same_wish
 from airflow_streamstate.lifecycle.decide import Refused, refuse_other_intent
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.observation import Observation
+from airflow_streamstate.lifecycle.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
@@ -25,18 +26,21 @@ from airflow_streamstate.lifecycle.watching import Watching
 from airflow_streamstate.lifecycle.wish import digest_of
 from airflow_streamstate.protocol.commands import (
     DEFAULT_TERMS,
+    CancelRequest,
     Command,
     DrainNotification,
     DrainTerms,
     SnapshotRequest,
     StopRequest,
 )
+from airflow_streamstate.protocol.events import Draining
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, version_for
 
-Verb = Literal["stop", "drain", "snapshot"]
+Verb = Literal["stop", "drain", "cancel", "snapshot"]
 KIND_OF: dict[Verb, str] = {
     "stop": StopRequest.kind,
     "drain": DrainNotification.kind,
+    "cancel": CancelRequest.kind,
     "snapshot": SnapshotRequest.kind,
 }
 _NAMESPACE = uuid.UUID("6d7b7a52-0a0b-5d3c-9b53-7f7d0c6a2f10")
@@ -65,10 +69,13 @@ def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | W
     """What an order to a deployment comes to."""
     state = decide_state(seen, seen.observed_at)
     end = decide_end(seen, KIND_OF[verb])
-    if end is not None and end.is_what_was_ordered and (verb != "snapshot" or end.snapshot_id is not None):
+    has_end = end is not None and end.is_what_was_ordered
+    if end is not None and has_end and verb != "cancel" and (verb != "snapshot" or end.snapshot_id is not None):
         return Answered(end)
     if not seen.is_current:
         return Refused(_not_current(seen))
+    if verb == "cancel":
+        return Write()  # of what is dead, too: a drain that was begun goes on with its next attempt
     if state in ALIVE:
         return Write(launch=verb == "drain" and seen.is_unlaunched)
     if verb == "drain" and state != "lost":
@@ -123,8 +130,7 @@ class Orders:
         decision = decide_order(seen, verb, request_id)
         if isinstance(decision, Refused):
             raise decision.error
-        if self._means.upgrade_id is not None or (record is None and verb != "snapshot"):
-            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
+        self._refuse_untimely(control, seen, verb, is_new=record is None)
         if record is None:
             self._attempts.record_request(control, request_id, verb, digest, seen, command_id)
         if isinstance(decision, Answered):
@@ -147,6 +153,13 @@ class Orders:
             state=decide_state(seen, seen.observed_at),
             verb=verb,
         )
+
+    def _refuse_untimely(self, control: StreamControl, seen: Observation, verb: Verb, *, is_new: bool) -> None:
+        """See that no upgrade holds the stream, and that there is something to take back."""
+        if self._means.upgrade_id is not None or (is_new and verb != "snapshot"):
+            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
+        if is_new and verb == "cancel":
+            _refuse_cancel(control, seen)
 
     def _answered(self, seen: Observation, verb: Verb, command_id: str, end: End) -> CommandView:
         return CommandView(
@@ -172,17 +185,54 @@ class Orders:
     ) -> Command:
         now = self._means.clock.now()
         deadline_at = None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds)
+        within_seconds = terms.batches_within_seconds
+        batches_by_at = None if within_seconds is None else now + timedelta(seconds=within_seconds)
+        if terms.on_deadline == "fail":
+            deadline_at = deadline_at or batches_by_at  # what would be taken back then is not begun after it, either
         head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._means.requested_by, reason)
         if verb == "drain":
-            return DrainNotification(*head, **vars(terms))
+            return DrainNotification(
+                *head,
+                mode=terms.mode,
+                rehearse=terms.rehearse,
+                discard_state=terms.discard_state,
+                batches_by_at=batches_by_at,
+                on_deadline=terms.on_deadline,
+                flush_within_seconds=terms.flush_within_seconds,
+                on_flush_deadline=terms.on_flush_deadline,
+            )
+        if verb == "cancel":
+            return CancelRequest(*head)
         return StopRequest(*head, attempt=attempt) if verb == "stop" else SnapshotRequest(*head, attempt=attempt)
 
 
 def _order_digest(verb: Verb, deployment_id: str | None, terms: DrainTerms) -> str:
     asked: dict[str, object] = {"verb": verb, "mode": terms.mode, "deployment_id": deployment_id}
-    if replace(terms, mode="default") != DEFAULT_TERMS:  # as the environment in a deploy: earlier digests stay
+    # As the environment in a deploy: earlier digests stay.
+    if (terms.rehearse, terms.discard_state) != (DEFAULT_TERMS.rehearse, DEFAULT_TERMS.discard_state):
         asked |= {"rehearse": terms.rehearse, "discard_state": terms.discard_state}
+    limits = ("batches_within_seconds", "on_deadline", "flush_within_seconds", "on_flush_deadline")
+    asked |= {name: value for name in limits if (value := getattr(terms, name)) != getattr(DEFAULT_TERMS, name)}
     return digest_of(asked)
+
+
+def _refuse_cancel(control: StreamControl, seen: Observation) -> None:
+    """See that there is a drain to take back, and that it is not too late for that."""
+    drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
+    facts = {"stream_id": seen.stream_id, "deployment_id": seen.deployment_id}
+    if drain is None:
+        raise ConflictError(
+            "no drain of this deployment is under way, so there is none to take back",
+            **facts,
+            next_step=f"`streamstate status {seen.stream_id}` shows where it stands.",
+        )
+    if any(event.command_id == drain.command_id for event in seen.of_kind(Draining, any_attempt=True)):
+        raise ConflictError(
+            "the flush of this drain has begun, and is not taken back",
+            **facts,
+            command_id=drain.command_id,
+            next_step="Let it come to its end; a deploy from its snapshot pre-drain goes on with the state of before.",
+        )
 
 
 def _protocol(seen: Observation) -> int:
@@ -206,6 +256,7 @@ def _not_running(seen: Observation, verb: Verb, state: str) -> StreamStateError:
     hints = {
         "stop": "Deploy takes over from where it ended, and keeps its state; resume starts it again.",
         "snapshot": "Resume it first; deploy and drain take their own snapshot of where it ended.",
+        "cancel": "There is nothing to take back.",
         "drain": "Only when its driver is surely dead: `resume --assume-dead`, then drain.",
     }
     return ConflictError(

@@ -12,7 +12,7 @@ from airflow_streamstate.control.answers import answered_by
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.state import State, decide_state, explain_state
 from airflow_streamstate.lifecycle.views import OutcomeKind
-from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
@@ -39,6 +39,7 @@ _END_OF_STATE: Mapping[State, OutcomeKind] = {
 }
 FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
     DrainNotification.kind: frozenset({"drained"}),
+    CancelRequest.kind: frozenset({"cancelled"}),
     StopRequest.kind: frozenset({"stopped", "finished", "drained"}),
     # A snapshot at the end of what was to be snapshotted is as good, and newer.
     SnapshotRequest.kind: frozenset({"snapshot_ready", "stopped", "finished", "drained"}),
@@ -92,7 +93,7 @@ def decide_command_outcome(seen: Observation, command_id: str, command_kind: str
         if isinstance(event, Drained | Stopped | SnapshotReady):
             return _from_event(event, entry.number, state, kind)
         if isinstance(event, DrainFailed):
-            return _drain_failed(seen, event, entry.number, state)
+            return _drain_failed(seen, event, entry.number, state, kind)
         if isinstance(event, Ignored | Rejected | Expired):
             return _unobeyed(seen, event, entry.number, state, kind)
     return decide_end(seen, kind)
@@ -123,11 +124,13 @@ def decide_drain_outcome(seen: Observation, *, is_pending: bool) -> End | None:
     if end is not None and end.outcome == "drained":
         return end
     failed = next(seen.of_kind(DrainFailed), None)
-    if end is not None and failed is not None:
+    if end is not None and failed is not None and failed.then != "runs_on":
         return _drain_failed(seen, failed, _number_of(seen, failed), end.state)
     if end is not None or is_pending:
         return end
     last = next((event for event in seen.of_kind(Event) if _is_word_on_drain(event)), None)
+    if isinstance(last, DrainFailed) and last.then == "runs_on":
+        return _drain_failed(seen, last, _number_of(seen, last), decide_state(seen, seen.observed_at))
     if isinstance(last, Expired | Rejected):
         return _unobeyed(
             seen, last, _number_of(seen, last), decide_state(seen, seen.observed_at), DrainNotification.kind
@@ -146,7 +149,7 @@ def _kind_of(seen: Observation, command_id: str) -> str:
 def _is_word_on_drain(event: Event) -> bool:
     if isinstance(event, Accepted | Expired):
         return event.command.get("kind") == DrainNotification.kind
-    return isinstance(event, Rejected)
+    return isinstance(event, Rejected | DrainFailed)
 
 
 def _number_of(seen: Observation, event: Event) -> int:
@@ -173,22 +176,26 @@ def _from_event(event: Event, number: int, state: State, kind: str) -> End:
     return End("failed", state, event, number, reason=event.kind, command_kind=kind)
 
 
-def _drain_failed(seen: Observation, event: DrainFailed, number: int, state: State) -> End | None:
+def _drain_failed(
+    seen: Observation, event: DrainFailed, number: int, state: State, kind: str = DrainNotification.kind
+) -> End | None:
     """Not before it is known where the deployment stands after it."""
     end = decide_end(seen)
-    if end is None:
+    if end is None and event.then != "runs_on" and event.cause != "cancelled":
         return None
     choices = f" ({'; '.join(event.choices)})" if event.choices else ""
+    what = f"the flush of query {event.query_name} failed" if event.cause == "flush" else "it was called off"
+    runs_on = event.then == "runs_on"
     return End(
-        "drain_failed",
+        "cancelled" if event.cause == "cancelled" else "drain_failed",
         state,
         event,
         number,
-        end.snapshot_id,
-        end.queries,
-        reason=f"the flush of query {event.query_name} failed: {event.error}{choices}",
-        traceback=end.traceback,
-        command_kind=DrainNotification.kind,
+        end.snapshot_id if end is not None and not runs_on else None,
+        end.queries if end is not None and not runs_on else {},
+        reason=f"{what}: {event.error}{choices}{'; the stream runs on' if runs_on else ''}",
+        traceback=end.traceback if end is not None else "",
+        command_kind=kind or DrainNotification.kind,
     )
 
 

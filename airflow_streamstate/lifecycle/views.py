@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.records import StartPlan
 
 OutcomeKind = Literal[
     "drained", "stopped", "finished", "failed", "fenced", "expired", "rejected", "ignored", "drain_failed",
-    "snapshot_ready", "lost", "killed",
+    "cancelled", "snapshot_ready", "lost", "killed",
 ]  # fmt: skip
 
 
@@ -75,7 +75,7 @@ class CommandView:
     number: int | None
     key: str | None
     state: State
-    verb: Literal["stop", "drain", "snapshot"]
+    verb: Literal["stop", "drain", "cancel", "snapshot"]
     outcome: Outcome | None = None
 
     def to_json(self) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from airflow_streamstate.errors import (
@@ -22,7 +22,7 @@ from airflow_streamstate.lifecycle.polling import poll
 from airflow_streamstate.lifecycle.state import ENDED, decide_state, explain_state
 from airflow_streamstate.lifecycle.views import Outcome, StreamStatus
 from airflow_streamstate.lifecycle.watching import Watching, redacted
-from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.events import DrainFailed, QueryStarted
 
 Report = Callable[[str], None]
 Result = TypeVar("Result")
@@ -125,7 +125,8 @@ class Waits:
 
     def error_of(self, seen: Observation, end: End) -> StreamStateError:
         """The error of an end that is not the one that was waited for."""
-        if end.outcome in ("failed", "drain_failed"):
+        is_late = isinstance(end.event, DrainFailed) and end.event.is_late
+        if end.outcome in ("failed", "drain_failed") and not is_late:
             return self._watching.failure(seen, end)
         facts: dict[str, object] = {
             "stream_id": seen.stream_id,
@@ -140,6 +141,12 @@ class Waits:
                 "the order was read after its deadline and was not begun",
                 **facts,
                 next_step="Give it again with a later deadline.",
+            )
+        if is_late:
+            return late_drain(facts)
+        if end.outcome == "cancelled":
+            return ConflictError(
+                "the drain was taken back", **facts, next_step="Drain again, if it is wanted after all."
             )
         if end.outcome == "rejected":
             return InvalidRequestError(
@@ -195,6 +202,19 @@ class Waits:
             last_seen=last_seen,
             next_step=f"`streamstate status {stream_id}` shows it; wait again, or look at its log.",
         )
+
+
+def late_drain(facts: Mapping[str, object]) -> DeadlineExceededError:
+    """The error of a drain that came to a deadline of its own.
+
+    Args:
+        facts: what is known of it; ``stream_id`` is.
+    """
+    return DeadlineExceededError(
+        "the drain came to a deadline of its own and was called off",
+        **facts,
+        next_step=f"`streamstate logs {facts['stream_id']}` shows what took so long; drain again with a later one.",
+    )
 
 
 def is_healthy(seen: Observation) -> bool:

@@ -18,7 +18,7 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.outcomes import End, decide_command_outcome, decide_drain_outcome, decide_end
 from airflow_streamstate.lifecycle.secrets import has_references
-from airflow_streamstate.lifecycle.state import decide_state, explain_state
+from airflow_streamstate.lifecycle.state import ALIVE, decide_state, explain_state
 from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
 from airflow_streamstate.lifecycle.views import Outcome, QueryStatus, SnapshotFacts, StreamStatus
 from airflow_streamstate.protocol.events import Drained, Event, Failed, Finished, SnapshotReady, Started, Stopped
@@ -127,7 +127,7 @@ class Watching:
     def drain_end(self, seen: Observation) -> End | None:
         """What a drain by whomever has come to; None while one may come."""
         end = decide_drain_outcome(seen, is_pending=False)
-        if end is not None and end.outcome in ("expired", "rejected"):
+        if end is not None and (end.outcome in ("expired", "rejected") or end.state in ALIVE):
             slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
             return decide_drain_outcome(seen, is_pending=pending_drain(seen, slots) is not None)
         return end

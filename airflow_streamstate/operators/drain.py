@@ -9,12 +9,13 @@ from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
-from airflow_streamstate.protocol.commands import DrainMode, DrainTerms
+from airflow_streamstate.protocol.commands import DrainMode, DrainTerms, OnDrainDeadline
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 DRAIN_MODES: tuple[DrainMode, ...] = ("default", "event_time")
+ON_DEADLINE: tuple[OnDrainDeadline, ...] = ("fail", "stop", "kill")
 
 
 class DrainStreamOperator(StreamStateOperator):
@@ -33,6 +34,12 @@ class DrainStreamOperator(StreamStateOperator):
     :param rehearse: try the flush on a fork of the state first, while the stream runs on: a drain that would leave
         state, or whose flush would fail, is rejected before anything is stopped. (templated)
     :param discard_state: state that the flush leaves is no reason to reject it: what follows drops that. (templated)
+    :param deadline_seconds: the batches in flight are to be committed so long after the order; None: however long they
+        take. (templated)
+    :param on_deadline: what the driver does where they are not: ``fail`` takes the drain back and runs on, ``stop``
+        makes it a stop, state kept, ``kill`` cuts the batch, for the next start to run it again. (templated)
+    :param flush_deadline_seconds: the flush is to be committed so long after it has begun. (templated)
+    :param on_flush_deadline: what is done where it is not: the same three. (templated)
     :param begin_within_seconds: a notification that is read later is not begun; None: any time. (templated)
     :param wait: wait until it is drained, for ``wait_seconds`` at most.
 
@@ -45,6 +52,10 @@ class DrainStreamOperator(StreamStateOperator):
         "mode",
         "rehearse",
         "discard_state",
+        "deadline_seconds",
+        "on_deadline",
+        "flush_deadline_seconds",
+        "on_flush_deadline",
         "begin_within_seconds",
     )
 
@@ -55,6 +66,10 @@ class DrainStreamOperator(StreamStateOperator):
         mode: str = "default",
         rehearse: bool | str = True,
         discard_state: bool | str = False,
+        deadline_seconds: float | str | None = None,
+        on_deadline: str = "fail",
+        flush_deadline_seconds: float | str | None = None,
+        on_flush_deadline: str = "fail",
         begin_within_seconds: float | str | None = None,
         wait: bool = False,
         **kwargs: Any,
@@ -64,11 +79,22 @@ class DrainStreamOperator(StreamStateOperator):
         self.mode = mode
         self.rehearse = rehearse
         self.discard_state = discard_state
+        self.deadline_seconds = deadline_seconds
+        self.on_deadline = on_deadline
+        self.flush_deadline_seconds = flush_deadline_seconds
+        self.on_flush_deadline = on_flush_deadline
         self.begin_within_seconds = begin_within_seconds
         self.wait = wait
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        begin_within = optional_text(self.begin_within_seconds)
+        within, flush_within, begin_within = (
+            None if (text := optional_text(value)) is None else as_seconds(text, name)
+            for name, value in (
+                ("deadline_seconds", self.deadline_seconds),
+                ("flush_deadline_seconds", self.flush_deadline_seconds),
+                ("begin_within_seconds", self.begin_within_seconds),
+            )
+        )
         order = hook.drain(
             str(self.stream_id),
             deployment_id=optional_text(self.deployment_id),
@@ -76,9 +102,13 @@ class DrainStreamOperator(StreamStateOperator):
                 mode=one_of(self.mode, DRAIN_MODES, "mode"),
                 rehearse=yes_or_no(self.rehearse, "rehearse"),
                 discard_state=yes_or_no(self.discard_state, "discard_state"),
+                batches_within_seconds=within,
+                on_deadline=one_of(self.on_deadline, ON_DEADLINE, "on_deadline"),
+                flush_within_seconds=flush_within,
+                on_flush_deadline=one_of(self.on_flush_deadline, ON_DEADLINE, "on_flush_deadline"),
             ),
             reason=str(self.reason),
-            deadline_seconds=None if begin_within is None else as_seconds(begin_within, "begin_within_seconds"),
+            deadline_seconds=begin_within,
             request_id=request_id_of(context),
         )
         if not self.wait:

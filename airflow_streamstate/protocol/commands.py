@@ -9,6 +9,9 @@ from typing import Literal
 from airflow_streamstate.protocol.codec import Message, message
 
 DrainMode = Literal["default", "event_time"]
+OnDrainDeadline = Literal["fail", "stop", "kill"]
+"""What is done where a deadline of a drain passes: the drain is taken back and the job runs on; it becomes a stop, its
+state kept; or what runs is cut, for the next start to run it again."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,20 @@ class DrainTerms:
             whose flush would fail, is rejected before anything is stopped.
         discard_state: state that the flush leaves is to be dropped by whatever follows (Law 16), so that it is no
             reason to reject the drain.
+        batches_within_seconds: the batches in flight are to be committed so long after the order; None: however long
+            they take.
+        on_deadline: what is done where they are not.
+        flush_within_seconds: the flush is to be committed so long after it has begun; None: however long it takes.
+        on_flush_deadline: what is done where it is not.
     """
 
     mode: DrainMode = "default"
     rehearse: bool = True
     discard_state: bool = False
+    batches_within_seconds: float | None = None
+    on_deadline: OnDrainDeadline = "fail"
+    flush_within_seconds: float | None = None
+    on_flush_deadline: OnDrainDeadline = "fail"
 
 
 DEFAULT_TERMS = DrainTerms()
@@ -57,13 +69,27 @@ class DrainNotification(Command):
     It holds for the deployment, whichever attempt of it reads it first.
 
     Attributes:
-        mode, rehearse, discard_state: its ``DrainTerms``. One that was written before there were rehearsals asks for
-            none.
+        mode, rehearse, discard_state, on_deadline, flush_within_seconds, on_flush_deadline: as in ``DrainTerms``. One
+            that was written before there were rehearsals asks for none.
+        batches_by_at: by when the batches in flight are to be committed; None: whenever.
     """
 
     mode: DrainMode = "default"
     rehearse: bool = False
     discard_state: bool = False
+    batches_by_at: datetime | None = None
+    on_deadline: OnDrainDeadline = "fail"
+    flush_within_seconds: float | None = None
+    on_flush_deadline: OnDrainDeadline = "fail"
+
+
+@message
+@dataclass(frozen=True)
+class CancelRequest(Command):
+    """Take back every drain of the deployment that was ordered before this, and has not begun to flush.
+
+    It holds for the deployment, whichever attempt of it reads it first.
+    """
 
 
 @message
@@ -82,4 +108,4 @@ class SnapshotRequest(Command):
     attempt: int
 
 
-ALL_COMMANDS: tuple[type[Command], ...] = (DrainNotification, StopRequest, SnapshotRequest)
+ALL_COMMANDS: tuple[type[Command], ...] = (DrainNotification, CancelRequest, StopRequest, SnapshotRequest)

@@ -17,6 +17,8 @@ from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
 
 QueryStart = Literal["continued", "restored", "seeded", "fresh"]
 UndoneBy = Literal["undo", "command", "doubled"]
+DrainFailure = Literal["flush", "deadline", "flush_deadline", "cancelled"]
+AfterDrain = Literal["", "runs_on", "stop", "kill"]
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,18 @@ class Drained(Event):
 @message
 @dataclass(frozen=True)
 class DrainFailed(Event):
-    """The flush of a query failed; ``Stopped`` or ``Failed`` follows and says where the deployment stands."""
+    """A drain came to no good end; ``Stopped`` or ``Failed`` follows and says where the deployment stands, but where it
+    runs on.
+
+    Attributes:
+        query_name: the query that it came to nothing with; "" for none, or all.
+        withdrawn: nothing of the flush is left in its log.
+        choices: what can be done now.
+        cause: the flush failed, a deadline of the drain passed, or somebody took it back.
+        then: what follows by itself; ``runs_on``: the queries go on as if no drain had been asked for; "": the event
+            that follows says.
+        also_answers: the requests to take it back.
+    """
 
     command_id: str
     command_number: int
@@ -189,6 +202,14 @@ class DrainFailed(Event):
     error: str
     withdrawn: bool
     choices: tuple[str, ...] = ()
+    cause: DrainFailure = "flush"
+    then: AfterDrain = ""
+    also_answers: tuple[str, ...] = ()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a deadline of the drain passed."""
+        return self.cause in ("deadline", "flush_deadline")
 
 
 @message

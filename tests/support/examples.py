@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.protocol.codec import Message, to_json
-from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import (
     Accepted,
     BatchesSkipped,
@@ -75,6 +75,10 @@ DRAIN = DrainNotification(
     mode="event_time",
     rehearse=True,
     discard_state=True,
+    batches_by_at=LATER,
+    on_deadline="stop",
+    flush_within_seconds=120.0,
+    on_flush_deadline="kill",
 )
 _DRAIN_JSON = to_json(DRAIN)
 
@@ -85,6 +89,7 @@ def _event(cls: type[Event], **fields: object) -> Event:
 
 EXAMPLES: tuple[Message, ...] = (
     DRAIN,
+    CancelRequest(COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "not yet"),
     StopRequest(COMMAND_ID, "orders", "d-0003", AT, LATER, "shell:ada", "maintenance", attempt=2),
     SnapshotRequest(COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "", attempt=2),
     _event(Claimed, host="worker-1", pid=4711, fencing_token=3),
@@ -118,7 +123,8 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     _event(
         DrainFailed, command_id=COMMAND_ID, command_number=4, query_name="counts per minute",
-        error="Py4JJavaError: disk full", withdrawn=True, choices=("resume", "drain again"),
+        error="Py4JJavaError: disk full", withdrawn=True, choices=("resume", "drain again"), cause="cancelled",
+        then="runs_on", also_answers=(COMMAND_ID,),
     ),
     _event(
         Stopped, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS, command_id=COMMAND_ID, command_number=7

@@ -14,7 +14,13 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import FencedError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    Command,
+    DrainNotification,
+    SnapshotRequest,
+    StopRequest,
+)
 from airflow_streamstate.protocol.events import Event
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan
@@ -144,9 +150,11 @@ class SimulatedStream:
         """The keys of the commands that lie there."""
         return [slot.key for slot in self.control.journal(deployment_id).commands()]
 
-    def order_at(self, seconds: float, kind: type[Command], deployment_id: str = "d-0001", *, attempt: int = 1) -> None:
-        """Write a command so many seconds from now."""
-        self.clock.after(seconds, lambda: self.order(kind, deployment_id, attempt=attempt))
+    def order_at(
+        self, seconds: float, kind: type[Command], deployment_id: str = "d-0001", *, attempt: int = 1, **terms: object
+    ) -> None:
+        """Write a command so many seconds from now; ``terms``: more fields of it."""
+        self.clock.after(seconds, lambda: self.order(kind, deployment_id, attempt=attempt, **terms))
 
     def run(self, script: Script, deployment_id: str = "d-0001", attempt: int = 1) -> int | None:
         """Run one driver from its first line to its end; its exit status, None where it was killed."""
@@ -181,9 +189,14 @@ class SimulatedStream:
         *,
         attempt: int = 1,
         within_seconds: float | None = None,
+        batches_within_seconds: float | None = None,
+        **terms: object,
     ) -> Command:
-        """Write a command."""
+        """Write a command; ``terms``: more fields of it."""
         command = make_command(kind, self.clock, deployment_id, attempt=attempt, within_seconds=within_seconds)
+        if batches_within_seconds is not None:
+            terms["batches_by_at"] = self.clock.now() + timedelta(seconds=batches_within_seconds)
+        command = replace(command, **terms)  # type: ignore[arg-type]
         self.control.journal(deployment_id).write_command(command, NEWEST_PROTOCOL)
         return command
 
@@ -204,6 +217,8 @@ def make_command(
     )
     if kind is DrainNotification:
         return notification
+    if kind is CancelRequest:
+        return CancelRequest(**{each.name: getattr(notification, each.name) for each in dataclass_fields(Command)})
     fields = {each.name: getattr(notification, each.name) for each in dataclass_fields(Command)}
     if kind is StopRequest:
         return StopRequest(**fields, attempt=attempt)

@@ -6,12 +6,19 @@ from airflow_streamstate.control.answers import answered_ids, is_accepted, is_la
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    Command,
+    DrainNotification,
+    SnapshotRequest,
+    StopRequest,
+)
 from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Rejected
 from airflow_streamstate.runtime.agent.foresight import Foresight
 from airflow_streamstate.runtime.agent.live_snapshots import LiveSnapshots
 from airflow_streamstate.runtime.attempt.answering import clean_up
 from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.cancelling import cancel_drains
 from airflow_streamstate.runtime.attempt.latch import Order, order_of
 from airflow_streamstate.runtime.ending.draining import cannot_drain_reason, drain_deployment
 from airflow_streamstate.runtime.ending.stopping import stop_deployment
@@ -80,6 +87,13 @@ class CommandDesk:
             self._live_snapshots.take(order, slot.key)
         elif isinstance(command, DrainNotification):
             self._drain(order, slot)
+        elif isinstance(command, CancelRequest):
+            self._cancel(command, slot)
+
+    def _cancel(self, command: CancelRequest, slot: CommandSlot) -> None:
+        """Of a drain that is only being tried, or was never looked at; what is obeyed looks for itself."""
+        if not cancel_drains(self._attempt):
+            self._ignore(command, slot, "no drain of this deployment is under way")
 
     def _drain(self, order: Order, slot: CommandSlot) -> None:
         reason = cannot_drain_reason(self._attempt)
@@ -95,6 +109,8 @@ class CommandDesk:
 
     def _answer_after_the_end(self, command: Command, slot: CommandSlot) -> None:
         attempt = self._attempt
+        if isinstance(command, CancelRequest) and attempt.latch.outcome != "drained":
+            return  # as the drain that it takes back, it lies there for the next attempt
         if not isinstance(command, DrainNotification):
             ended = _SAID_OF_ENDS[attempt.latch.outcome]
             self._ignore(command, slot, f"the deployment had {ended} before it could be obeyed")

@@ -43,6 +43,8 @@ class LogicalQuery:
         run: the run of now or the last one; None where Spark was not asked to start.
         runs: all of them, flushes too.
         runs_once: whether the last run is one of ours that runs a single batch, and must not be stopped.
+        has_ended_itself: whether it came to its own end while an ending was under way, so that no calling off of that
+            starts it again.
         failed_run: the run whose exception the waits raise; None where it did not fail, or failed without a run.
     """
 
@@ -54,6 +56,7 @@ class LogicalQuery:
         self.run: QueryRun | None = None
         self.runs: list[QueryRun] = []
         self.runs_once = False
+        self.has_ended_itself = False
         self.failed_run: QueryRun | None = None
         self._failure: str | None = None
         self._over = False
@@ -69,6 +72,11 @@ class LogicalQuery:
         """Whether it is over for the script."""
         if not self._over:
             self._look()
+        return self._over
+
+    @property
+    def is_over(self) -> bool:
+        """The same, as far as it is known; looks at nothing."""
         return self._over
 
     def is_active(self) -> bool:
@@ -102,6 +110,7 @@ class LogicalQuery:
         if self._attempt.latch.is_open and self.run is not None:
             self.run.stop()
         if not self._attempt.latch.is_open:
+            self.has_ended_itself = True  # should the ending be called off
             self.await_termination()
 
     # what the rest of the runtime does with it

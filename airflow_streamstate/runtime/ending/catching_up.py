@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, classify, repair_before_start
 from airflow_streamstate.errors import FencedError
@@ -26,7 +27,13 @@ def stages_of(queries: list[LogicalQuery], plans: dict[str, QueryPlan]) -> list[
     return [stage for stage in found if stage]
 
 
-def catch_up(attempt: Attempt, queries: list[LogicalQuery], command_id: str, announced: dict[str, int]) -> None:
+def catch_up(
+    attempt: Attempt,
+    queries: list[LogicalQuery],
+    command_id: str,
+    announced: dict[str, int],
+    is_enough: Callable[[], bool] = lambda: False,
+) -> bool:
     """Have queries read all that there is for them now, and bring them back to their barriers.
 
     Not those whose flush was announced for the very place where they stand, or was begun: an earlier attempt has had
@@ -37,6 +44,10 @@ def catch_up(attempt: Attempt, queries: list[LogicalQuery], command_id: str, ann
         queries: each stands at its barrier; what feeds them is flushed.
         command_id: the drain.
         announced: the batch that flushes, by query, as announced so far.
+        is_enough: asked again and again; whether to wait no longer.
+
+    Returns:
+        Whether they have; where not, some may be reading still.
 
     Raises:
         QueryFailedError: a batch failed.
@@ -64,13 +75,15 @@ def catch_up(attempt: Attempt, queries: list[LogicalQuery], command_id: str, ann
             failures[query.name] = f"{type(error).__name__}: {error}"
     for query in behind:
         if query.name not in failures and query.run is not None:
-            wait_until_ended(attempt, query.run)
+            if not wait_until_ended(attempt, query.run, is_enough):
+                return False
             failure = query.run.failure()
             if failure is not None:
                 failures[query.name] = failure
     failures |= end_at_barriers(attempt, [query for query in behind if query.name not in failures], command_id)
     if failures:
         raise QueryFailedError(failures)
+    return True
 
 
 def _is_behind(attempt: Attempt, query: LogicalQuery, announced: dict[str, int]) -> bool:

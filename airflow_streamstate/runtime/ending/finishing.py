@@ -18,7 +18,9 @@ from airflow_streamstate.runtime.attempt.snapshotting import (
 )
 from airflow_streamstate.runtime.ending.begun_flushes import refuse_pending_flush
 from airflow_streamstate.runtime.ending.stopping import (
+    NotWaitedForError,
     close_latch,
+    cut,
     end_at_barriers,
     fail_without_snapshot,
     note_at_end,
@@ -70,8 +72,18 @@ def _end_by_itself(attempt: Attempt, failure: ScriptFailure | None, running: lis
             "the script ended while queries were running; they are stopped", queries=[query.name for query in running]
         )
     # A script that failed does not wait for its batches for ever; what is cut is run again by the next start.
-    patience = None if failure is None else attempt.spec.settings.exit_grace_seconds
-    failures = end_at_barriers(attempt, running, "", give_up_after_seconds=patience)
+    clock, began = attempt.clock, attempt.clock.monotonic_seconds()
+    grace = attempt.spec.settings.exit_grace_seconds
+
+    def is_enough() -> bool:
+        return failure is not None and clock.monotonic_seconds() - began > grace
+
+    try:
+        failures = end_at_barriers(attempt, running, "", is_enough=is_enough)
+    except NotWaitedForError as late:
+        for ending in late.waiting:
+            cut(attempt, ending.query)
+        failures = late.failures
     for name, text in failures.items():
         attempt.queries[name].end(text, attempt.queries[name].run)
         shown = attempt.reporter.shortened(text, MAX_NOTED_CHARACTERS)

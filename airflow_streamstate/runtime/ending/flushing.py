@@ -119,14 +119,18 @@ class Flush:
         except UnavailableError:
             return False
 
-    def conclude(self) -> None:
-        """After its end: the log says whether it worked (Law 13)."""
+    def conclude(self, *, may_withdraw: bool = True) -> None:
+        """After its end: the log says whether it worked (Law 13).
+
+        Args:
+            may_withdraw: its entry is taken back, where the sink provably lacks the batch and nothing runs any more.
+        """
         checkpoint = self.query.checkpoint
         if persist(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
             return
         run = self._run
         error = self._refusal or (run.failure() if run is not None else None) or "the flush ended without a commit"
-        withdrawn = self._sink_lacks_batch()
+        withdrawn = may_withdraw and self.has_ended() and self._sink_lacks_batch()
         if withdrawn:
             persist(self._attempt, "taking back the drain", lambda: withdraw(checkpoint, self.batch_id))
         self.failure = FlushFailure(error, withdrawn, run)

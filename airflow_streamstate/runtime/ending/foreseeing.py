@@ -71,7 +71,7 @@ def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> 
     for query in queries:
         if query.startable.facts.stateful:
             attempt.reporter.say(f"query {query.name}: its flush is tried on a fork of its state")
-            problem = _tried(attempt, query, reach, may_leave=command.discard_state)
+            problem = _tried(attempt, query, reach, command)
             if problem is None:
                 continue  # it has committed nothing yet
             if problem:
@@ -81,8 +81,13 @@ def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> 
     return Foreseen(frozenset(tried), problems)
 
 
-def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, *, may_leave: bool) -> str | None:
-    """Why its flush must not be done, "" where it may; None where there is nothing to try it on."""
+def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, command: DrainNotification) -> str | None:
+    """Why its flush must not be done, "" where it may, or where the drain has come to its deadline meanwhile; None
+    where there is nothing to try it on."""
+    by_at = command.batches_by_at
+    left_seconds = TRIAL_SECONDS if by_at is None else (by_at - attempt.clock.now()).total_seconds()
+    if left_seconds <= 0:
+        return ""
     folder = layout.trial_folder(attempt.stream_id, attempt.deployment_id, query.name)
     trial = Checkpoint(attempt.checkpoints, folder)
     try:
@@ -95,8 +100,10 @@ def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, *, may_leav
     except Exception as error:
         return f"its flush could not be tried: {_words(attempt, error)}"
     try:
-        progress = query.startable.run_trial_batch(attempt.uri_of(trial), TRIAL_SECONDS)
+        progress = query.startable.run_trial_batch(attempt.uri_of(trial), min(left_seconds, TRIAL_SECONDS))
         if not trial.is_committed(flush_batch_id):
+            if left_seconds < TRIAL_SECONDS:
+                return ""
             return f"its flush could not be tried within {TRIAL_SECONDS:g} s"
         rows = progress.state if progress is not None else query.startable.count_state_rows(attempt.uri_of(trial))
     except (FencedError, UnavailableError, OutcomeUnknownError):
@@ -107,7 +114,7 @@ def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, *, may_leav
         with suppress(StreamStateError):  # the next trial wipes it, too
             wipe(trial)
     left = [each for each in rows if each.rows]
-    if may_leave or not left:
+    if command.discard_state or not left:
         return ""
     told = "; ".join(f"{each.rows} rows of {each.name}: {reach.why_left(query, each.operator_id)}" for each in left)
     return f"a flush would leave state that a seed drops: {told} (--discard-state)"

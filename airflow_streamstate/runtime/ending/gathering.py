@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify, repair_before_start
 from airflow_streamstate.errors import FencedError
 from airflow_streamstate.runtime.attempt.attempt import Attempt
@@ -10,7 +12,7 @@ from airflow_streamstate.runtime.attempt.snapshotting import checkpoint_names, h
 from airflow_streamstate.runtime.ending.begun_flushes import refuse_carrying_on
 from airflow_streamstate.runtime.ending.stopping import end_at_barriers, wait_until_ended
 from airflow_streamstate.runtime.starting.building import has_state
-from airflow_streamstate.runtime.starting.starting import describe_repairs
+from airflow_streamstate.runtime.starting.running import describe_repairs
 
 
 class QueryFailedError(Exception):
@@ -65,9 +67,18 @@ def stands_at_barrier(attempt: Attempt, query: LogicalQuery) -> bool:
     return position.planned is None and bool(position.barriers)
 
 
-def bring_to_barrier(attempt: Attempt, query: LogicalQuery, command_id: str) -> None:
-    """A query that does not run: what Spark had planned is run first, then our entry is put above it (1a.7)."""
-    attempt, checkpoint = attempt, query.checkpoint
+def bring_to_barrier(
+    attempt: Attempt, query: LogicalQuery, command_id: str, is_enough: Callable[[], bool] = lambda: False
+) -> None:
+    """A query that does not run: what Spark had planned is run first, then our entry is put above it (1a.7).
+
+    Args:
+        attempt: this attempt.
+        query: it.
+        command_id: goes into the mark.
+        is_enough: whether to wait no longer for the batch that was planned: it runs on then, and has no barrier.
+    """
+    checkpoint = query.checkpoint
     found = persist(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
     if isinstance(found, DrainCommitted | DrainPending):
         return
@@ -82,14 +93,15 @@ def bring_to_barrier(attempt: Attempt, query: LogicalQuery, command_id: str) -> 
         attempt.reporter.note(f"query {query.name}: {repair}")
     if isinstance(found, Foreign) and isinstance(found.beneath, DrainPending):
         return
-    if report.run == "once":
-        _run_planned(attempt, query, report.batch_id)
+    if report.run == "once" and not _run_planned(attempt, query, report.batch_id, is_enough):
+        return
     failures = end_at_barriers(attempt, [query], command_id)
     if failures:
         raise QueryFailedError(failures)
 
 
-def _run_planned(attempt: Attempt, query: LogicalQuery, batch_id: int | None) -> None:
+def _run_planned(attempt: Attempt, query: LogicalQuery, batch_id: int | None, is_enough: Callable[[], bool]) -> bool:
+    """Whether it came to its end before it was enough."""
     attempt.reporter.say(f"query {query.name}: batch {batch_id} was planned, and is run before the flush")
     need_current(attempt)
     try:
@@ -99,7 +111,9 @@ def _run_planned(attempt: Attempt, query: LogicalQuery, batch_id: int | None) ->
     except Exception as error:
         raise QueryFailedError({query.name: f"{type(error).__name__}: {error}"}) from error
     query.add_run(run, once=True)
-    wait_until_ended(attempt, run)
+    if not wait_until_ended(attempt, run, is_enough):
+        return False
     position = persist(attempt, "the log", query.checkpoint.position)
     if position.planned is not None:
         raise QueryFailedError({query.name: run.failure() or f"batch {batch_id} did not commit"})
+    return True

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from airflow_streamstate.checkpoint.barrier import BarrierPlacement, BatchFailed, Placed, Step
+from airflow_streamstate.checkpoint.barrier import (
+    BarrierPlacement,
+    BatchFailed,
+    Certain,
+    NotInitialised,
+    Overwritten,
+    Placed,
+    Step,
+)
 from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import Failed, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -22,6 +30,28 @@ from airflow_streamstate.runtime.starting.building import has_positions
 PROGRESS_LINE_SECONDS = 10.0
 
 
+class NotWaitedForError(Exception):
+    """Internal: somebody would not wait any longer for queries to reach their barriers.
+
+    Attributes:
+        endings: of all of them, those that have reached theirs, too.
+    """
+
+    def __init__(self, endings: Sequence[Ending]) -> None:
+        super().__init__([ending.query.name for ending in endings if not ending.done])
+        self.endings = endings
+
+    @property
+    def waiting(self) -> list[Ending]:
+        """Those that stand at no barrier yet."""
+        return [ending for ending in self.endings if not ending.done]
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why batches failed meanwhile, by query."""
+        return failures_of(self.endings)
+
+
 class Ending:
     """One query on its way to its barrier.
 
@@ -36,6 +66,7 @@ class Ending:
         self.failure: str | None = None
         self.done = False
         self.last_seen: object = "nothing yet"
+        self._is_stopped_here = False
         self._placement = BarrierPlacement(query.checkpoint, attempt.mark("stop", command_id), query.view)
 
     def step(self) -> None:
@@ -60,15 +91,36 @@ class Ending:
         if isinstance(seen, BatchFailed):
             # Ended by the script's own stop() in the middle of a batch, it has no failure: the batch is run again.
             self.failure = run.failure() if run is not None else None
+            self.query.has_ended_itself = run is not None and self.failure is None
             self.done = True
         elif isinstance(seen, Placed):
             if run is not None and not run.has_ended():
+                self._is_stopped_here = True
                 run.stop()  # safe now, and not before (1a.4)
             self.done = run is None or run.has_ended()
+            if run is not None and self.done and not self._is_stopped_here and run.failure() is None:
+                self.query.has_ended_itself = self.query.has_ended_itself or not self.query.runs_once
+
+    def goes_on(self) -> bool | None:
+        """One step of taking the barrier back from under a query that runs: whether it runs on as if there had been
+        none. False: it stands at its barrier, and has to be started again. None: not known yet. Never blocks."""
+        if self.done or self.query.run is None:
+            return False
+        self.step()
+        if self.done:
+            return False
+        if isinstance(self.last_seen, NotInitialised | Overwritten):
+            return True
+        # Met or not, what is put again by the next step ends it at a barrier.
+        return self._placement.take_back() or None if isinstance(self.last_seen, Certain) else None
 
 
 def end_at_barriers(
-    attempt: Attempt, queries: Sequence[LogicalQuery], command_id: str, *, give_up_after_seconds: float | None = None
+    attempt: Attempt,
+    queries: Sequence[LogicalQuery],
+    command_id: str,
+    *,
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> dict[str, str]:
     """End running queries between two batches, all at the same time.
 
@@ -78,16 +130,17 @@ def end_at_barriers(
         attempt: this attempt.
         queries: those that run.
         command_id: goes into the marks.
-        give_up_after_seconds: stop them the hard way then; None for never.
+        is_enough: asked again and again; whether to wait no longer.
 
     Returns:
         The failures of those whose last batch failed, by name.
 
     Raises:
         FencedError: this attempt was replaced.
+        NotWaitedForError: it is enough.
     """
     endings = [Ending(attempt, query, command_id) for query in queries]
-    began = said = attempt.clock.monotonic_seconds()
+    said = attempt.clock.monotonic_seconds()
     while True:
         if attempt.is_fenced:
             raise attempt.fenced_error()
@@ -96,25 +149,26 @@ def end_at_barriers(
                 ending.step()
         waiting = [ending for ending in endings if not ending.done]
         if not waiting:
-            break
+            return failures_of(endings)
+        if is_enough():
+            raise NotWaitedForError(endings)
         now = attempt.clock.monotonic_seconds()
-        if give_up_after_seconds is not None and now - began > give_up_after_seconds:
-            _stop_hard(attempt, waiting)
-            break
         if now - said >= PROGRESS_LINE_SECONDS:
             said = now
             attempt.reporter.say("; ".join(f"waiting for {e.query.name} ({e.last_seen})" for e in waiting))
         attempt.clock.sleep(POLL_SECONDS)
+
+
+def failures_of(endings: Sequence[Ending]) -> dict[str, str]:
+    """Why batches failed, by query."""
     return {ending.query.name: ending.failure for ending in endings if ending.failure is not None}
 
 
-def _stop_hard(attempt: Attempt, waiting: Sequence[Ending]) -> None:
-    for ending in waiting:
-        attempt.reporter.say(
-            f"query {ending.query.name} is stopped in the middle of a batch, which the next start runs again"
-        )
-        if ending.query.run is not None:
-            ending.query.run.stop()
+def cut(attempt: Attempt, query: LogicalQuery) -> None:
+    """Stop a query in the middle of its batch, which the next start runs again."""
+    attempt.reporter.say(f"query {query.name} is stopped in the middle of a batch, which the next start runs again")
+    if query.run is not None:
+        query.run.stop()
 
 
 def close_latch(attempt: Attempt, state: Literal["stop", "drain"], order: Order) -> bool:
@@ -131,14 +185,17 @@ def running_queries(attempt: Attempt) -> list[LogicalQuery]:
     return [query for query in list(attempt.queries.values()) if not query.has_stopped_running()]
 
 
-def wait_until_ended(attempt: Attempt, run: QueryRun) -> None:
-    """Wait for a run that ends by itself: one batch.
+def wait_until_ended(attempt: Attempt, run: QueryRun, is_enough: Callable[[], bool] = lambda: False) -> bool:
+    """Wait for a run that ends by itself: one batch. Whether it has; not where it was enough before.
 
     Raises:
         FencedError: this attempt was replaced.
     """
     while not persist(attempt, "Spark", run.has_ended):
+        if is_enough():
+            return False
         attempt.clock.sleep(POLL_SECONDS)
+    return True
 
 
 def stop_deployment(attempt: Attempt, order: Order) -> None:

@@ -10,6 +10,7 @@ from airflow_streamstate.control.answers import command_in, pending_drain
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.events import Accepted, Drained
 from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.cancelling import cancel_drains
 from airflow_streamstate.runtime.attempt.latch import Order, order_of
 from airflow_streamstate.runtime.attempt.snapshotting import checkpoint_names
 
@@ -20,6 +21,7 @@ def take_up_pending(attempt: Attempt) -> None:
     Raises:
         UnavailableError: the store does not answer.
     """
+    cancel_drains(attempt)
     order = _ordered(attempt) or _in_the_logs(attempt)
     if order is not None:
         attempt.reporter.say("a drain is pending: the queries of this attempt read no input")

@@ -491,3 +491,37 @@ def test_fence_over_nothing() -> None:
     """A deployment that never planned a batch is fenced at 0."""
     checkpoint = memory_checkpoint()
     assert put_fence(checkpoint, barrier_mark("fence")) == 0
+
+
+# taking a barrier back from under a query
+
+
+def certain_placement(query: SimulatedQuery) -> BarrierPlacement:
+    """A barrier that is certain while the batch under it runs."""
+    placement = BarrierPlacement(query.checkpoint, barrier_mark(), query)
+    assert isinstance(placement.step(), Certain)
+    return placement
+
+
+def test_what_is_certain_is_taken_back_and_the_query_never_met_it() -> None:
+    """The batch is not committed after the delete, so Spark's look is still to come (1a.3)."""
+    query = running_query(3)
+    placement = certain_placement(query)
+    assert placement.take_back()
+    assert query.checkpoint.position().barriers == ()
+    assert placement.step() == Certain(4, 5), "another step puts it again"
+
+
+def test_a_commit_meanwhile_leaves_open_whether_the_query_met_it() -> None:
+    """Then it is not told to run on: the next step puts the entry again, and the query ends at it."""
+    query = running_query(3)
+    placement = certain_placement(query)
+    commit_batch(query.checkpoint, 4)
+    assert not placement.take_back()
+
+
+def test_only_what_is_certain_is_taken_back() -> None:
+    """What Spark may be about to overwrite could be its own by the time of the delete."""
+    query = running_query(3)
+    with pytest.raises(ConflictError, match="certain"):
+        BarrierPlacement(query.checkpoint, barrier_mark(), query).take_back()

@@ -176,3 +176,47 @@ def test_an_attempt_that_never_got_a_driver_can_be_killed(desk: Desk) -> None:
         assert answer.status == 0
         assert {"stream_id", "deployment_id", "attempt", "state"} <= set(answer.json)
         assert answer.json["state"] == "failed"
+
+
+def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None:
+    """Each option is a field of the notification."""
+    words = ("--deadline", 60, "--on-deadline", "stop", "--flush-deadline", 30, "--on-flush-deadline", "kill")
+    assert shell("drain", "flights", *words, "--json").status == 0
+    (slot,) = running.control.journal("d-0001").commands()
+    assert isinstance(slot.command, DrainNotification)
+    assert (slot.command.on_deadline, slot.command.flush_within_seconds) == ("stop", 30.0)
+    assert slot.command.on_flush_deadline == "kill"
+    assert slot.command.batches_by_at is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--on-deadline", "stop"), "--deadline"),
+        (("--on-flush-deadline", "kill"), "--flush-deadline"),
+        (("--cancel", "--mode", "event_time"), "leave out"),
+        (("--cancel", "--deadline", "5"), "leave out"),
+    ],
+)
+def test_options_that_say_nothing_together_are_refused(
+    running: ScriptedAttempt, words: tuple[str, ...], said: str
+) -> None:
+    """One sentence, status 2, nothing written."""
+    answer = shell("drain", "flights", *words)
+    assert answer.status == 2
+    assert said in answer.err
+    assert running.control.journal("d-0001").commands() == []
+
+
+def test_a_drain_is_taken_back_by_name(running: ScriptedAttempt) -> None:
+    """Refused where none is under way (status 4); recorded where one is."""
+    refused = shell("drain", "flights", "--cancel", "--json")
+    assert (refused.status, refused.json["error"]["type"]) == (4, "ConflictError")
+    shell("drain", "flights")
+    answer = shell("drain", "flights", "--cancel", "--reason", "not yet")
+    assert answer.status == 0
+    assert "cancel ordered" in answer.out
+    assert [slot.command.kind for slot in running.control.journal("d-0001").commands() if slot.command] == [
+        "DrainNotification",
+        "CancelRequest",
+    ]

@@ -11,9 +11,10 @@ from airflow_streamstate.errors import (
     UnavailableError,
     UnsupportedVersionError,
 )
+from airflow_streamstate.lifecycle.observation import pending_drain
 from airflow_streamstate.lifecycle.orders import command_id_for
 from airflow_streamstate.protocol.commands import DrainNotification, DrainTerms, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Drained, Failed, Finished, Stopped
+from airflow_streamstate.protocol.events import Drained, Draining, Failed, Finished, Stopped
 from airflow_streamstate.protocol.records import Claim
 from support.sim_stage import STREAM, Stage
 
@@ -210,3 +211,53 @@ def test_an_agent_of_another_age_is_told_in_its_own_words_or_not_at_all(stage: S
     with pytest.raises(UnsupportedVersionError):
         stage.controller.stop(STREAM)
     assert commands(stage) == []
+
+
+def test_the_limits_of_a_drain_are_written_with_it(stage: Stage) -> None:
+    """Its deadlines as moments and times; what would be taken back at one is not begun after it (Law 6)."""
+    stage.deploy()
+    stage.controller.drain(STREAM, terms=DrainTerms(batches_within_seconds=60, flush_within_seconds=30))
+    stage.controller.drain(STREAM, terms=DrainTerms(batches_within_seconds=60, on_deadline="kill"))
+    fails, kills = commands(stage)
+    assert isinstance(fails, DrainNotification)
+    assert isinstance(kills, DrainNotification)
+    assert fails.batches_by_at is not None
+    assert (fails.batches_by_at - fails.requested_at).total_seconds() == 60
+    assert (fails.deadline_at, fails.flush_within_seconds) == (fails.batches_by_at, 30)
+    assert (kills.deadline_at, kills.on_deadline) == (None, "kill")
+
+
+def test_another_deadline_under_the_same_request_id_is_another_wish(stage: Stage) -> None:
+    """The same id is the same order, word for word (Law 2)."""
+    stage.deploy()
+    stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_within_seconds=60))
+    with pytest.raises(ConflictError):
+        stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_within_seconds=61))
+
+
+def test_there_must_be_a_drain_to_take_back(stage: Stage) -> None:
+    """None is under way, or its flush has begun: refused, and nothing is written (Law 1)."""
+    stage.deploy()
+    stage.come_to_life()
+    with pytest.raises(ConflictError, match="none to take back"):
+        stage.controller.cancel_drain(STREAM, request_id="r-1")
+    order = stage.controller.drain(STREAM)
+    stage.accept(stage.drain_of())
+    stage.say(Draining, command_id=order.command_id, snapshot_id=None, flush_batch_ids={})
+    with pytest.raises(ConflictError, match="has begun"):
+        stage.controller.cancel_drain(STREAM, request_id="r-1")
+    assert len(commands(stage)) == 1
+    assert stage.control.request("r-1") is None
+
+
+def test_a_drain_that_died_is_taken_back_for_the_next_attempt(stage: Stage) -> None:
+    """It would go on with it; with the request there, nothing of it holds any more (1a.11)."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.controller.drain(STREAM)
+    stage.accept(stage.drain_of())
+    stage.say(Failed, error="no")
+    stage.end()
+    assert stage.controller.cancel_drain(STREAM).state == "failed"
+    seen = stage.seen()
+    assert pending_drain(seen, stage.control.journal("d-0001").commands()) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamStateError
 from airflow_streamstate.lifecycle.outcomes import FULFILLED_BY
 from airflow_streamstate.lifecycle.views import CommandView, Outcome
 from airflow_streamstate.protocol.codec import to_json
@@ -184,3 +185,62 @@ def test_secrets_of_the_job_are_in_no_outcome(stage: Stage) -> None:
 def test_each_kind_of_order_knows_what_fulfils_it() -> None:
     """No order is without an outcome that fulfils it. (Law 6)"""
     assert {kind.kind for kind in ALL_COMMANDS} <= set(FULFILLED_BY)
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome", "error"),
+    [
+        ("deadline", "drain_failed", DeadlineExceededError),
+        ("flush_deadline", "drain_failed", DeadlineExceededError),
+        ("cancelled", "cancelled", ConflictError),
+    ],
+)
+def test_a_drain_that_is_called_off_is_over_while_the_stream_runs_on(
+    stage: Stage, drain: CommandView, cause: str, outcome: str, error: type[StreamStateError]
+) -> None:
+    """Nobody waits for it any more, whoever ordered it, until another one comes (Law 6)."""
+    stage.accept(stage.drain_of())
+    assert stage.controller.status(STREAM).state == "draining"
+    answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause=cause, then="runs_on")
+    stage.controller.notifications.clean_up(STREAM)
+    for found in (outcome_of(stage, drain), stage.controller.drain_outcome(STREAM, "d-0001")):
+        assert found is not None
+        assert (found.outcome, found.state, found.snapshot_id) == (outcome, "running", None)
+        assert found.reason == "it was called off: late; the stream runs on"
+    with pytest.raises(error):
+        stage.controller.wait_for_command(STREAM, "d-0001", drain.command_id, 5)
+    stage.controller.drain(STREAM)
+    assert stage.controller.drain_outcome(STREAM, "d-0001") is None
+
+
+def test_a_stop_after_a_drain_that_was_called_off_is_a_stop(stage: Stage, drain: CommandView) -> None:
+    """What came of the drain is not told of a later end."""
+    answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause="deadline", then="runs_on")
+    stage.say(Stopped, snapshot_id="s-1", queries={})
+    stage.end()
+    found = stage.controller.drain_outcome(STREAM, "d-0001")
+    assert found is not None
+    assert found.outcome == "stopped"
+
+
+def test_a_drain_that_became_a_stop_is_told_with_its_snapshot(stage: Stage, drain: CommandView) -> None:
+    """Not before it is known where the deployment stands."""
+    answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause="deadline", then="stop")
+    assert outcome_of(stage, drain) is None
+    stage.say(Stopped, snapshot_id="s-1", queries={})
+    stage.end()
+    found = outcome_of(stage, drain)
+    assert found is not None
+    assert (found.outcome, found.state, found.snapshot_id) == ("drain_failed", "stopped", "s-1")
+
+
+def test_a_request_to_take_back_is_answered_by_the_event_that_ends_the_drain(stage: Stage, drain: CommandView) -> None:
+    """``also_answers`` names it; what it asked for is so."""
+    request = stage.controller.cancel_drain(STREAM, request_id="r-9")
+    fields = {"query_name": "", "error": "tests has taken it back", "withdrawn": True}
+    answer(stage, drain, DrainFailed, **fields, cause="cancelled", then="runs_on", also_answers=(request.command_id,))
+    found = stage.controller.wait_for_command(STREAM, "d-0001", request.command_id, 5)
+    assert (found.outcome, found.state) == ("cancelled", "running")
+    again = stage.controller.cancel_drain(STREAM, request_id="r-9")
+    assert again.outcome is not None
+    assert again.outcome.outcome == "cancelled"

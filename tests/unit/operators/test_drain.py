@@ -126,3 +126,18 @@ def test_a_mode_that_is_not_known_is_refused(named: NamedHome, context: MakeCont
     with pytest.raises(AirflowFailException, match="Use default, event_time"):
         drain(mode="fast").execute(context())
     assert stream.control.journal("d-0001").commands() == []
+
+
+def test_its_deadlines_are_those_of_the_notification(named: NamedHome, context: MakeContext) -> None:
+    """Templated texts are numbers and words of the order; a wrong word fails for good."""
+    stream = named.stream()
+    stream.deploy().runs()
+    drain(deadline_seconds="60", on_deadline="stop", flush_deadline_seconds="30", on_flush_deadline="kill").execute(
+        context()
+    )
+    (slot,) = stream.control.journal("d-0001").commands()
+    assert isinstance(slot.command, DrainNotification)
+    assert (slot.command.on_deadline, slot.command.flush_within_seconds) == ("stop", 30.0)
+    assert slot.command.on_flush_deadline == "kill"
+    with pytest.raises(AirflowFailException, match="on_deadline"):
+        drain(on_deadline="perhaps").execute(context())

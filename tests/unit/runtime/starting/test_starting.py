@@ -9,7 +9,7 @@ from airflow_streamstate.checkpoint.repair import Clean, RepairReport, repair_be
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped
-from airflow_streamstate.runtime.starting.starting import describe_repairs
+from airflow_streamstate.runtime.starting.running import describe_repairs
 from support.checkpoints import barrier_mark, memory_checkpoint, run_batches
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 

@@ -1,0 +1,64 @@
+"""Drains that are taken back before anything was done for them."""
+
+from __future__ import annotations
+
+from airflow_streamstate.control.answers import cancel_requests, cancelled_drains
+from airflow_streamstate.protocol.commands import CancelRequest
+from airflow_streamstate.protocol.events import DrainFailed
+from airflow_streamstate.runtime.attempt.answering import clean_up
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+
+
+def cancel_drains(attempt: Attempt) -> bool:
+    """Give the drains of this deployment that somebody takes back, and that have not begun to flush, their end.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    requests = holding_requests(attempt)
+    if not requests:
+        return False
+    drains = cancelled_drains(
+        attempt.journal.commands(),
+        attempt.reporter.events,
+        stream_id=attempt.stream_id,
+        deployment_id=attempt.deployment_id,
+        now=attempt.clock.now(),
+    )
+    for drain in drains:
+        why = cancelled_in_words(requests[-1][1])
+        attempt.reporter.write(
+            DrainFailed,
+            command_id=drain.command.command_id,
+            command_number=drain.number,
+            query_name="",
+            error=why,
+            withdrawn=True,
+            cause="cancelled",
+            then="runs_on",
+            also_answers=tuple(request.command_id for _, request in requests),
+        )
+        attempt.reporter.say(f"drain {drain.command.command_id} is not begun: {why}")
+    if drains:
+        clean_up(attempt)
+    return bool(drains)
+
+
+def holding_requests(attempt: Attempt, above: int = 0) -> list[tuple[int, CancelRequest]]:
+    """The requests to take a drain back that lie there for this deployment; raises UnavailableError."""
+    return cancel_requests(
+        attempt.journal.commands(),
+        attempt.reporter.events,
+        stream_id=attempt.stream_id,
+        deployment_id=attempt.deployment_id,
+        now=attempt.clock.now(),
+        above=above,
+    )
+
+
+def cancelled_in_words(request: CancelRequest) -> str:
+    """Who has taken a drain back, and why."""
+    return f"{request.requested_by} has taken it back" + (f": {request.reason}" if request.reason else "")

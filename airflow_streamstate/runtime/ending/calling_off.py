@@ -1,0 +1,59 @@
+"""A drain that is called off before it flushed anything: its queries run on, stop, or are cut, as was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_streamstate.protocol.events import AfterDrain
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.latch import Order
+from airflow_streamstate.runtime.ending.carrying_on import carry_on
+from airflow_streamstate.runtime.ending.cutting import cut_runs
+from airflow_streamstate.runtime.ending.drain_ends import DrainEnds
+from airflow_streamstate.runtime.ending.stopping import (
+    Ending,
+    end_at_barriers,
+    fail_queries,
+    finish_stopped,
+    running_queries,
+    wait_until_ended,
+)
+
+
+def call_off(attempt: Attempt, ends: DrainEnds, order: Order, then: AfterDrain, endings: Sequence[Ending] = ()) -> None:
+    """Do what follows on a drain that is called off; where this is interrupted, the next look begins it again.
+
+    Args:
+        attempt: this attempt, whose latch is closed.
+        ends: of the drain.
+        order: the drain.
+        then: what was said that follows; "" where the attempt was there for the drain alone, and is over.
+        endings: the queries that were on their way to their barriers.
+
+    Raises:
+        FencedError: this attempt was replaced.
+    """
+    if then == "runs_on":
+        carry_on(attempt, endings, order.command_id)
+        attempt.reporter.say("the queries run on, as if no drain had been asked for")
+        return
+    if then == "kill":
+        running = running_queries(attempt)
+        not_cut = cut_runs(attempt, running)
+        if not_cut:
+            ends.not_cut(not_cut)
+            return
+        end_at_barriers(attempt, running, order.command_id)  # takes our entries back from above what was cut
+        finish_stopped(attempt, Order())
+        return
+    for query in running_queries(attempt):
+        if query.runs_once and query.run is not None:
+            wait_until_ended(attempt, query.run)
+    if then != "stop":
+        attempt.latch.release("superfluous")
+        return
+    failures = end_at_barriers(attempt, running_queries(attempt), order.command_id)
+    if failures:
+        fail_queries(attempt, failures)
+        return
+    finish_stopped(attempt, Order())

@@ -1,0 +1,33 @@
+"""The snapshots of one drain."""
+
+from __future__ import annotations
+
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.runtime.attempt.latch import order_of
+from airflow_streamstate.runtime.ending.drain_snapshots import DrainSnapshots
+from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan
+
+
+def test_each_drain_of_an_attempt_keeps_its_own_state_aside() -> None:
+    """The pre-drain of one that was called off is not taken for that of the next; one that is damaged is passed by."""
+    stream, plan = SimulatedStream(), make_plan(80)
+    stream.deploy()
+    taken: list[str] = []
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        for number in range(3):
+            driver.clock.sleep(1.2)
+            order = order_of(make_command(DrainNotification, driver.clock, "d-0001"), number + 1)
+            snapshots = DrainSnapshots(driver.supervisor.attempt, order)
+            assert snapshots.made_before_flush() is None
+            manifest = snapshots.take("pre-drain")
+            assert snapshots.take("pre-drain") == manifest == snapshots.made_before_flush()
+            taken.append(manifest.snapshot_id)
+            if number == 1:
+                stream.checkpoints.put(layout.manifest_key(STREAM, manifest.snapshot_id), b"{")
+        query.stop()
+
+    assert stream.run(script) == 0
+    assert taken == [f"d-0001-pre-drain-{number:06d}" for number in (1, 2, 3)]
