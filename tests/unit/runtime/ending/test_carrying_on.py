@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Failed, QueryStarted
+from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
     STREAM,
     QueryFailedError,
@@ -132,3 +134,46 @@ def test_a_driver_killed_while_a_drain_is_called_off_goes_on_where_the_log_stand
         checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
         assert checkpoint.commit_ids() == list(range(checkpoint.commit_ids()[-1] + 1))
         assert_nothing_lost(plan)
+
+
+def called_off(number: int, fault: Fault, *, writes: bool) -> tuple[FaultPlan, int]:
+    """A life with a drain that is called off over a quick and a slow query, with one strike after the order; the plan
+    with all that was called, and how many calls there were before the order."""
+    stream, quick, slow = SimulatedStream(), make_plan(60), make_plan(60, batch_seconds=6.0)
+    stream.deploy()
+    faults, before = FaultPlan(), [0]
+    store = FaultyStore(stream.checkpoints, faults)
+    driver = SimulatedDriver(stream, checkpoints=store, control=StreamControl(store, STREAM, stream.clock))
+
+    def order() -> None:
+        stream.order(DrainNotification, batches_within_seconds=1.0)
+        before[0] = len(faults.writes if writes else faults.calls)
+        (faults.at_write if writes else faults.at)[before[0] + number] = fault
+
+    stream.clock.after(7.0, order)
+    stream.order_at(200.0, DrainNotification)
+    script = waiting_script(quick, slow, names=("counts-0", "counts-1"))
+    if driver.run(script) is None:
+        assert stream.run(script, attempt=stream.next_attempt()) == 0
+    assert stream.kinds()[-1] == "Drained"
+    for plan in (quick, slow):
+        assert_nothing_lost(plan)
+    return faults, before[0]
+
+
+@pytest.mark.parametrize("fault", [*KILL_POINTS, Fault.UNAVAILABLE])
+def test_every_write_of_a_drain_that_is_called_off_may_be_the_last(fault: Fault) -> None:
+    """Killed around it, its reply lost, or not done: the queries run on, here or in the next attempt, and each row is
+    counted once (Laws 2, 8, 12 and 13; 1a.3, 1a.7)."""
+    calm, before = called_off(10_000, fault, writes=True)
+    struck = len(calm.writes) - before
+    assert struck > 20
+    for number in range(1, min(struck, 40)):
+        called_off(number, fault, writes=True)
+
+
+def test_every_read_of_a_drain_that_is_called_off_may_go_unanswered() -> None:
+    """The next look goes on from the log (Law 7)."""
+    calm, before = called_off(10_000, Fault.UNAVAILABLE, writes=False)
+    for number in range(1, min(len(calm.calls) - before, 200), 5):
+        called_off(number, Fault.UNAVAILABLE, writes=False)
