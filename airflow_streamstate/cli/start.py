@@ -67,6 +67,7 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
     callback=key_values,
     help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
 )
+@click.option("--attach", "attaches", is_flag=True, help="The script calls runtime.attach(): submit it itself.")
 @click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 @reason_option
 @request_option

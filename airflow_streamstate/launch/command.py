@@ -36,6 +36,8 @@ from airflow_streamstate.protocol.redaction import is_secret_name
 __all__ = ["DriverCommand", "build_command", "find_java", "find_spark_submit"]
 
 DRIVER_CONFIG = "driver.json"
+DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
+"""Where a script that attaches finds its configuration; ``runtime.attaching`` reads it."""
 PROPERTIES = "spark.properties"
 
 # Spark needs these before an executor has its configuration. Its own secret it hands over by the environment, and the
@@ -84,9 +86,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
         *(("--files", ",".join(options.files)) if options.files else ()),
         *(("--packages", ",".join(options.packages)) if options.packages else ()),
         *(("--jars", ",".join(options.jars)) if options.jars else ()),
-        str(folder / RUNNER_NAME),
-        "--",
-        str(folder / DRIVER_CONFIG),
+        *_program(request, folder),
     )
     conf = {"spark.ui.enabled": "false", "spark.app.name": Path(request.application).name, **options.conf}
     config = {
@@ -97,12 +97,23 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
     }
     return DriverCommand(
         argv=argv,
-        environment={**environ, **_environment(submit, environ, on_this_machine=is_on_this_machine(master))},
+        environment={
+            **environ,
+            **_environment(submit, environ, on_this_machine=is_on_this_machine(master)),
+            **({DRIVER_VARIABLE: str(folder / DRIVER_CONFIG)} if request.attaches else {}),
+        },
         files={
             PROPERTIES: format_properties(conf),
             DRIVER_CONFIG: json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n",
         },
     )
+
+
+def _program(request: LaunchRequest, folder: Path) -> tuple[str, ...]:
+    """What is submitted: our runner, which runs the script, or the script itself, which attaches."""
+    if request.attaches:
+        return (request.application, *request.arguments)
+    return (str(folder / RUNNER_NAME), "--", str(folder / DRIVER_CONFIG))
 
 
 def check_request(request: LaunchRequest, inherited: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:

@@ -40,6 +40,7 @@ class LaunchRequest:
             example from an Airflow connection); None for the one that it finds.
         working_folder: the driver's current folder; None for that of the launcher.
         needs_s3: Spark itself must reach S3: what it lacks for that is brought along.
+        attaches: the script is submitted itself, and finds ``driver_config`` by its environment.
     """
 
     launch_key: str
@@ -58,6 +59,7 @@ class LaunchRequest:
     spark_submit: tuple[str, ...] | None = None
     working_folder: str | None = None
     needs_s3: bool = False
+    attaches: bool = False
 
     def to_json(self) -> dict[str, object]:
         """The request as a plain JSON object. It may hold secrets."""
@@ -87,6 +89,7 @@ class LaunchRequest:
             spark_submit=_read(raw, "spark_submit", _optional(_texts)),
             working_folder=_read(raw, "working_folder", _optional(_text)),
             needs_s3=raw.get("needs_s3") is True,
+            attaches=raw.get("attaches") is True,
         )
 
 

@@ -166,6 +166,7 @@ class PinnedVersion:
             spark_conn_id=spec.spark_conn_id,
             settings=spec.settings,
             environment=spec.environment,
+            attaches=spec.attaches,
             allow_literal_secrets=True,  # as it was recorded
         )
 
@@ -233,6 +234,7 @@ def changed(before: DeploymentSpec, request: ChangeRequest, home: Store) -> Depl
             master=spec.master,
             spark_conn_id=spec.spark_conn_id,
             environment=spec.environment,
+            attaches=spec.attaches,
         ),
     )
 

@@ -21,7 +21,7 @@ from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.secrets import LookUp, Resolved, environment_secrets, resolve
 from airflow_streamstate.lifecycle.warm import WarmHandovers, handle_of
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.ids import is_rehearsal_id, launch_key_for
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.local import LocalStore
@@ -255,6 +255,8 @@ class Drivers:
             log_path=str(log_path),
             needs_s3=s3a is not None,
             spark_submit=connection.spark_submit if connection is not None else None,
+            # A rehearsal runs the script by our runner: under it ``attach()`` has nothing to do.
+            attaches=spec.attaches and not is_rehearsal_id(spec.deployment_id),
         )
 
     def _code_placer(self, spec: DeploymentSpec, launch_key: str) -> PlaceCode:

@@ -11,6 +11,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.literal_secrets import check_local_paths, check_plain_uris, check_secrets
 from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
 from airflow_streamstate.protocol.records import StartMode
+from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.protocol.settings import AgentSettings
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,6 +44,7 @@ class DeployRequest:
         settings: of the agent in the driver; None for the defaults of the home.
         assume_dead: take over although nobody can say whether the old driver has ended.
         request_id: names the request over all its tries (Law 2); None for a new one.
+        attaches: the script is submitted itself, its arguments on the command line, and calls ``runtime.attach()``.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -70,6 +72,7 @@ class DeployRequest:
     request_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     allow_literal_secrets: bool = False
+    attaches: bool = False
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
@@ -91,6 +94,11 @@ class DeployRequest:
                 "a fresh start takes nothing from a snapshot",
                 snapshot_id=self.snapshot_id,
                 next_step="Leave out the snapshot, or the fresh start.",
+            )
+        if self.attaches and any(is_reference(split_argument(argument)[1]) for argument in self.arguments):
+            raise InvalidRequestError(
+                "a script that attaches by itself has its arguments on the command line, which everybody can read",
+                next_step="Give the secret by --env, and let the script read it from its environment.",
             )
         for query_name in (*self.fresh_queries, *self.accept_lost_input):
             encode_query_name(query_name)

@@ -102,6 +102,7 @@ class Wish:
             jars=self.jars,
             version_label=request.version_label,
             environment=dict(request.environment),
+            attaches=request.attaches,
         )
 
     def pin(self, home: Store) -> None:
@@ -145,6 +146,7 @@ def read_wish(request: DeployRequest) -> Wish:
         master=master,
         spark_conn_id=request.spark_conn_id,
         environment=request.environment,
+        attaches=request.attaches,
     )
     asked = {
         "verb": "deploy",
@@ -173,6 +175,7 @@ def code_digest_of(
     master: str,
     spark_conn_id: str | None,
     environment: Mapping[str, str],
+    attaches: bool,
 ) -> str:
     """The one digest over what runs; equal for equal runs, whoever asked for them."""
     code: dict[str, object] = {
@@ -188,6 +191,8 @@ def code_digest_of(
     }
     if environment:  # without any, the digest is the one that earlier versions recorded
         code["environment"] = dict(environment)
+    if attaches:
+        code["attaches"] = True
     return digest_of(code)
 
 

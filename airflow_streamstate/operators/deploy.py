@@ -54,6 +54,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
     :param assume_dead: take over although nobody can say whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
+    :param attaches: the script calls ``runtime.attach()``, and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param settings: settings of the agent in the driver.
     :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``finished``: the script has
@@ -83,6 +84,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "accept_lost_input",
         "assume_dead",
         "version_label",
+        "attaches",
         "spark_conn_id",
     )
 
@@ -108,6 +110,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         settings: AgentSettings | None = None,
         environment: Mapping[str, str] | str | None = None,
         allow_literal_secrets: bool | str = False,
+        attaches: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -130,6 +133,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.settings = settings
         self.environment = environment
         self.allow_literal_secrets = allow_literal_secrets
+        self.attaches = attaches
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
@@ -161,4 +165,5 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
             environment=text_mapping(self.environment, "environment"),
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
+            attaches=yes_or_no(self.attaches, "attaches"),
         )

@@ -18,6 +18,7 @@ from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
 QueryStart = Literal["continued", "restored", "seeded", "fresh"]
 UndoneBy = Literal["undo", "command", "doubled"]
 DrainFailure = Literal["flush", "deadline", "flush_deadline", "cancelled"]
+Occasion = Literal["drain", "stop"]
 AfterDrain = Literal["", "runs_on", "stop", "kill"]
 
 
@@ -329,6 +330,24 @@ class Undone(Event):
 
 @message
 @dataclass(frozen=True)
+class FunctionCalled(Event):
+    """A function of the script was called at its end.
+
+    Attributes:
+        name: of the function.
+        occasion: ``drain`` or ``stop``.
+        snapshot_id: of the end that it was called for.
+        error: why it failed; "" where it did not, and is not called again for this end.
+    """
+
+    name: str
+    occasion: Occasion
+    snapshot_id: str
+    error: str = ""
+
+
+@message
+@dataclass(frozen=True)
 class Noted(Event):
     """Something a person would want to know, and that changes no state."""
 
@@ -339,6 +358,6 @@ class Noted(Event):
 ALL_EVENTS: tuple[type[Event], ...] = (
     Claimed, Started, QueryStarted, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady, Drained,
     DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
-    Undone, Noted,
+    Undone, FunctionCalled, Noted,
 )  # fmt: skip
 TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)

@@ -22,6 +22,7 @@ from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.runtime.agent.agent import Agent
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from airflow_streamstate.runtime.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.runtime.driver_config import DriverConfig, read_driver_config
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
@@ -81,6 +82,22 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
         FencedError: this attempt is not, or no longer, the current one.
         StreamStateError: the driver cannot become this attempt. The script has not run.
     """
+    supervisor, agent, intercept = begin_attempt(config, clock)
+    try:
+        return supervisor.script_ended(_run_script(config, intercept, clock, supervisor.attempt.reporter.redacted))
+    finally:
+        agent.stop()
+
+
+def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent, Callable[[], None]]:
+    """Become the attempt that this configuration names, its agent at work.
+
+    Returns:
+        Supervisor and agent, and what makes the starts of queries known to them: it imports pyspark.
+
+    Raises:
+        FencedError, StreamStateError: as ``run_driver``.
+    """
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
     supervisor = _become_attempt(config, *_open_stores(config, clock), clock)
@@ -93,10 +110,7 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
 
         Interception(supervisor, clock).install()
 
-    try:
-        return supervisor.script_ended(_run_script(config, intercept, clock, supervisor.attempt.reporter.redacted))
-    finally:
-        agent.stop()
+    return supervisor, agent, intercept
 
 
 def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
@@ -177,6 +191,7 @@ def _spark_words(error: BaseException) -> str:
 def _run_script(
     config: DriverConfig, intercept: Callable[[], None], clock: Clock, redacted: Callable[[str], str]
 ) -> ScriptFailure | None:
+    OF_THIS_PROCESS.begin()
     try:
         refuse_connect_environment(os.environ)
         # Only now: importing pyspark takes a second, and an order given before the start is then already known.

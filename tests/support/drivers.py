@@ -83,10 +83,12 @@ class Deployments:
 
     Args:
         base: an empty folder. ``in`` below it is the input, ``out`` the usual output.
+        attaches: its scripts are submitted themselves, and attach.
     """
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, *, attaches: bool = False) -> None:
         self.base = base
+        self._attaches = attaches
         self.home = LocalStore(base / "home")
         self.control = StreamControl(self.home, STREAM, SYSTEM_CLOCK)
         self._drivers: list[Driver] = []
@@ -224,6 +226,7 @@ class Deployments:
                 },
                 folder=str(folder),
                 log_path=str(folder / "driver.log"),
+                attaches=self._attaches,
             )
         )
         driver = Driver(launcher, handle, folder / "driver.log")

@@ -19,6 +19,7 @@ from airflow_streamstate.protocol.events import (
     Failed,
     Fenced,
     Finished,
+    FunctionCalled,
     Ignored,
     Noted,
     QueryStarted,
@@ -129,6 +130,10 @@ EXAMPLES: tuple[Message, ...] = (
     _event(
         Stopped, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS, command_id=COMMAND_ID, command_number=7
     ),
+    _event(
+        FunctionCalled, name="close_index", occasion="drain", snapshot_id="d-0003-drained-000002",
+        error="ValueError: no",
+    ),
     _event(Finished, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS),
     _event(
         Failed, error="ValueError: boom", traceback="Traceback …\nValueError: boom", query_name="raw",
@@ -178,6 +183,7 @@ EXAMPLES: tuple[Message, ...] = (
         AgentSettings(0.5, 5.0, 30.0, 15.0), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
         version_label="v3",
         environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
+        attaches=True,
     ),
     Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, 1, 1, "0.1.0", WRITE_ID, AT),
     RequestRecord("af-0123456789", "orders", "deploy", "56" * 32, "d-0003", WRITE_ID, AT, command_id=COMMAND_ID),

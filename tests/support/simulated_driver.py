@@ -29,6 +29,7 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.runtime.agent.agent import Agent
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from airflow_streamstate.runtime.attempt.callbacks import Callbacks
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
@@ -230,6 +231,7 @@ class SimulatedDriver:
 
     Attributes:
         status: its exit status; None while it runs and where it was killed.
+        callbacks: what its script says for itself.
         queries: what its script started, by the order of its starts.
     """
 
@@ -250,6 +252,7 @@ class SimulatedDriver:
         self.supervisor = Supervisor(
             own, self.checkpoints, spec, attempt, self.clock, lambda key: key, stream.said.append, do_at_once
         )
+        self.callbacks = self.supervisor.attempt.callbacks = Callbacks()
         self.agent = Agent(self.supervisor, self._end_process)
         self.status: int | None = None
         self.queries: list[LogicalQuery] = []

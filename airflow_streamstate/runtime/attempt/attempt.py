@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.redaction import secrets_of
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.runtime.attempt.background import InBackground, in_daemon_thread
+from airflow_streamstate.runtime.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.runtime.attempt.latch import Latch
 from airflow_streamstate.runtime.attempt.reporting import Reporter, Say, say_to_driver_log
 from airflow_streamstate.runtime.attempt.source_book import SourceBook
@@ -67,6 +68,7 @@ class Attempt:
         self.journal = control.journal(spec.deployment_id)
         self.reporter = Reporter(self.journal, number, clock, say, secrets)
         self.sources = SourceBook(self.reporter)
+        self.callbacks = OF_THIS_PROCESS
         self.latch = Latch(clock)
         self.queries: dict[str, LogicalQuery] = {}
         self.spark_version = ""

@@ -15,6 +15,7 @@ from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.sealing import seal_positions
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist, positions_in
 from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes, refuse_pending_flush
+from airflow_streamstate.runtime.ending.calling import call_functions
 from airflow_streamstate.runtime.ending.drain_snapshots import DrainSnapshots
 from airflow_streamstate.runtime.ending.flushing import Flush
 from airflow_streamstate.runtime.ending.limits import CallOff
@@ -43,11 +44,21 @@ class DrainEnds:
                 return event if event.cause != "flush" and event.attempt == self._attempt.number else None
         return None
 
-    def drained(self, flushes: Sequence[Flush], windows: OpenWindows) -> None:
-        """Every flush is committed."""
+    def drained(self, flushes: Sequence[Flush], windows: OpenWindows, left_seconds: float | None = None) -> None:
+        """Every flush is committed.
+
+        Args:
+            flushes: of all queries.
+            windows: that were open before them.
+            left_seconds: until the deadline of the flush; None for none.
+        """
         attempt = self._attempt
         refuse_pending_flush(attempt)
         manifest = self._snapshots.take("drained", flushes, windows)
+        failures = call_functions(attempt, "drain", manifest, within_seconds=left_seconds)
+        if failures:
+            self._own_part_failed(failures)
+            return
         also_answers = self._asked_too()
         audit_at_end(attempt)
         need_current(attempt)
@@ -63,6 +74,14 @@ class DrainEnds:
         clean_up(attempt)
         seal_positions(attempt, manifest)
         attempt.latch.release("drained")
+
+    def _own_part_failed(self, failures: Mapping[str, str]) -> None:
+        error = "; ".join(f"{name}: {why}" for name, why in failures.items())
+        error = f"a function of the job failed at its drain: {error}"
+        self._write_failed("", error, CHOICES_OWN_PART, withdrawn=False)
+        for query in list(self._attempt.queries.values()):
+            query.end(error)
+        self._fail(error, "")
 
     def _asked_too(self) -> tuple[str, ...]:
         """Notifications that came while this one was obeyed: the same event answers them."""
@@ -197,6 +216,7 @@ CHOICES_PARTLY = (
     "with the state of the snapshot that was taken",
 )
 CHOICES_BEGUN = ("resume the deployment: what is flushed stays flushed, and the drain goes on with the other queries",)
+CHOICES_OWN_PART = ("drain the deployment again: every flush is committed, and what failed is called once more",)
 CHOICES_UNDECIDED = (
     "resume the deployment: it runs the same flush batch again, exact where the sink is idempotent by batch id",
     "look whether the sink holds the flush batch before anything else is started from the snapshot pre-drain",

@@ -177,7 +177,7 @@ class _Drain:
                 self._end_failed(failed, committed, windows)
                 return
             done += flushes
-        self._ends.drained(done, windows)
+        self._ends.drained(done, windows, self._limits.flush_left_seconds())
 
     def _run_flushes(self, flushes: list[Flush]) -> list[Flush]:
         """Side by side; those that failed, or were cut at their deadline."""

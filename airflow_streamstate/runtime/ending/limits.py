@@ -90,6 +90,13 @@ class Limits:
                 self._reached = CallOff("flush_deadline", drain.on_flush_deadline, why)
         return self._reached is not None
 
+    def flush_left_seconds(self) -> float | None:
+        """How long until the flush is late, a second at the least; None where it never is."""
+        drain, began = self._drain, self._flush_began_at_seconds
+        if drain is None or began is None or drain.flush_within_seconds is None:
+            return None
+        return max(1.0, drain.flush_within_seconds - (self._attempt.clock.monotonic_seconds() - began))
+
     def _late_batches(self) -> CallOff | None:
         drain = self._drain
         if drain is None or drain.batches_by_at is None or self._attempt.clock.now() <= drain.batches_by_at:

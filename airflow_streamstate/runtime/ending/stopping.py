@@ -25,6 +25,7 @@ from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, Logi
 from airflow_streamstate.runtime.attempt.ports import QueryRun
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist, positions_in, take_final_snapshot
 from airflow_streamstate.runtime.ending.begun_flushes import refuse_pending_flush
+from airflow_streamstate.runtime.ending.calling import call_functions
 from airflow_streamstate.runtime.starting.building import has_positions
 
 PROGRESS_LINE_SECONDS = 10.0
@@ -234,6 +235,7 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
     except StreamStateError as error:
         fail_without_snapshot(attempt, error)
         return
+    call_functions(attempt, "stop", manifest)  # what fails is told, and the state is safe
     note_at_end(attempt, manifest)
     need_current(attempt)
     attempt.reporter.write(

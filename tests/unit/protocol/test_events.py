@@ -10,13 +10,14 @@ from support.messages import KINDS
 
 
 def test_all_events_are_listed() -> None:
-    """The names of 1a.13 and two more for what changes no state, each registered."""
+    """The names of 1a.13 and more for what changes no state, each registered."""
     assert {cls.__name__ for cls in ALL_EVENTS} == {
         "Claimed", "Started", "QueryStarted", "Accepted", "Ignored", "Rejected", "Expired", "Draining",
         "SnapshotReady", "Drained", "DrainFailed", "Stopped", "Finished", "Failed", "Fenced", "Noted",
         "BatchesSkipped",
         "Undoing",
         "Undone",
+        "FunctionCalled",
     }  # fmt: skip
     assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}
 

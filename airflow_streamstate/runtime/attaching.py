@@ -1,0 +1,132 @@
+"""``attach()``: a script that is submitted itself becomes an attempt of its deployment by a line of its own.
+
+What the runner does around a script is done here from within it. A script that says this line runs as well under the
+runner, in a rehearsal, and by a plain ``spark-submit``, where there is nothing to attach to.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.errors import FencedError, StreamStateError
+from airflow_streamstate.runtime.agent.agent import Agent
+from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from airflow_streamstate.runtime.attempt.callbacks import OF_THIS_PROCESS
+from airflow_streamstate.runtime.driver_config import read_driver_config
+from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.runtime.runner import FAILED_STATUS, begin_attempt, end_process
+
+DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
+"""Where ``deploy --attach`` says which attempt this is."""
+
+
+class Attached:
+    """The script's hold on its supervision; nothing needs to be done with it.
+
+    As a context manager it ends the deployment with its block, and knows of every way in which that ends. Without one,
+    the end of the process is the end; what ended it is then known of uncaught errors and of ``sys.exit``, but not of a
+    bare ``raise SystemExit``.
+
+    Attributes:
+        is_supervised: whether this process is an attempt of a deployment.
+    """
+
+    def __init__(self, supervisor: Supervisor | None = None, agent: Agent | None = None) -> None:
+        self.is_supervised = supervisor is not None or OF_THIS_PROCESS.is_supervised
+        self._supervisor = supervisor
+        self._agent = agent
+        self._failure: ScriptFailure | None = None
+
+    def __enter__(self) -> Attached:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._failure = _failure_of(error)
+        status = self._end()
+        if status:
+            raise SystemExit(status)
+
+    def watch(self) -> None:
+        """Be told how the script ends, where no block says it."""
+        hook, leave = sys.excepthook, sys.exit
+
+        def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            self._failure = _failure_of(error)
+            hook(kind, error, trace)
+
+        def exit_with(status: str | int | None = None, /) -> NoReturn:
+            self._failure = _failure_of(SystemExit(status))
+            leave(status)
+
+        sys.excepthook = excepthook
+        sys.exit = exit_with
+        atexit.register(self._end_process)
+
+    def _end_process(self) -> None:
+        own = 0 if self._failure is None else self._failure.exit_status
+        status = self._end()
+        if status != own:
+            end_process(status)
+
+    def _end(self) -> int:
+        """What became of it, once; the exit status of the process."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            return 0 if self._failure is None else self._failure.exit_status
+        try:
+            return supervisor.script_ended(self._failure)
+        finally:
+            if self._agent is not None:
+                self._agent.stop()
+
+
+def attach() -> Attached:
+    """Become the attempt of a deployment that this process was started as; before the first query is started.
+
+    Only ``deploy --attach`` starts a process as one. Elsewhere it does nothing, and says so.
+
+    Returns:
+        The hold on it.
+
+    Raises:
+        StreamStateError: this process cannot become that attempt; the driver ends with status 4 where another one is
+            it.
+    """
+    path = os.environ.pop(DRIVER_VARIABLE, None)  # whatever this script starts is none
+    if path is None:
+        if not OF_THIS_PROCESS.is_supervised:
+            print("streamstate: there is no deployment to attach to; the script runs as it is", file=sys.stderr)
+        return Attached()
+    try:
+        config = read_driver_config(Path(path))
+        supervisor, agent, intercept = begin_attempt(config, SYSTEM_CLOCK)
+    except StreamStateError as error:
+        print(f"streamstate: {error}", file=sys.stderr)
+        sys.exit(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
+    intercept()
+    OF_THIS_PROCESS.is_supervised = True
+    attached = Attached(supervisor, agent)
+    attached.watch()
+    return attached
+
+
+def _failure_of(error: BaseException) -> ScriptFailure | None:
+    """How a script failed; None where python would exit with 0."""
+    if isinstance(error, SystemExit):
+        code = error.code
+        if code is None or code == 0:
+            return None
+        status = code & 0xFF if isinstance(code, int) else 1
+        return ScriptFailure(f"SystemExit: {code}" if isinstance(code, int) else str(code), "", status)
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    return ScriptFailure(summary, "".join(traceback.format_exception(error)), 1)
