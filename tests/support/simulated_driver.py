@@ -144,9 +144,11 @@ class SimulatedStream:
         """The keys of the commands that lie there."""
         return [slot.key for slot in self.control.journal(deployment_id).commands()]
 
-    def order_at(self, seconds: float, kind: type[Command], deployment_id: str = "d-0001", *, attempt: int = 1) -> None:
+    def order_at(
+        self, seconds: float, kind: type[Command], deployment_id: str = "d-0001", *, attempt: int = 1, **more: Any
+    ) -> None:
         """Write a command so many seconds from now."""
-        self.clock.after(seconds, lambda: self.order(kind, deployment_id, attempt=attempt))
+        self.clock.after(seconds, lambda: self.order(kind, deployment_id, attempt=attempt, **more))
 
     def run(self, script: Script, deployment_id: str = "d-0001", attempt: int = 1) -> int | None:
         """Run one driver from its first line to its end; its exit status, None where it was killed."""
@@ -181,9 +183,11 @@ class SimulatedStream:
         *,
         attempt: int = 1,
         within_seconds: float | None = None,
+        **more: Any,
     ) -> Command:
-        """Write a command."""
+        """Write a command; ``more`` of its fields as they are given."""
         command = make_command(kind, self.clock, deployment_id, attempt=attempt, within_seconds=within_seconds)
+        command = replace(command, **more)
         self.control.journal(deployment_id).write_command(command, NEWEST_PROTOCOL)
         return command
 
