@@ -222,7 +222,11 @@ def test_one_id_is_one_wish(asked: AskedStream) -> None:
 
 @pytest.mark.parametrize(
     "terms",
-    [SnapshotTerms(datetime(2026, 3, 1)), SnapshotTerms(ttl_seconds=0), SnapshotTerms(ttl_seconds=float("nan"))],
+    [
+        SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC).replace(tzinfo=None)),
+        SnapshotTerms(ttl_seconds=0),
+        SnapshotTerms(ttl_seconds=float("nan")),
+    ],
 )
 def test_terms_that_cannot_be_meant_are_refused(asked: AskedStream, terms: SnapshotTerms) -> None:
     """Before anything is recorded."""
