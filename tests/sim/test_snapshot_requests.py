@@ -1,7 +1,7 @@
-"""A snapshot is asked for, and its driver or whoever waits dies between request and ready: one snapshot, and no row lost.
+"""A snapshot is asked for, and its driver or its asker dies between request and ready: one snapshot, and no row lost.
 
-Somebody else looks after the drivers: he starts a dead one again, or lets the next version take over. Whoever waits goes
-on by his request id alone.
+Somebody else looks after the drivers: he starts a dead one again, or lets the next version take over. Whoever waits
+goes on by his request id alone.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_a_driver_may_die_anywhere_between_request_and_ready(calm: World, folder
     the manifest that it has left answers (Laws 2, 3; 1a.13)."""
     window = between(calm, "driver", "/events/00000005.json", "/commands/00000001.json")
     deaths = [one for one in deaths_of_drivers(calm) if one.actor == "driver" and one.number in window]
-    assert len(deaths) > 20
+    assert len(deaths) > 10
 
     def live(_: int, case: tuple[Strike, Care]) -> None:
         world, _life = lived(folder, case[0], care=case[1])
