@@ -9,7 +9,7 @@ entries, no temporary file, nothing above.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry
 from airflow_streamstate.checkpoint.file_source import (
@@ -26,7 +26,9 @@ from airflow_streamstate.store.listing import keys_below
 KEPT_COMMITS = 2
 
 
-def files_of(checkpoint: Checkpoint, position: Position, *, with_state: bool = True) -> list[str]:
+def files_of(
+    checkpoint: Checkpoint, position: Position, *, with_state: bool = True, among: Container[str] | None = None
+) -> list[str]:
     """The keys of the files of a position, sorted, with the checksums that lie beside them.
 
     Works while the query runs on: nothing of what it lists is ever changed, only deleted when long superseded.
@@ -35,12 +37,14 @@ def files_of(checkpoint: Checkpoint, position: Position, *, with_state: bool = T
         checkpoint: whose.
         position: of it, now or a short while ago.
         with_state: False for a drained checkpoint, of which only the positions are worth keeping.
+        among: look at these keys alone, as if nothing else were there; None: at all.
 
     Raises:
         ObjectMissingError: a file is not there (any more): take a newer position, or the checkpoint is incomplete.
         DataError, UnsupportedCheckpointError: something cannot be understood, or is of a format not known here.
     """
-    there = dict.fromkeys(keys_below(checkpoint.store, f"{checkpoint.prefix}/"))
+    found = keys_below(checkpoint.store, f"{checkpoint.prefix}/")
+    there = dict.fromkeys(key for key in found if among is None or key in among)
     keys = [checkpoint.metadata_key, *_log_keys(checkpoint, position), *_source_keys(checkpoint, position, there)]
     if with_state:
         state = [key for key in there if key.startswith(checkpoint.key("state/"))]

@@ -6,11 +6,13 @@ import importlib.metadata
 import json
 import math
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
 from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, LAUNCHES_VARIABLE, Session
+from airflow_streamstate.protocol.codec import parse_time
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 MAX_SECONDS = 31_536_000.0
@@ -33,6 +35,20 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic only in new
         if not self.least <= seconds <= self.most:
             self.fail(f"{value!r} is not a number of seconds from {self.least:g} to {self.most:,.0f}.", param, ctx)
         return seconds
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]  # as above
+    """A moment as RFC 3339 has it, with a time zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return parse_time(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a time with a time zone, as 2026-03-01T10:05:00Z.", param, ctx)
 
 
 class HelpfulCommand(click.Command):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 import click
 
 from airflow_streamstate.cli import tables
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
+    Moment,
     Seconds,
     begin_within_option,
     deployment_option,
@@ -21,7 +25,13 @@ from airflow_streamstate.cli.session import Session
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.lifecycle.views import CommandView
-from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainMode, DrainTerms, OnDrainDeadline
+from airflow_streamstate.protocol.commands import (
+    DEFAULT_TERMS,
+    DrainMode,
+    DrainTerms,
+    OnDrainDeadline,
+    SnapshotTerms,
+)
 
 DRAIN_DEADLINES: tuple[OnDrainDeadline, ...] = ("fail", "stop", "kill")
 _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
@@ -184,16 +194,49 @@ def drain(
 
 @click.command(cls=HelpfulCommand, short_help="Keep a committed batch of every query, while it runs on.")
 @stream_argument
+@click.option(
+    "--requested-at",
+    type=Moment(),
+    metavar="TIME",
+    help="The time of asking, with a time zone: now by default, and anew each time that it is asked for again.",
+)
+@click.option(
+    "--ttl",
+    "ttl_seconds",
+    type=Seconds(0.001),
+    metavar="SECONDS",
+    help="Read when it is older than this, the request is ignored; by default as the deployment's settings say.",
+)
 @begin_within_option
 @reason_option
 @request_option
-@wait_option("the snapshot is complete")
+@wait_option("the snapshot is complete, and ask again while nobody takes the request up")
 @shared
 @pass_session
-def snapshot(session: Session, /, stream_id: str, wait_seconds: float | None, **order: str | float | None) -> None:
-    """Keep a committed batch of every query of STREAM, while it runs on."""
+def snapshot(
+    session: Session,
+    /,
+    stream_id: str,
+    wait_seconds: float | None,
+    requested_at: datetime | None,
+    ttl_seconds: float | None,
+    **order: Any,
+) -> None:
+    """Keep a committed batch of every query of STREAM, while it runs on.
+
+    One request id is one snapshot, however often it is asked for: a driver that was started again, or another version
+    that runs by now, is asked anew until the first snapshot is ready.
+    """
     controller = session.controller()
-    _wait_and_emit(session, controller, controller.snapshot(stream_id, **order), wait_seconds)  # type: ignore[arg-type]
+    asked = controller.snapshot(stream_id, terms=SnapshotTerms(requested_at, ttl_seconds), **order)
+    result = _as_ordered(asked)
+    if wait_seconds is not None:
+        with session.progress(f"{asked.stream_id} {asked.deployment_id}") as report:
+            outcome = controller.snapshot_requests.wait(
+                stream_id, asked.request_id, deadline_seconds=wait_seconds, on_progress=report
+            )
+        result |= outcome.to_json()
+    session.emit(result, lambda console: tables.ordered(console, result, asked.verb))
 
 
 @click.command(cls=HelpfulCommand, short_help="End the driver at once, batch in flight or not.")
@@ -220,8 +263,7 @@ def kill(session: Session, /, stream_id: str, grace_seconds: float) -> None:
 
 
 def _wait_and_emit(session: Session, controller: Controller, order: CommandView, wait_seconds: float | None) -> None:
-    # The same fields, whether it is known yet or not what comes of the order.
-    result: dict[str, object] = {"snapshot_id": None, "queries": {}, **_NOT_YET.get(order.verb, {}), **order.to_json()}
+    result = _as_ordered(order)
     if wait_seconds is not None:
         with session.progress(f"{order.stream_id} {order.deployment_id}") as report:
             outcome = controller.wait_for_command(
@@ -233,3 +275,8 @@ def _wait_and_emit(session: Session, controller: Controller, order: CommandView,
             )
         result |= outcome.to_json()
     session.emit(result, lambda console: tables.ordered(console, result, order.verb))
+
+
+def _as_ordered(order: CommandView) -> dict[str, object]:
+    """The same fields, whether it is known yet or not what comes of the order."""
+    return {"snapshot_id": None, "queries": {}, **_NOT_YET.get(order.verb, {}), **order.to_json()}

@@ -63,7 +63,7 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
     "--setting",
     "settings",
     multiple=True,
-    metavar="NAME=SECONDS",
+    metavar="NAME=VALUE",
     callback=key_values,
     help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
 )
@@ -156,9 +156,11 @@ def _settings(session: Session, named: Mapping[str, str]) -> AgentSettings | Non
     if unknown:
         raise click.UsageError(f"no such setting: {', '.join(unknown)}; there are {', '.join(SETTINGS)}")
     try:
-        values = {name: float(value) for name, value in named.items()}
+        values: dict[str, Any] = {
+            name: int(value) if name.endswith("_bytes") else float(value) for name, value in named.items()
+        }
     except ValueError:
-        raise click.UsageError("a setting is a number of seconds: NAME=SECONDS") from None
+        raise click.UsageError("a setting is a number of seconds, or of bytes: NAME=VALUE") from None
     return replace(default_settings(session.home().home.uri), **values)
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.snapshot.content import content_digest
 
 Row = Mapping[str, Any]
 COLOURS = {
@@ -153,6 +154,8 @@ def snapshot_row(manifest: SnapshotManifest) -> dict[str, object]:
         "taken_at": format_time(manifest.taken_at),
         "files": manifest.files_count,
         "bytes": manifest.size_bytes,
+        "request_id": manifest.request_id or None,
+        "content_digest": manifest.content_digest or content_digest(manifest.queries),
         "queries": {name: {"batch_id": query.position.batch_id} for name, query in manifest.queries.items()},
     }
 

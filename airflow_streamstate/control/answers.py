@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_streamstate.clock import whole_milliseconds
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import from_json
-from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification
+from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification, SnapshotRequest
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
@@ -50,6 +51,27 @@ def is_accepted(events: Iterable[Event | None], command_id: str) -> bool:
 def is_late(command: Command, now: datetime) -> bool:
     """Whether the deadline of a command has passed: what was not begun by then is not begun at all."""
     return command.deadline_at is not None and now > command.deadline_at
+
+
+def out_of_date(request: SnapshotRequest, now: datetime, clock_skew_seconds: float) -> str | None:
+    """Why the date of a request for a snapshot says that it is not to be obeyed; None where it is.
+
+    An age that is the time to live, or a date that is the allowed skew ahead, is good. To the millisecond, as times
+    are on the wire.
+
+    Args:
+        request: it.
+        now: when it is read.
+        clock_skew_seconds: how far in the future it may be dated.
+    """
+    if request.ttl_seconds is None:
+        return None
+    age_seconds = (whole_milliseconds(now) - whole_milliseconds(request.requested_at)).total_seconds()
+    if age_seconds > request.ttl_seconds:
+        return f"it was asked {age_seconds:.3f} s ago, and its time to live is {request.ttl_seconds:g} s"
+    if -age_seconds > clock_skew_seconds:
+        return f"it is dated {-age_seconds:.3f} s in the future, and clocks may differ by {clock_skew_seconds:g} s"
+    return None
 
 
 @dataclass(frozen=True)

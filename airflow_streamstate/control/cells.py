@@ -106,7 +106,7 @@ class Cells:
                 return landed[1]
             raise
 
-    def replace(self, key: str, value: Message, version: str) -> str:
+    def replace(self, key: str, value: Message, version: str, protocol: int = NEWEST_PROTOCOL) -> str:
         """Replace a register's value if it still has ``version``. Returns the new version.
 
         Raises:
@@ -114,7 +114,7 @@ class Cells:
                 reads again must look for its own work before it does it again.
             OutcomeUnknownError: it stayed unknown after reading back.
         """
-        body = to_bytes(value)
+        body = to_bytes(value, protocol)
         try:
             return self.store.replace(key, body, version)
         except OutcomeUnknownError as unknown:

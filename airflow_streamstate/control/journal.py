@@ -88,6 +88,14 @@ class Journal:
             return highest + 1, key
         raise ConflictError("others kept taking the next command number", tries=CREATE_TRIES)
 
+    def renew_command(self, slot: CommandSlot, command: Command, protocol: int) -> None:
+        """Put the same command with a later date in the place of one that nobody has taken up.
+
+        Raises:
+            VersionConflictError: it changed meanwhile, or was answered and is gone.
+        """
+        self.cells.replace(slot.key, command, slot.version, protocol)
+
     def delete_command(self, slot: CommandSlot) -> None:
         """Clean a retired command up; one that changed meanwhile stays (VersionConflictError)."""
         self.cells.store.delete(slot.key, slot.version)

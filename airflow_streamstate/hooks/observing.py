@@ -1,6 +1,7 @@
 """What operators, sensors and the trigger wait for, and one look at it: the same look, whoever waits and however.
 
-A look never waits and changes nothing. It tells what came, or why it cannot come any more, or that it still may.
+A look never waits, and changes nothing but that it asks again for a snapshot which nobody has taken up in time. It
+tells what came, or why it cannot come any more, or that it still may.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Watch:
         deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal, of ``upgrade`` the upgrade.
         command_id: the order, to know its own ends too; None for whoever orders it.
         snapshot_id: for ``snapshot``: that one; None for any.
+        request_id: for ``snapshot``: what it was asked under, of whichever deployment it comes; None for no such.
     """
 
     wanted: Wanted
@@ -52,6 +54,7 @@ class Watch:
     deployment_id: str
     command_id: str | None = None
     snapshot_id: str | None = None
+    request_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The watch as a plain JSON object."""
@@ -69,7 +72,8 @@ class Watch:
         values: dict[str, Any] = {field.name: raw.get(field.name) for field in fields(cls)}
         if not all(isinstance(values[name], str) for name in ("stream_id", "deployment_id")):
             raise ValueError("a watch without stream or deployment")
-        if not all(values[name] is None or isinstance(values[name], str) for name in ("command_id", "snapshot_id")):
+        ids = [values[name] for name in ("command_id", "snapshot_id", "request_id")]
+        if not all(each is None or isinstance(each, str) for each in ids):
             raise ValueError("a watch whose ids are no texts")
         return cls(**values)
 
@@ -197,8 +201,11 @@ def _look_for_snapshot(controller: Controller, watch: Watch) -> Sighting:
     def result(snapshot_id: str) -> dict[str, Any]:
         return snapshot_result(controller.home.control(watch.stream_id).need_manifest(snapshot_id))
 
-    if watch.command_id is not None:
-        outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, watch.command_id)
+    if watch.request_id is not None or watch.command_id is not None:
+        if watch.request_id is not None:
+            outcome = controller.snapshot_requests.look(watch.stream_id, watch.request_id)
+        else:
+            outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, str(watch.command_id))
         return _sighting(controller, watch, outcome, lambda end: result(str(end.snapshot_id)))
     found = watch.snapshot_id if watch.snapshot_id is not None else _newest_snapshot(controller, watch)
     if found is not None and controller.home.control(watch.stream_id).manifest(found) is not None:

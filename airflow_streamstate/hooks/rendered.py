@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.codec import parse_time
 
 T = TypeVar("T")
 _NATIVE = "Give the DAG render_template_as_native_obj=True, or write the field as JSON."
@@ -64,6 +66,22 @@ def as_seconds(value: object, field: str) -> float:
             next_step="Use 1 to 31536000 seconds.",
         )
     return seconds
+
+
+def as_moment(value: object, field: str) -> datetime | None:
+    """A moment with a time zone, given as such or as text; None for nothing; raises as ``texts`` does."""
+    text = optional_text(value)
+    if text is None:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise InvalidRequestError(
+            "this field is no time with a time zone",
+            field=field,
+            value=text[:60],
+            next_step="Use one as 2026-03-01T10:05:00Z.",
+        ) from None
 
 
 def whole_number(value: object, field: str) -> int:

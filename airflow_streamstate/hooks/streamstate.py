@@ -27,7 +27,13 @@ from airflow_streamstate.lifecycle.polling import poll
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.commands import DEFAULT_TERMS, Command, DrainTerms
+from airflow_streamstate.protocol.commands import (
+    DEFAULT_SNAPSHOT_TERMS,
+    DEFAULT_TERMS,
+    Command,
+    DrainTerms,
+    SnapshotTerms,
+)
 
 # A driver inherits the worker's environment, but for what is Airflow's own: connections and settings hold secrets.
 _AIRFLOWS_OWN = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_", "__AIRFLOW_")
@@ -210,13 +216,14 @@ class StreamStateHook(BaseHook):
         self,
         stream_id: str,
         *,
+        terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
         reason: str = "",
         deadline_seconds: float | None = None,
         request_id: str | None = None,
     ) -> CommandView:
-        """Order a snapshot of what runs."""
+        """Ask for a snapshot of what runs; whoever waits for its ``request_id`` asks again while nobody answers."""
         return self.controller.snapshot(
-            stream_id, request_id=request_id, reason=reason, deadline_seconds=deadline_seconds
+            stream_id, request_id=request_id, terms=terms, reason=reason, deadline_seconds=deadline_seconds
         )
 
     def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:

@@ -17,7 +17,7 @@ from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.lifecycle.views import DeploymentView
 from airflow_streamstate.lifecycle.wish import digest_of
 from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
-from airflow_streamstate.protocol.records import RequestRecord
+from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
 
 
 class Attempts:
@@ -163,8 +163,9 @@ class Attempts:
         digest: str,
         seen: Observation,
         command_id: str | None,
+        snapshot: SnapshotWish | None = None,
     ) -> None:
-        """Record what a request becomes, before the first act (Law 2).
+        """Record what a request becomes, before the first act (Law 2); ``snapshot``: how one is asked for.
 
         Raises:
             ConflictError: the same request was recorded with another wish in the same moment.
@@ -178,6 +179,7 @@ class Attempts:
             write_id=self._clock.new_uuid(),
             created_at=self._clock.now(),
             command_id=command_id,
+            snapshot=snapshot,
         )
         try:
             control.create_request(record)

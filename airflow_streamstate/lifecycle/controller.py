@@ -21,6 +21,7 @@ from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.planning import Planning
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.lifecycle.secrets import LookUp
+from airflow_streamstate.lifecycle.snapshot_requests import SnapshotRequests
 from airflow_streamstate.lifecycle.snapshots import Snapshots
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
@@ -28,7 +29,7 @@ from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, Out
 from airflow_streamstate.lifecycle.waiting import Report, Waits, describe
 from airflow_streamstate.lifecycle.watching import Watching, redacted, redacted_event, secrets_in_log
 from airflow_streamstate.lifecycle.wish import read_wish
-from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
+from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
 from airflow_streamstate.protocol.ids import check_id
 
 LOG_TAIL_BYTES = 65_536
@@ -65,6 +66,7 @@ class Controller:
         self._orders = Orders(self._means, self._attempts, self._watching)
         self._waits = Waits(self._means, self._watching)
         self.forced_stops = ForcedStops(self._means, self._attempts, self._orders, self._watching, self._waits)
+        self.snapshot_requests = SnapshotRequests(self._means, self._attempts, self._watching, self._waits)
         self.notifications = Notifications(self._means)
         self.snapshots = Snapshots(self._means)
         self.plans = Planning(self._means)
@@ -213,15 +215,16 @@ class Controller:
         stream_id: str,
         *,
         request_id: str | None = None,
+        terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
         reason: str = "",
         deadline_seconds: float | None = None,
     ) -> CommandView:
-        """Order a snapshot of what runs; of what has ended, the one at its end answers. As ``stop``."""
-        return self._orders.order(
+        """Ask for a snapshot of what runs; of what has ended, the one at its end answers. As ``stop``, but asked again
+        under the same request id it goes to whichever attempt is current, until it has become one snapshot."""
+        return self.snapshot_requests.ask(
             stream_id,
-            "snapshot",
-            deployment_id=None,
             request_id=self._request_id(request_id),
+            terms=terms,
             reason=reason,
             deadline_seconds=deadline_seconds,
         )

@@ -1,4 +1,4 @@
-"""Stop, drain and snapshot: orders to a deployment. Recorded here, obeyed by its agent.
+"""Stop and drain: orders to a deployment. Recorded here, obeyed by its agent. Snapshots: ``snapshot_requests``.
 
 A command's id follows from the request id alone, so that asking twice is asking once, also after the command was
 answered and cleaned up (Law 2).
@@ -37,6 +37,7 @@ from airflow_streamstate.protocol.events import Draining
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, version_for
 
 Verb = Literal["stop", "drain", "cancel", "snapshot"]
+EndingVerb = Literal["stop", "drain", "cancel"]
 KIND_OF: dict[Verb, str] = {
     "stop": StopRequest.kind,
     "drain": DrainNotification.kind,
@@ -83,7 +84,7 @@ def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | W
     return Refused(_not_running(seen, verb, state))
 
 
-def command_id_for(stream_id: str, verb: Verb, request_id: str) -> str:
+def command_id_for(stream_id: str, verb: EndingVerb, request_id: str) -> str:
     """The id of the command that a request becomes."""
     return str(uuid.uuid5(_NAMESPACE, f"{stream_id}/{verb}/{request_id}"))
 
@@ -106,7 +107,7 @@ class Orders:
     def order(
         self,
         stream_id: str,
-        verb: Verb,
+        verb: EndingVerb,
         *,
         deployment_id: str | None,
         request_id: str,
@@ -114,7 +115,7 @@ class Orders:
         deadline_seconds: float | None,
         terms: DrainTerms = DEFAULT_TERMS,
     ) -> CommandView:
-        """As ``Controller.stop``, ``.drain`` and ``.snapshot``."""
+        """As ``Controller.stop`` and ``.drain``."""
         control = self._means.home.control(stream_id)
         command_id = command_id_for(stream_id, verb, request_id)
         digest = _order_digest(verb, deployment_id, terms)
@@ -140,7 +141,7 @@ class Orders:
             self._attempts.move(control, seen, "drain", assume_dead=False)
             attempt += 1
         command = self._command(seen, verb, command_id, attempt, reason, deadline_seconds, terms)
-        number, key = control.journal(seen.deployment_id).write_command(command, _protocol(seen))
+        number, key = control.journal(seen.deployment_id).write_command(command, agreed_protocol(seen))
         if isinstance(decision, Flush) or decision.launch:
             self._means.drivers.launch(control, seen.spec, attempt)
             seen = self._observer.observe(stream_id, seen.deployment_id)
@@ -154,14 +155,14 @@ class Orders:
             verb=verb,
         )
 
-    def _refuse_untimely(self, control: StreamControl, seen: Observation, verb: Verb, *, is_new: bool) -> None:
+    def _refuse_untimely(self, control: StreamControl, seen: Observation, verb: EndingVerb, *, is_new: bool) -> None:
         """See that no upgrade holds the stream, and that there is something to take back."""
-        if self._means.upgrade_id is not None or (is_new and verb != "snapshot"):
+        if self._means.upgrade_id is not None or is_new:
             refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
         if is_new and verb == "cancel":
             _refuse_cancel(control, seen)
 
-    def _answered(self, seen: Observation, verb: Verb, command_id: str, end: End) -> CommandView:
+    def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: End) -> CommandView:
         return CommandView(
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
@@ -176,7 +177,7 @@ class Orders:
     def _command(
         self,
         seen: Observation,
-        verb: Verb,
+        verb: EndingVerb,
         command_id: str,
         attempt: int,
         reason: str,
@@ -201,12 +202,10 @@ class Orders:
                 flush_within_seconds=terms.flush_within_seconds,
                 on_flush_deadline=terms.on_flush_deadline,
             )
-        if verb == "cancel":
-            return CancelRequest(*head)
-        return StopRequest(*head, attempt=attempt) if verb == "stop" else SnapshotRequest(*head, attempt=attempt)
+        return CancelRequest(*head) if verb == "cancel" else StopRequest(*head, attempt=attempt)
 
 
-def _order_digest(verb: Verb, deployment_id: str | None, terms: DrainTerms) -> str:
+def _order_digest(verb: EndingVerb, deployment_id: str | None, terms: DrainTerms) -> str:
     asked: dict[str, object] = {"verb": verb, "mode": terms.mode, "deployment_id": deployment_id}
     # As the environment in a deploy: earlier digests stay.
     if (terms.rehearse, terms.discard_state) != (DEFAULT_TERMS.rehearse, DEFAULT_TERMS.discard_state):
@@ -235,7 +234,7 @@ def _refuse_cancel(control: StreamControl, seen: Observation) -> None:
         )
 
 
-def _protocol(seen: Observation) -> int:
+def agreed_protocol(seen: Observation) -> int:
     """The highest version of the protocol that the agent and this package both know."""
     if seen.claim is None or not seen.is_claimed:
         return NEWEST_PROTOCOL

@@ -67,6 +67,7 @@ class CommandView:
         number, key: where it lies; None where it was answered without being written.
         state: of the deployment, when the order was recorded.
         outcome: what answers it, where that is known already.
+        request_id: of a snapshot, what it was asked under; ``SnapshotRequests`` takes it. "" for all else.
     """
 
     stream_id: str
@@ -77,15 +78,19 @@ class CommandView:
     state: State
     verb: Literal["stop", "drain", "cancel", "snapshot"]
     outcome: Outcome | None = None
+    request_id: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id deployment_id command_id state``; of an answered one also what ``Outcome.to_json`` has."""
+        """``stream_id deployment_id command_id state``, of a snapshot ``request_id`` too; of an answered one also what
+        ``Outcome.to_json`` has."""
         plain: dict[str, object] = {
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
             "command_id": self.command_id,
             "state": self.state,
         }
+        if self.request_id:
+            plain["request_id"] = self.request_id
         return {**plain, **self.outcome.to_json()} if self.outcome is not None else plain
 
 

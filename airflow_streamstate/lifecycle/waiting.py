@@ -52,7 +52,7 @@ class Waits:
         def look(seen: Observation) -> StreamStatus | None:
             return self.status_if_healthy(seen)
 
-        return self._until(stream_id, deployment_id, deadline_seconds, on_progress, look, "healthy")
+        return self.until(stream_id, deployment_id, deadline_seconds, on_progress, look, "healthy")
 
     def status_if_healthy(self, seen: Observation) -> StreamStatus | None:
         """The status, if each query has committed a batch or found no input; None while that may still come.
@@ -99,7 +99,7 @@ class Waits:
                 raise self.error_of(seen, end)
             return self._watching.outcome(seen, end)
 
-        return self._until(stream_id, deployment_id, deadline_seconds, on_progress, look, "finished")
+        return self.until(stream_id, deployment_id, deadline_seconds, on_progress, look, "finished")
 
     def command(
         self, stream_id: str, deployment_id: str, command_id: str, deadline_seconds: float, on_progress: Report | None
@@ -121,7 +121,7 @@ class Waits:
                 raise self.error_of(seen, end)
             return self._watching.outcome(seen, end, command_id)
 
-        return self._until(stream_id, deployment_id, deadline_seconds, on_progress, look, "done")
+        return self.until(stream_id, deployment_id, deadline_seconds, on_progress, look, "done")
 
     def error_of(self, seen: Observation, end: End) -> StreamStateError:
         """The error of an end that is not the one that was waited for."""
@@ -154,7 +154,7 @@ class Waits:
             )
         if end.outcome == "ignored":
             return ConflictError(
-                "the order was meant for another attempt or deployment, or came too late",
+                "the order was meant for another attempt or deployment, came too late, or was out of date",
                 **facts,
                 next_step="Look again.",
             )
@@ -166,15 +166,28 @@ class Waits:
             next_step=f"`streamstate status {seen.stream_id}` shows where the stream stands.",
         )
 
-    def _until(
+    def until(
         self,
         stream_id: str,
-        deployment_id: str,
+        deployment_id: str | None,
         deadline_seconds: float,
         on_progress: Report | None,
         look: Callable[[Observation], Result | None],
         goal: str,
     ) -> Result:
+        """Look at a deployment, or at whichever is current, until ``look`` finds what it looks for.
+
+        Args:
+            stream_id: the stream.
+            deployment_id: the deployment; None for the current one, at each look anew.
+            deadline_seconds: how long.
+            on_progress: told what was seen.
+            look: None for nothing yet; raises where it cannot come any more.
+            goal: what it is then, for the error.
+
+        Raises:
+            DeadlineExceededError: the time is up; says what was last seen (Law 6).
+        """
         last_seen, poll_seconds = "nothing yet", MIN_POLL_SECONDS
 
         def look_once() -> Result | None:

@@ -18,6 +18,8 @@ from airflow_streamstate.store.interface import Store
 
 DEFAULT_MASTER = "local[*]"
 _READ_BYTES = 1 << 20
+_FIRST_SETTINGS = ("command_poll_seconds", "heartbeat_seconds", "lost_after_seconds", "exit_grace_seconds")
+"""What digests of earlier releases were made over."""
 
 
 @dataclass(frozen=True)
@@ -156,11 +158,19 @@ def read_wish(request: DeployRequest) -> Wish:
         "discard_state": request.discard_state,
         "fresh_queries": sorted(request.fresh_queries),
         "version_label": request.version_label,
-        "settings": None if request.settings is None else asdict(request.settings),
+        "settings": None if request.settings is None else _settings_asked(request.settings),
     }
     if request.accept_lost_input:  # as the environment
         asked["accept_lost_input"] = sorted(request.accept_lost_input)
     return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
+
+
+def _settings_asked(settings: AgentSettings) -> dict[str, object]:
+    """Those that were always there, and the later ones where they are not as they are by default."""
+    default = asdict(AgentSettings())
+    return {
+        name: value for name, value in asdict(settings).items() if name in _FIRST_SETTINGS or value != default[name]
+    }
 
 
 def code_digest_of(

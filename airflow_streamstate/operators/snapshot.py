@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.hooks.rendered import as_seconds, optional_text
+from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
+from airflow_streamstate.protocol.commands import SnapshotTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -17,34 +19,63 @@ if TYPE_CHECKING:
 class SnapshotStreamOperator(StreamStateOperator):
     """Keep a committed batch of every query of a running stream.
 
-    Idempotent: a retry, or a task that was cleared, finds its snapshot.
+    Idempotent: a retry, or a task that was cleared, finds its snapshot. While it waits, the stream is asked again under
+    the same request id where nobody takes the request up, or where its driver was started again or replaced.
 
     Returns ``{stream_id, deployment_id, command_id, snapshot_id, kind, files, bytes, queries}``; without ``wait``
-    ``{stream_id, deployment_id, command_id, key, state}``.
+    ``{stream_id, deployment_id, command_id, key, state, request_id}``.
 
+    :param requested_at: the time of asking, e.g. ``{{ dag_run.run_after }}``, so that a run which comes late takes no
+        snapshot; None: when the task asks. (templated)
+    :param ttl_seconds: read when it is older than this, the request is ignored; None: as the settings of the deployment
+        say. (templated)
     :param begin_within_seconds: an order that is read later is not begun; None: any time. (templated)
     :param wait: wait until the snapshot is complete, for ``wait_seconds`` at most.
 
     .. seealso:: :ref:`howto/operator:SnapshotStreamOperator`
     """
 
-    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "begin_within_seconds")
+    template_fields: Sequence[str] = (
+        *StreamStateOperator.template_fields,
+        "begin_within_seconds",
+        "requested_at",
+        "ttl_seconds",
+    )
 
-    def __init__(self, *, begin_within_seconds: float | str | None = None, wait: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        requested_at: datetime | str | None = None,
+        ttl_seconds: float | str | None = None,
+        begin_within_seconds: float | str | None = None,
+        wait: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        self.requested_at = requested_at
+        self.ttl_seconds = ttl_seconds
         self.begin_within_seconds = begin_within_seconds
         self.wait = wait
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        begin_within = optional_text(self.begin_within_seconds)
+        begin_within, ttl = optional_text(self.begin_within_seconds), optional_text(self.ttl_seconds)
         order = hook.snapshot(
             str(self.stream_id),
+            terms=SnapshotTerms(
+                requested_at=as_moment(self.requested_at, "requested_at"),
+                ttl_seconds=None if ttl is None else as_seconds(ttl, "ttl_seconds"),
+            ),
             reason=str(self.reason),
             deadline_seconds=None if begin_within is None else as_seconds(begin_within, "begin_within_seconds"),
             request_id=request_id_of(context),
         )
         if not self.wait:
-            return ordered(order)
-        return self.wait_until_done(
-            hook, Watch("snapshot", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id)
+            return {**ordered(order), "request_id": order.request_id}
+        watch = Watch(
+            "snapshot",
+            order.stream_id,
+            deployment_id=order.deployment_id,
+            command_id=order.command_id,
+            request_id=order.request_id,
         )
+        return self.wait_until_done(hook, watch)

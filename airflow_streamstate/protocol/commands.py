@@ -100,12 +100,37 @@ class StopRequest(Command):
     attempt: int
 
 
+@dataclass(frozen=True)
+class SnapshotTerms:
+    """How a snapshot is asked for.
+
+    Attributes:
+        requested_at: the time of asking; None: now, and anew each time that it is asked for again.
+        ttl_seconds: read when it is older than this, it is not obeyed; None: as the settings of the deployment say.
+    """
+
+    requested_at: datetime | None = None
+    ttl_seconds: float | None = None
+
+
+DEFAULT_SNAPSHOT_TERMS = SnapshotTerms()
+
+
 @message
 @dataclass(frozen=True)
 class SnapshotRequest(Command):
-    """Keep a committed batch of every query, while the deployment runs on. It holds for one attempt."""
+    """Keep a committed batch of every query, while the deployment runs on. It holds for one attempt.
+
+    Attributes:
+        request_id: what it is asked under, over all attempts and deployments: one id is one snapshot. "" where nobody
+            named it, as before there were such ids; then its ``command_id`` stands for it.
+        ttl_seconds: older than this by its ``requested_at``, or dated in the future beyond the allowed skew, it is
+            ignored. None: its date means nothing, as before there were such times.
+    """
 
     attempt: int
+    request_id: str = ""
+    ttl_seconds: float | None = None
 
 
 ALL_COMMANDS: tuple[type[Command], ...] = (DrainNotification, CancelRequest, StopRequest, SnapshotRequest)

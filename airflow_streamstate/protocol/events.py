@@ -104,7 +104,8 @@ class Accepted(Event):
 @message
 @dataclass(frozen=True)
 class Ignored(Event):
-    """A command was meant for another deployment or attempt."""
+    """A command was meant for another deployment or attempt; or it was a request for a snapshot that was out of date,
+    or had become one already."""
 
     command_id: str
     command_number: int
@@ -160,13 +161,20 @@ class Draining(Event):
 @message
 @dataclass(frozen=True)
 class SnapshotReady(Event):
-    """A snapshot is complete: its manifest is written."""
+    """A snapshot is complete: its manifest is written.
+
+    Attributes:
+        queries: the position: per query the batch, and per source the offsets at its end.
+        command_id, command_number: of the command that asked; "" and 0 of one that the agent took by itself.
+        request_id: what it was asked under; "" for nothing.
+    """
 
     snapshot_id: str
     snapshot_kind: SnapshotKind
     queries: Mapping[str, QueryPosition]
     command_id: str = ""
     command_number: int = 0
+    request_id: str = ""
 
 
 @message

@@ -70,6 +70,16 @@ def snapshot_id_for(deployment_id: str, kind: SnapshotKind, number: int) -> str:
     return f"{deployment_id}-{kind}-{number:06d}"
 
 
+def periodic_snapshot_id_for(deployment_id: str, attempt: int, number: int) -> str:
+    """The id of the ``number``-th ``live`` snapshot that an attempt took without being asked, from 1."""
+    return f"{deployment_id}-live-a{attempt:04d}-{number:06d}"
+
+
+def is_snapshot_by_command(snapshot_id: str, deployment_id: str) -> bool:
+    """Whether this id is that of a ``live`` snapshot of this deployment that a command asked for."""
+    return re.fullmatch(rf"{re.escape(deployment_id)}-live-[0-9]+", snapshot_id) is not None
+
+
 def rehearsal_id_for(request_id: str, number: int) -> str:
     """The id of the ``number``-th rehearsal that a request became, from 1."""
     return f"r-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}-{number:04d}"

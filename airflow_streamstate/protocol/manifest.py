@@ -64,6 +64,9 @@ class SnapshotManifest(Message):
         kind of the snapshot is ``snapshot_kind``: ``live``, ``stopped``, ``pre-drain`` (with state) or ``drained``
             (positions only).
         taken_by: ``agent`` or ``controller``.
+        command_id: the command that asked; "" for none.
+        request_id: what it was asked under; "" for nothing.
+        content_digest: sha256 over positions and items, equal for two snapshots of one position; "" in older manifests.
     """
 
     is_digested = True
@@ -80,6 +83,8 @@ class SnapshotManifest(Message):
     write_id: str
     spark_version: str = ""
     command_id: str = ""
+    request_id: str = ""
+    content_digest: str = ""
 
     @property
     def files_count(self) -> int:

@@ -121,6 +121,22 @@ class Claim(Message):
     claimed_at: datetime
 
 
+@dataclass(frozen=True)
+class SnapshotWish:
+    """A snapshot as it was first asked for, so that anybody who waits for it can ask again in the same words.
+
+    Attributes:
+        requested_at, ttl_seconds: as ``SnapshotTerms``.
+        deadline_at, requested_by, reason: as in ``Command``.
+    """
+
+    requested_at: datetime | None
+    ttl_seconds: float | None
+    deadline_at: datetime | None
+    requested_by: str
+    reason: str
+
+
 @message
 @dataclass(frozen=True)
 class RequestRecord(Message):
@@ -129,8 +145,9 @@ class RequestRecord(Message):
     Attributes:
         verb: deploy, resume, …
         request_digest: sha256 over what was asked; the same request id with another wish is a conflict.
-        deployment_id: the deployment it is about.
-        command_id: the command it became; None where there is none.
+        deployment_id: the deployment it is about; of a snapshot the one that was asked first.
+        command_id: the command it became, of a snapshot the first one; None where there is none.
+        snapshot: of a snapshot, how it was asked for; None for all else, and in older records.
     """
 
     request_id: str
@@ -141,6 +158,7 @@ class RequestRecord(Message):
     write_id: str
     created_at: datetime
     command_id: str | None = None
+    snapshot: SnapshotWish | None = None
 
 
 @message

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 from airflow_streamstate.errors import InvalidRequestError
 
@@ -10,30 +11,59 @@ COMMAND_POLL_SECONDS_ON_DISK = 0.2
 COMMAND_POLL_SECONDS_ON_S3 = 2.0
 
 
+OFF: frozenset[str] = frozenset({"snapshot_every_seconds"})
+"""Settings that are off unless they are given."""
+_LEAST_SECONDS, _MOST_SECONDS = 0.01, 86_400
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "clock_skew_seconds": (0, _MOST_SECONDS),
+    "snapshot_every_seconds": (1, 31 * _MOST_SECONDS),
+    "fetch_batch_bytes": (1 << 10, 1 << 30),
+}
+"""Those that are no number of seconds between the two above."""
+
+
 @dataclass(frozen=True)
 class AgentSettings:
-    """How the agent in a driver behaves; recorded in ``spec.json``, so every attempt has the same.
+    """How the agent in a driver, and those who ask it, behave; recorded in ``spec.json``, so that every attempt, and
+    everybody who asks one, has the same.
 
     Attributes:
         command_poll_seconds: how often the agent looks for commands (0.2 on disk, 2 on S3).
         heartbeat_seconds: how often it writes its sign of life and looks whether it was replaced.
         lost_after_seconds: a heartbeat older than this, from a driver that nobody can ask about, means lost.
         exit_grace_seconds: how long a script may run on after a complete stop or drain before it is ended.
+        snapshot_ttl_seconds: a request for a snapshot that is older than this when it is read is ignored.
+        snapshot_request_timeout_seconds: whoever waits for a snapshot asks again when nobody has taken his request up
+            for so long.
+        clock_skew_seconds: how far in the future a request may be dated.
+        snapshot_every_seconds: how often the agent takes a snapshot by itself; None: never.
+        fetch_batch_bytes: how much of a snapshot is fetched at a time.
+        fetch_timeout_seconds: a store that does not answer a fetch for so long is left.
     """
 
     command_poll_seconds: float = COMMAND_POLL_SECONDS_ON_DISK
     heartbeat_seconds: float = 10.0
     lost_after_seconds: float = 60.0
     exit_grace_seconds: float = 30.0
+    snapshot_ttl_seconds: float = 300.0
+    snapshot_request_timeout_seconds: float = 15.0
+    clock_skew_seconds: float = 30.0
+    snapshot_every_seconds: float | None = None
+    fetch_batch_bytes: int = 4 << 20
+    fetch_timeout_seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        for name in ("command_poll_seconds", "heartbeat_seconds", "lost_after_seconds", "exit_grace_seconds"):
-            if not 0.01 <= getattr(self, name) <= 86_400:
+        for name, value in asdict(self).items():
+            least, most = _RANGES.get(name, (_LEAST_SECONDS, _MOST_SECONDS))
+            if value is None and name in OFF:
+                continue
+            if value is None or not least <= value <= most:
+                unit = "bytes" if name.endswith("_bytes") else "seconds"
                 raise InvalidRequestError(
                     "this setting is out of its range",
                     setting=name,
-                    value=getattr(self, name),
-                    next_step="Use a number of seconds between 0.01 and 86400.",
+                    value=value,
+                    next_step=f"Use a number of {unit} between {least} and {most}.",
                 )
 
 

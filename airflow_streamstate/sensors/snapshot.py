@@ -15,20 +15,30 @@ if TYPE_CHECKING:
 
 
 class SnapshotReadySensor(StreamStateSensor):
-    """Wait until a snapshot of a deployment is complete: the one of an order, the one with an id, or any.
+    """Wait until a snapshot of a deployment is complete: the one of a request or an order, the one with an id, or any.
 
     Returns ``{deployment_id, snapshot_id, kind, files, bytes, queries}``.
 
+    :param request_id: what it was asked under, e.g. from the XCom of ``SnapshotStreamOperator(wait=False)``; it may
+        be of any deployment then, and is asked for again while nobody takes it up. (templated)
     :param command_id: the order, e.g. from the XCom of ``SnapshotStreamOperator(wait=False)``. (templated)
     :param snapshot_id: that one. (templated)
 
     .. seealso:: :ref:`howto/sensor:SnapshotReadySensor`
     """
 
-    template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "command_id", "snapshot_id")
+    template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "request_id", "command_id", "snapshot_id")
 
-    def __init__(self, *, command_id: str | None = None, snapshot_id: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        request_id: str | None = None,
+        command_id: str | None = None,
+        snapshot_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        self.request_id = request_id
         self.command_id = command_id
         self.snapshot_id = snapshot_id
 
@@ -38,5 +48,6 @@ class SnapshotReadySensor(StreamStateSensor):
             str(self.stream_id),
             deployment_id=self.deployment_of(context, hook),
             command_id=optional_text(self.command_id),
+            request_id=optional_text(self.request_id),
             snapshot_id=optional_text(self.snapshot_id),
         )

@@ -8,6 +8,7 @@ wakes up in the middle can at most link the same files again (Law 4).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -31,6 +32,7 @@ from airflow_streamstate.protocol.ids import SnapshotKind, check_id
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
 from airflow_streamstate.snapshot.checksums import companion_of, is_of_bytes
+from airflow_streamstate.snapshot.content import content_digest
 from airflow_streamstate.snapshot.data import crc32_of
 from airflow_streamstate.store.interface import Link, Store
 from airflow_streamstate.store.many import link_many
@@ -53,6 +55,8 @@ class QueryToCapture:
         sources, watermarks, identities: as in ``QuerySnapshot``.
         identities_at: tells the identities of the position that was captured, by its last committed batch; instead of
             ``identities``.
+        before: it in an older snapshot. At the very same position its items are listed again, whatever Spark has
+            compacted meanwhile, as long as they are all there.
         drained: its flush is committed. What the log says counts; a log that says otherwise is refused.
         watermark_ms: the watermark of before the flush; None: as the log says.
         state_rows: rows in the state after a batch, by batch: what counts is the one that is captured.
@@ -76,6 +80,7 @@ class QueryToCapture:
     rows_dropped: int | None = None
     identities: tuple[SourceIdentity, ...] = ()
     identities_at: Callable[[int | None], tuple[SourceIdentity, ...]] | None = None
+    before: QuerySnapshot | None = None
 
     def __post_init__(self) -> None:
         if self.carried is not None and not self.carried_snapshot_id:
@@ -94,6 +99,7 @@ def capture(
     taken_by: str,
     queries: Mapping[str, QueryToCapture],
     command_id: str = "",
+    request_id: str = "",
     spark_version: str = "",
 ) -> SnapshotManifest:
     """Take the snapshot of this id, or find that it is there (Law 2). Returns its manifest.
@@ -111,7 +117,7 @@ def capture(
         fencing_token: of that deployment.
         taken_by: ``agent`` or ``controller``.
         queries: every query of the deployment, by name.
-        command_id: the command that asked; "" for none.
+        command_id, request_id: the command that asked, and what it asked under; "" for none.
         spark_version: "" where unknown.
 
     Raises:
@@ -150,6 +156,8 @@ def capture(
         write_id=control.clock.new_uuid(),
         spark_version=spark_version,
         command_id=command_id,
+        request_id=request_id,
+        content_digest=content_digest(captured),
     )
     if checkpoints is not control.home:
         # Links are made durable by the next whole write of their store: that must not come after the manifest (Law 3).
@@ -219,7 +227,7 @@ class _Shot:
     def _take_position(self, checkpoint: Checkpoint, position: Position) -> QuerySnapshot:
         entry = self._last_entry(checkpoint, position)
         drained = self._is_drained(position, entry)
-        listed = files_of(checkpoint, position, with_state=not drained)
+        listed = self._list(checkpoint, position, entry, drained=drained)
         paths = [key[len(checkpoint.prefix) + 1 :] for key in listed]
         checksums = self._link(checkpoint.prefix, paths)
         files = self._entries(paths, checksums)
@@ -231,6 +239,16 @@ class _Shot:
             watermark_ms=watermark_ms,
             drained=drained,
         )
+
+    def _list(
+        self, checkpoint: Checkpoint, position: Position, entry: OffsetEntry | None, *, drained: bool
+    ) -> list[str]:
+        before = self._query.before
+        if before is not None and entry is not None and _is_at(before, position, entry, drained=drained):
+            items = {checkpoint.key(file.path) for file in before.files}
+            with suppress(ObjectMissingError):  # Spark has removed one since
+                return files_of(checkpoint, position, with_state=not drained, among=items)
+        return files_of(checkpoint, position, with_state=not drained)
 
     def _last_entry(self, checkpoint: Checkpoint, position: Position) -> OffsetEntry | None:
         if position.batch_id is None:
@@ -363,3 +381,10 @@ class _Shot:
             watermark_ms=watermark_ms,
             drained=drained,
         )
+
+
+def _is_at(before: QuerySnapshot, position: Position, entry: OffsetEntry, *, drained: bool) -> bool:
+    # What a planned batch leaves of its state grows while it runs.
+    kept = before.position
+    at = (kept.batch_id, kept.planned_batch_id, kept.end_offsets, before.drained)
+    return position.planned is None and at == (position.batch_id, None, entry.source_lines, drained)

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
 from support import scripted_driver
 from support.airflow_streams import NamedHome
 from support.dag_results import returned, states
@@ -164,3 +164,15 @@ def test_the_gate_skips_the_back_fill_where_no_drain_can_come(
     hook.wait_for(Watch("stopped", "flights", "d-0001"), deadline_seconds=60, poll_interval_seconds=0.1)
     run = run_dag("drain_gate")
     assert states(run) == {"drained": "skipped", "backfill": "skipped"}
+
+
+def test_snapshots_are_taken_by_schedule(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
+    """Asked for by one task, waited for by the other in the triggerer: one snapshot for each run, dated by the run."""
+    running(scripted, scripted_driver.script(tmp_path, "runs"))
+    found = [run_dag("scheduled_snapshots") for _ in range(2)]
+    assert [states(run) for run in found] == [{"ask": "success", "ready": "success"}] * 2
+    ids = [returned(run, "ready")["snapshot_id"] for run in found]
+    assert ids == ["d-0001-live-000001", "d-0001-live-000002"]
+    command = scripted.hook().read_notification("flights", returned(found[0], "ask")["command_id"], "d-0001")
+    assert isinstance(command, SnapshotRequest)
+    assert (command.ttl_seconds, command.reason) == (1800.0, "every hour")

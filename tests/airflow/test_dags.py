@@ -20,6 +20,7 @@ DAG_IDS = [
     "drain_gate",
     "nightly_upgrades",
     "planned_upgrade",
+    "scheduled_snapshots",
     "scheduled_upgrade",
     "upgrade_in_one_task",
     "upgrade_stream",

@@ -61,7 +61,10 @@ def test_an_hour_costs_four_thousand_requests_at_the_most(place: Place) -> None:
 
     def order(verb: str) -> None:
         order = getattr(place.controller, verb)(STREAM)
-        place.controller.wait_for_command(STREAM, order.deployment_id, order.command_id, WAIT_SECONDS)
+        if verb == "snapshot":
+            place.controller.snapshot_requests.wait(STREAM, order.request_id, WAIT_SECONDS)
+        else:
+            place.controller.wait_for_command(STREAM, order.deployment_id, order.command_id, WAIT_SECONDS)
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)

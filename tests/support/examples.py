@@ -39,6 +39,7 @@ from airflow_streamstate.protocol.records import (
     DeploymentSpec,
     LaunchRecord,
     RequestRecord,
+    SnapshotWish,
     StartPlan,
 )
 from airflow_streamstate.protocol.register import Intent, StreamRegister
@@ -92,7 +93,9 @@ EXAMPLES: tuple[Message, ...] = (
     DRAIN,
     CancelRequest(COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "not yet"),
     StopRequest(COMMAND_ID, "orders", "d-0003", AT, LATER, "shell:ada", "maintenance", attempt=2),
-    SnapshotRequest(COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "", attempt=2),
+    SnapshotRequest(
+        COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "", attempt=2, request_id="af-9876", ttl_seconds=300.0
+    ),
     _event(Claimed, host="worker-1", pid=4711, fencing_token=3),
     _event(Started, spark_version="4.2.0", application_id="local-1772359205250"),
     _event(
@@ -116,7 +119,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     _event(
         SnapshotReady, snapshot_id="d-0003-live-000006", snapshot_kind="live", queries=_POSITIONS,
-        command_id=COMMAND_ID, command_number=6,
+        command_id=COMMAND_ID, command_number=6, request_id="af-9876",
     ),
     _event(
         Drained, command_id=COMMAND_ID, command_number=4, snapshot_id="d-0003-drained-000002", queries=_POSITIONS,
@@ -169,7 +172,7 @@ EXAMPLES: tuple[Message, ...] = (
                 identities=(SourceIdentity("kafka", "kafka subscribe orders", 1, {"cluster_id": "5L6g3nShT-eMCtK"}),),
             ),
         },
-        WRITE_ID, spark_version="4.2.0", command_id=COMMAND_ID,
+        WRITE_ID, spark_version="4.2.0", command_id=COMMAND_ID, request_id="af-9876", content_digest="78" * 32,
     ),
     SnapshotSeal("d-0003-stopped-000002", AT, {"counts per minute": {"metadata": "ab" * 32}}),
     DeploymentSpec(
@@ -180,13 +183,16 @@ EXAMPLES: tuple[Message, ...] = (
             accept_lost_input=("counts per minute",), undoes="d-0002", undo_command=("/opt/undo.sh", "--table", "a b"),
             accepts_duplicates=True),
         "/srv/streams", "34" * 32, "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
-        AgentSettings(0.5, 5.0, 30.0, 15.0), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
+        AgentSettings(0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
         version_label="v3",
         environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
         attaches=True,
     ),
     Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, 1, 1, "0.1.0", WRITE_ID, AT),
-    RequestRecord("af-0123456789", "orders", "deploy", "56" * 32, "d-0003", WRITE_ID, AT, command_id=COMMAND_ID),
+    RequestRecord(
+        "af-0123456789", "orders", "snapshot", "56" * 32, "d-0003", WRITE_ID, AT, command_id=COMMAND_ID,
+        snapshot=SnapshotWish(AT, 300.0, LATER, "airflow nightly.snapshot", "before the load test"),
+    ),
     LaunchRecord(
         "orders", "d-0003", 2, "d-0003-a0002", "local", {"pid": 4711, "boot_id": "b", "nested": {"list": [1, None]}},
         "/srv/streams/driver.log", AT, write_id=WRITE_ID, facts={"master": "local[2]"},

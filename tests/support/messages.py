@@ -48,7 +48,12 @@ _PLAIN: dict[object, st.SearchStrategy[typing.Any]] = {
 def messages_of(cls: type) -> st.SearchStrategy[typing.Any]:
     """Any instance of a message class, or of a dataclass inside one."""
     if cls is AgentSettings:
-        return st.builds(AgentSettings, *[st.floats(0.01, 86_400)] * 4)
+        return st.builds(
+            AgentSettings,
+            *[st.floats(0.01, 86_400)] * 7,
+            snapshot_every_seconds=st.none() | st.floats(1, 86_400),
+            fetch_batch_bytes=st.integers(1 << 10, 1 << 30),
+        )
     hints = typing.get_type_hints(cls)
     fields = dataclasses.fields(typing.cast("typing.Any", cls))
     return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in fields})

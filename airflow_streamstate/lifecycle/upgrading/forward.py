@@ -13,7 +13,7 @@ from typing import Any
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.orders import KIND_OF, Verb
+from airflow_streamstate.lifecycle.orders import KIND_OF, EndingVerb
 from airflow_streamstate.lifecycle.outcomes import End, decide_command_outcome
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.upgrading.claiming import claim
@@ -175,7 +175,7 @@ def _ready(tools: Tools, state: UpgradeState) -> Next:
 # the handover
 
 
-def _verb(state: UpgradeState) -> Verb:
+def _verb(state: UpgradeState) -> EndingVerb:
     return "drain" if state.last.mode == "drain" else "stop"
 
 
@@ -220,7 +220,7 @@ def _tries(tools: Tools, state: UpgradeState) -> int:
     return sum(step.phase == state.phase for step in tools.journal.steps(tools.upgrade.upgrade_id)) - 1
 
 
-def _order_end(tools: Tools, state: UpgradeState, verb: Verb) -> None:
+def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
     try:
         order = tools.orders.order(
             tools.stream_id,

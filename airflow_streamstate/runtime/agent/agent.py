@@ -13,6 +13,7 @@ from collections.abc import Callable
 from airflow_streamstate.errors import FencedError, StreamStateError
 from airflow_streamstate.runtime.agent.heartbeats import Heart
 from airflow_streamstate.runtime.agent.obeying import CommandDesk
+from airflow_streamstate.runtime.agent.periodic_snapshots import PeriodicSnapshots
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.sealing import SEAL_OLDER_AFTER_SECONDS, seal_older
@@ -34,6 +35,7 @@ class Agent:
         self._attempt: Attempt = supervisor.attempt
         self._end_process = end_process
         self._desk = CommandDesk(self._attempt)
+        self._periodic = PeriodicSnapshots(self._attempt)
         self._heart = Heart(self._attempt)
         self._stopped = threading.Event()
         self._is_polling = False
@@ -89,6 +91,8 @@ class Agent:
         if attempt.is_fenced:
             raise attempt.fenced_error()
         self._desk.poll()
+        if not self._desk.is_trying_a_drain:
+            self._periodic.take_if_due()
         if self._heart.has_news():
             self._heart.beat()
         attempt.reporter.flush()

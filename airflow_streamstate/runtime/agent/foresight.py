@@ -24,6 +24,12 @@ class Foresight:
         self._found: dict[str, Foreseen] = {}
         self._under_way: str | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a trial is under way."""
+        with self._guard:
+            return self._under_way is not None
+
     def is_trying(self, command_id: str) -> bool:
         """Whether the trial of this drain was begun: it is not too late any more then."""
         with self._guard:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from airflow_streamstate.control.answers import is_accepted
 from airflow_streamstate.errors import (
     FencedError,
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.protocol.commands import SnapshotRequest
 from airflow_streamstate.protocol.events import Rejected, SnapshotReady
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.runtime.attempt.answering import accept, clean_up
+from airflow_streamstate.runtime.attempt.answering import accept, clean_up, ignore
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.sealing import seal_in_background
 from airflow_streamstate.runtime.attempt.snapshotting import positions_in, queries_to_capture, take_snapshot
+from airflow_streamstate.snapshot.requested import requested_snapshot
 
 PATIENCE_SECONDS = 60.0
 
@@ -30,10 +33,13 @@ class LiveSnapshots:
         """One try; what does not work because the disk is full or the store is away is tried again by later looks."""
         attempt = self._attempt
         attempt.check_current()
-        accept(attempt, order)
-        snapshot_id = attempt.snapshot_id("live", order.command_number)
+        snapshot_id, request_id = attempt.snapshot_id("live", order.command_number), _request_id_of(order)
         try:
-            manifest = take_snapshot(attempt, snapshot_id, "live", order.command_id, queries_to_capture(attempt))
+            if self._has_become_one(order, request_id):
+                return
+            accept(attempt, order)
+            queries = queries_to_capture(attempt)
+            manifest = take_snapshot(attempt, snapshot_id, "live", order.command_id, queries, request_id)
         except FencedError:
             raise
         except (UnavailableError, OutcomeUnknownError) as error:
@@ -46,6 +52,18 @@ class LiveSnapshots:
             self._report(order, manifest)
             seal_in_background(attempt, manifest.snapshot_id)
 
+    def _has_become_one(self, order: Order, request_id: str) -> bool:
+        """Whether its request has become a snapshot already, by another command: then this one is ignored (Law 2)."""
+        attempt, command = self._attempt, order.command
+        events = attempt.reporter.events
+        if command is None or not request_id or is_accepted(events, order.command_id):
+            return False
+        found = requested_snapshot(attempt.control, request_id, attempt.deployment_id, events)
+        if found is None:
+            return False
+        ignore(attempt, command, order.command_number, f"its request has become snapshot {found.snapshot_id} already")
+        return True
+
     def _report(self, order: Order, manifest: SnapshotManifest) -> None:
         self._attempt.reporter.write(
             SnapshotReady,
@@ -54,6 +72,7 @@ class LiveSnapshots:
             queries=positions_in(manifest),
             command_id=order.command_id,
             command_number=order.command_number,
+            request_id=_request_id_of(order),
         )
         self._attempt.reporter.say(
             f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
@@ -77,3 +96,7 @@ class LiveSnapshots:
         )
         self._attempt.reporter.say(f"the snapshot was not taken: {error}")
         clean_up(self._attempt)
+
+
+def _request_id_of(order: Order) -> str:
+    return order.command.request_id if isinstance(order.command, SnapshotRequest) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.control.answers import answered_ids, is_accepted, is_late
+from airflow_streamstate.control.answers import answered_ids, is_accepted, is_late, out_of_date
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import to_json
@@ -13,10 +13,10 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Rejected
+from airflow_streamstate.protocol.events import Drained, Expired, Rejected
 from airflow_streamstate.runtime.agent.foresight import Foresight
 from airflow_streamstate.runtime.agent.live_snapshots import LiveSnapshots
-from airflow_streamstate.runtime.attempt.answering import clean_up
+from airflow_streamstate.runtime.attempt.answering import clean_up, ignore
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.cancelling import cancel_drains
 from airflow_streamstate.runtime.attempt.latch import Order, order_of
@@ -40,6 +40,11 @@ class CommandDesk:
         self._attempt = attempt
         self._live_snapshots = LiveSnapshots(attempt)
         self._foresight = Foresight(attempt)
+
+    @property
+    def is_trying_a_drain(self) -> bool:
+        """Whether a drain is being tried, which is how its ending begins."""
+        return self._foresight.is_busy
 
     def poll(self) -> None:
         """Look at every command that lies there, in the order of their numbers.
@@ -74,6 +79,8 @@ class CommandDesk:
             )
             attempt.reporter.say(f"{command.kind} {command.command_id} was read after its deadline")
             clean_up(attempt)
+        elif isinstance(command, SnapshotRequest) and (stale := self._out_of_date(command)) is not None:
+            self._ignore(command, slot, stale)
         elif attempt.latch.is_open:
             self._obey(command, slot)
         elif attempt.latch.is_released:
@@ -144,16 +151,13 @@ class CommandDesk:
         begun = accepted or self._foresight.is_trying(command.command_id)
         return is_late(command, self._attempt.clock.now()) and not begun
 
+    def _out_of_date(self, request: SnapshotRequest) -> str | None:
+        if is_accepted(self._attempt.reporter.events, request.command_id):
+            return None
+        return out_of_date(request, self._attempt.clock.now(), self._attempt.spec.settings.clock_skew_seconds)
+
     def _ignore(self, command: Command, slot: CommandSlot, reason: str) -> None:
-        self._attempt.reporter.write(
-            Ignored,
-            command_id=command.command_id,
-            command_number=slot.number or 0,
-            command=to_json(command),
-            reason=reason,
-        )
-        self._attempt.reporter.say(f"{command.kind} {command.command_id} is ignored: {reason}")
-        clean_up(self._attempt)
+        ignore(self._attempt, command, slot.number or 0, reason)
 
     def _reject_object(self, slot: CommandSlot, problem: DataError | None) -> None:
         """Once per object; it stays where it is, for a person to look at."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from airflow_streamstate.control.answers import answered_ids, is_accepted
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.events import Accepted, Rejected
+from airflow_streamstate.protocol.commands import Command
+from airflow_streamstate.protocol.events import Accepted, Ignored, Rejected
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 
@@ -21,6 +22,15 @@ def accept(attempt: Attempt, order: Order) -> None:
             Accepted, command_id=command.command_id, command_number=order.command_number, command=to_json(command)
         )
         attempt.reporter.say(f"{command.kind} {command.command_id} of {command.requested_by} is accepted")
+
+
+def ignore(attempt: Attempt, command: Command, number: int, reason: str) -> None:
+    """Say that a command is not obeyed, and was not meant to be or need not be; the job runs on."""
+    attempt.reporter.write(
+        Ignored, command_id=command.command_id, command_number=number, command=to_json(command), reason=reason
+    )
+    attempt.reporter.say(f"{command.kind} {command.command_id} is ignored: {reason}")
+    clean_up(attempt)
 
 
 def clean_up(attempt: Attempt) -> None:

@@ -26,7 +26,12 @@ def seal_positions(attempt: Attempt, manifest: SnapshotManifest) -> None:
 
 def seal_in_background(attempt: Attempt, snapshot_id: str) -> None:
     """Seal a snapshot at low priority; given up as soon as the deployment is being ended."""
-    attempt.in_background(lambda: _seal(attempt, snapshot_id, lambda: _give_way(attempt)))
+    attempt.in_background(lambda: seal_now(attempt, snapshot_id))
+
+
+def seal_now(attempt: Attempt, snapshot_id: str) -> None:
+    """The same, in the thread that asks."""
+    _seal(attempt, snapshot_id, lambda: _give_way(attempt))
 
 
 def seal_older(attempt: Attempt) -> None:

@@ -119,6 +119,7 @@ def _to_capture(attempt: Attempt, name: str, holder: SnapshotManifest | None) ->
         identities_at=partial(_identities_at, attempt, name, known),
         state_rows=_state_rows(progress, known),
         rows_dropped=logical.rows_dropped() if logical is not None else None,
+        before=known,
     )
 
 
@@ -197,6 +198,7 @@ def take_snapshot(
     kind: SnapshotKind,
     command_id: str,
     queries: Mapping[str, QueryToCapture],
+    request_id: str = "",
 ) -> SnapshotManifest:
     """Capture these queries; one try."""
     return capture(
@@ -210,6 +212,7 @@ def take_snapshot(
         taken_by="agent",
         queries=queries,
         command_id=command_id,
+        request_id=request_id,
         spark_version=_written_by(attempt, queries) if kind == "stopped" else attempt.spark_version,
     )
 

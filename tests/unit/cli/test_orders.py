@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
 from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.protocol.positions import StateLeft
 from support.scripted_stream import ScriptedAttempt
@@ -220,3 +222,44 @@ def test_a_drain_is_taken_back_by_name(running: ScriptedAttempt) -> None:
         "DrainNotification",
         "CancelRequest",
     ]
+
+
+def test_a_snapshot_says_when_it_was_asked_for_and_how_long_that_holds(running: ScriptedAttempt) -> None:
+    """--requested-at and --ttl are on the request; its object has the id that whoever waits goes by."""
+    words = ("--requested-at", "2026-03-01T11:05:00+01:00", "--ttl", 2.5, "--request-id", "nightly")
+    answer = shell("snapshot", "flights", *words, "--json")
+    assert answer.status == 0
+    assert set(answer.json) == {
+        "stream_id", "deployment_id", "command_id", "state", "request_id", "snapshot_id", "kind", "files", "bytes",
+        "queries",
+    }  # fmt: skip
+    assert (answer.json["request_id"], answer.json["snapshot_id"]) == ("nightly", None)
+    (slot,) = running.control.journal("d-0001").commands()
+    assert isinstance(slot.command, SnapshotRequest)
+    assert (slot.command.request_id, slot.command.ttl_seconds) == ("nightly", 2.5)
+    assert slot.command.requested_at == datetime(2026, 3, 1, 10, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "words", [("--requested-at", "noon"), ("--requested-at", "2026-03-01T11:05:00"), ("--ttl", "0"), ("--ttl", "soon")]
+)
+def test_a_date_or_a_time_to_live_that_is_none_is_a_usage_error(running: ScriptedAttempt, words: Any) -> None:
+    """Exit status 2, one sentence, and nothing is written."""
+    answer = shell("snapshot", "flights", *words, "--json")
+    assert answer.status == 2
+    assert answer.error["type"] == "UsageError"
+    assert running.control.journal("d-0001").commands() == []
+
+
+def test_a_wait_for_a_snapshot_goes_on_with_the_next_attempt(desk: Desk, running: ScriptedAttempt) -> None:
+    """The driver it had asked is gone; the one that runs now is asked under the same id, and answers."""
+    first = shell("snapshot", "flights", "--request-id", "nightly", "--json").json
+    attempt = desk.stream().resume().runs()
+    journal = attempt.control.journal("d-0001")
+    journal.delete_command(journal.commands()[0])  # this attempt ignores what is meant for the one before
+    with obeying(attempt):
+        answer = shell("snapshot", "flights", "--request-id", "nightly", "--wait", 30, "--json")
+    assert answer.status == 0, answer
+    assert answer.json["snapshot_id"].startswith("d-0001-live-")
+    assert answer.json["command_id"] != first["command_id"]
+    assert answer.json["queries"]["delays"]["end_offsets"]

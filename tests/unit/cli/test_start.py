@@ -133,6 +133,8 @@ def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
         (("--fresh-query", ""), 2, "query name"),
         (("--accept-lost-input", ""), 2, "query name"),
         (("--setting", "heartbeat_seconds=0"), 2, "range"),
+        (("--setting", "snapshot_every_seconds=0.5"), 2, "range"),
+        (("--setting", "fetch_batch_bytes=1e6"), 2, "number of seconds, or of bytes"),
         (("--master", "nonsense"), 2, "not a master"),
         (("--conf", "typo=1"), 2, "does not begin with"),
         (("--conf", "spark.submit.deployMode=cluster"), 2, "cluster mode"),

@@ -15,11 +15,12 @@ from airflow_streamstate.control.answers import (
     command_in,
     is_accepted,
     is_late,
+    out_of_date,
     pending_drain,
 )
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
+from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
@@ -123,3 +124,35 @@ def test_what_is_no_drain_or_cannot_be_read_never_holds() -> None:
     assert holding(slot(stop), slot(None), events=(accepted(stop), damaged, None)) is None
     assert command_in(accepted(stop)) == stop
     assert command_in(damaged) is None
+
+
+MS = timedelta(milliseconds=1)
+
+
+def asked_at(at: datetime, ttl_seconds: float | None = 300.0) -> SnapshotRequest:
+    return SnapshotRequest("c-1", "orders", "d-0001", at, None, "tests", "", 1, "r-1", ttl_seconds)
+
+
+@pytest.mark.parametrize(
+    ("age", "why"),
+    [
+        (timedelta(0), None),
+        (timedelta(seconds=300) - MS, None),
+        (timedelta(seconds=300), None),
+        (timedelta(seconds=300) + MS, "it was asked 300.001 s ago, and its time to live is 300 s"),
+        (MS - timedelta(seconds=30), None),
+        (-timedelta(seconds=30), None),
+        (-timedelta(seconds=30) - MS, "it is dated 30.001 s in the future, and clocks may differ by 30 s"),
+    ],
+    ids=str,
+)
+def test_a_request_is_good_as_long_as_its_time_to_live_and_the_skew_allow(age: timedelta, why: str | None) -> None:
+    """Both bounds are good themselves, and one millisecond beyond is not; what a clock has beneath does not count."""
+    for beneath in (timedelta(0), timedelta(microseconds=999)):
+        assert out_of_date(asked_at(AT), AT + age + beneath, 30.0) == why
+
+
+def test_the_date_of_a_request_without_a_time_to_live_means_nothing() -> None:
+    """Controllers before there were such times never promised an end."""
+    for age_days in (-900, 900):
+        assert out_of_date(asked_at(AT, None), AT + timedelta(days=age_days), 0.0) is None

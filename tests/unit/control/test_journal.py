@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +98,21 @@ def test_the_number_of_a_cleaned_up_command_is_not_used_again(event: Event) -> N
     own.append(event)
     own.delete_command(own.commands()[0])
     assert own.write_command(drain("c-2"), 1) == (2, key(2))
+
+
+def test_a_command_that_nobody_took_up_is_renewed_in_its_place() -> None:
+    """The same number, and one object; not where it was read, answered or renewed meanwhile."""
+    own = journal()
+    own.write_command(drain("c-1"), 1)
+    (slot,) = own.commands()
+    later = replace(drain("c-1"), requested_at=AT + timedelta(seconds=15))
+    own.renew_command(slot, later, 1)
+    assert [(one.number, one.command) for one in own.commands()] == [(1, later)]
+    with pytest.raises(VersionConflictError):
+        own.renew_command(slot, later, 1)
+    own.delete_command(own.commands()[0])
+    with pytest.raises(VersionConflictError):
+        own.renew_command(slot, later, 1)
 
 
 def test_a_retry_after_the_clean_up_writes_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -192,6 +193,29 @@ def test_any_snapshot_one_snapshot_and_the_snapshot_of_an_order(named: NamedHome
         }
 
 
+def test_a_look_at_a_request_asks_whoever_runs_by_now(named: NamedHome, stream: ScriptedStream) -> None:
+    """By the request id alone, in whichever process: a triggerer's too."""
+    attempt = stream.deploy().runs()
+    order = named.hook().snapshot("flights", request_id="r-1")
+    watch = Watch("snapshot", "flights", attempt.deployment_id, order.command_id, request_id="r-1")
+    attempt.failed("boom")
+    successor = stream.deploy().runs()
+    assert see(named, watch) == PENDING
+    assert not successor.obey("")
+    assert see(named, watch).need_result()["snapshot_id"] == "d-0002-live-000001"
+
+
+def test_a_request_that_is_refused_is_not_waited_for(named: NamedHome, stream: ScriptedStream) -> None:
+    """There is nothing to snapshot; and a request that nobody has asked for is no watch."""
+    attempt = stream.deploy().runs()
+    order = named.hook().snapshot("flights", request_id="r-1")
+    attempt.say(Rejected, command_id=order.command_id, command_number=1, key="k", reason="nothing is committed yet")
+    watch = Watch("snapshot", "flights", attempt.deployment_id, request_id="r-1")
+    assert isinstance(see(named, watch).error, InvalidRequestError)
+    with pytest.raises(InvalidRequestError, match="no snapshot was asked for"):
+        see(named, replace(watch, request_id="r-2"))
+
+
 def test_a_snapshot_that_cannot_come_is_not_waited_for(named: NamedHome, stream: ScriptedStream) -> None:
     """It was never taken, and its deployment has ended."""
     attempt = stream.deploy().runs()
@@ -224,6 +248,7 @@ def test_a_wait_that_ends_says_what_was_last_seen(named: NamedHome, stream: Scri
         {"wanted": "everything", "stream_id": "s", "deployment_id": "d-0001"},
         {"wanted": "drained", "stream_id": "s"},
         {"wanted": "drained", "stream_id": "s", "deployment_id": "d-0001", "command_id": 7},
+        {"wanted": "snapshot", "stream_id": "s", "deployment_id": "d-0001", "request_id": 7},
     ],
 )
 def test_what_is_no_watch_is_told(raw: object) -> None:
@@ -234,7 +259,7 @@ def test_what_is_no_watch_is_told(raw: object) -> None:
 
 def test_a_watch_survives_the_database_and_ignores_what_is_newer() -> None:
     """A newer release may have written more (Law 7)."""
-    watch = Watch("drained", "flights", "d-0001", command_id="c")
+    watch = Watch("drained", "flights", "d-0001", command_id="c", request_id="r")
     assert Watch.from_json({**watch.to_json(), "newer": 1}) == watch
 
 

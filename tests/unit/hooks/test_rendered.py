@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import (
+    as_moment,
     as_seconds,
     one_of,
     optional_text,
@@ -104,3 +106,19 @@ def test_what_is_no_whole_number_is_refused(value: Any) -> None:
     """By the name of its field."""
     with pytest.raises(InvalidRequestError, match="healthy_batches"):
         whole_number(value, "healthy_batches")
+
+
+@pytest.mark.parametrize(
+    "value", ["2026-03-01T10:05:00Z", "2026-03-01 11:05:00+01:00", datetime(2026, 3, 1, 10, 5, tzinfo=UTC)]
+)
+def test_a_moment_is_one_natively_or_as_text(value: Any) -> None:
+    """Whatever Airflow makes of a template; nothing is nothing."""
+    assert as_moment(value, "requested_at") == datetime(2026, 3, 1, 10, 5, tzinfo=UTC)
+    assert as_moment("None", "requested_at") is None
+
+
+@pytest.mark.parametrize("value", ["yesterday", "2026-03-01T10:05:00", 5])
+def test_what_is_no_moment_is_refused_by_the_name_of_its_field(value: Any) -> None:
+    """A time without a zone would be another one elsewhere."""
+    with pytest.raises(InvalidRequestError, match="requested_at"):
+        as_moment(value, "requested_at")

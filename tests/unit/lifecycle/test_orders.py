@@ -11,6 +11,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
     UnsupportedVersionError,
 )
+from airflow_streamstate.lifecycle.asking import asking_command_id
 from airflow_streamstate.lifecycle.observation import pending_drain
 from airflow_streamstate.lifecycle.orders import command_id_for
 from airflow_streamstate.protocol.commands import DrainNotification, DrainTerms, SnapshotRequest, StopRequest
@@ -38,7 +39,8 @@ def test_an_order_is_written_once_per_request(stage: Stage, verb: str) -> None:
     first, second = (order(STREAM, request_id="r-1", reason="because") for _ in range(2))
     assert first == second
     (command,) = commands(stage)
-    assert command.command_id == first.command_id == command_id_for(STREAM, verb, "r-1")
+    expected = {"snapshot": asking_command_id(STREAM, "r-1", "d-0001", 1)}
+    assert command.command_id == first.command_id == (expected.get(verb) or command_id_for(STREAM, verb, "r-1"))
     assert (command.reason, command.requested_by) == ("because", "tests")
 
 

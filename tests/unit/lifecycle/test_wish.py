@@ -8,6 +8,7 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.wish import read_wish
+from airflow_streamstate.protocol.settings import AgentSettings
 from support.sim_stage import Stage
 
 
@@ -86,3 +87,11 @@ def test_what_earlier_versions_could_not_ask_for_leaves_no_trace_in_a_digest(sta
     variables = read_wish(stage.request("print(1)\n", environment={"TZ": "UTC"}))
     assert len({plain.request_digest, lost.request_digest, variables.request_digest}) == 3
     assert plain.code_digest == lost.code_digest != variables.code_digest
+
+
+def test_settings_that_came_later_change_a_digest_only_where_they_are_given(stage: Stage) -> None:
+    """A request that an earlier release has recorded is the same request today. (Law 2)"""
+    plain = read_wish(stage.request("print('v1')\n", settings=AgentSettings()))
+    assert plain.request_digest == "5688b572b46188ef2a4f4ba8da21b62b63a4f3d9d3c74e3ebe113f4436165860"
+    given = read_wish(stage.request("print('v1')\n", settings=AgentSettings(snapshot_every_seconds=60)))
+    assert given.request_digest != plain.request_digest

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+
+from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
+from airflow_streamstate.protocol.commands import SnapshotRequest
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -34,3 +40,25 @@ def test_it_need_not_wait(named: NamedHome, context: MakeContext) -> None:
     named.stream().deploy().runs()
     operator = SnapshotStreamOperator(task_id="snapshot", stream_id="flights", wait=False)
     assert operator.execute(context())["key"] == "flights/deployments/d-0001/commands/00000001.json"
+
+
+def test_it_says_when_it_was_asked_for_and_under_which_id(named: NamedHome, context: MakeContext) -> None:
+    """Rendered as text or not; whoever waits elsewhere goes by the request id."""
+    attempt = named.stream().deploy().runs()
+    operator = SnapshotStreamOperator(
+        task_id="snapshot", stream_id="flights", wait=False, requested_at="2026-03-01 10:05:00+00:00", ttl_seconds="60"
+    )
+    result = operator.execute(context())
+    (slot,) = attempt.control.journal("d-0001").commands()
+    assert isinstance(slot.command, SnapshotRequest)
+    assert slot.command.request_id == result["request_id"] == request_id_of(context())
+    assert (slot.command.requested_at, slot.command.ttl_seconds) == (datetime(2026, 3, 1, 10, 5, tzinfo=UTC), 60.0)
+
+
+def test_a_deferred_wait_goes_by_the_request(named: NamedHome, context: MakeContext) -> None:
+    """The triggerer asks again as the worker would."""
+    named.stream().deploy().runs()
+    operator = SnapshotStreamOperator(task_id="snapshot", stream_id="flights", deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context())
+    assert deferred.value.trigger.watch["request_id"] == request_id_of(context())

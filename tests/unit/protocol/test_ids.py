@@ -18,8 +18,10 @@ from airflow_streamstate.protocol.ids import (
     encode_query_name,
     fencing_token_of,
     is_rehearsal_id,
+    is_snapshot_by_command,
     is_upgrade_id,
     launch_key_for,
+    periodic_snapshot_id_for,
     rehearsal_id_for,
     rehearsal_id_in,
     snapshot_id_for,
@@ -176,3 +178,12 @@ def test_an_upgrade_is_named_after_the_request_that_asked_for_it() -> None:
     assert is_upgrade_id(check_id(upgrade_id_for("r" * 63), "upgrade id"))
     others = [deployment_id_for(1), rehearsal_id_for("r-1", 1), f"{upgrade_id_for('r-1')}-1", "u-", "u-0b8e3c525f0G"]
     assert [known for known in others if is_upgrade_id(known)] == []
+
+
+def test_a_snapshot_that_a_command_asked_for_is_told_from_a_periodic_one() -> None:
+    """By its id, and of its own deployment only."""
+    assert periodic_snapshot_id_for("d-0001", 2, 3) == "d-0001-live-a0002-000003"
+    check_id(periodic_snapshot_id_for(deployment_id_for(10**11), 10**6, 10**9), "snapshot id")
+    assert is_snapshot_by_command(snapshot_id_for("d-0001", "live", 7), "d-0001")
+    for other in ("d-0001-live-a0002-000003", "d-0001-stopped-000001", "d-0011-live-000001", "d-0001-live-"):
+        assert not is_snapshot_by_command(other, "d-0001")

@@ -10,27 +10,42 @@ import pytest
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 
-NAMES = [field.name for field in fields(AgentSettings)]
+SECONDS = (0.01, 86_400)
+RANGES = {
+    **dict.fromkeys((field.name for field in fields(AgentSettings)), SECONDS),
+    "clock_skew_seconds": (0, 86_400),
+    "snapshot_every_seconds": (1, 31 * 86_400),
+    "fetch_batch_bytes": (1 << 10, 1 << 30),
+}
 
 
 def test_defaults_are_those_of_the_table() -> None:
     """0.2 s between looks for commands on disk, 2 s on S3; the rest is the same."""
-    assert default_settings("/srv/streams") == AgentSettings(0.2, 10.0, 60.0, 30.0)
-    assert default_settings("s3://bucket/home") == AgentSettings(2.0, 10.0, 60.0, 30.0)
+    rest = (10.0, 60.0, 30.0, 300.0, 15.0, 30.0, None, 4 * 1024 * 1024, 5.0)
+    assert default_settings("/srv/streams") == AgentSettings(0.2, *rest)
+    assert default_settings("s3://bucket/home") == AgentSettings(2.0, *rest)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("value", [0, -1, 0.001, 86_401, math.nan, math.inf])
-def test_a_setting_out_of_its_range_is_refused_by_name(name: str, value: float) -> None:
+@pytest.mark.parametrize("name", RANGES)
+def test_a_setting_out_of_its_range_is_refused_by_name(name: str) -> None:
     """The error names the setting, the value and the range."""
-    with pytest.raises(InvalidRequestError) as caught:
-        AgentSettings(**{name: value})
-    assert caught.value.context["setting"] == name
-    assert "between 0.01 and 86400" in caught.value.next_step
+    least, most = RANGES[name]
+    for value in (least - 0.001, -1, most + 1, math.nan, math.inf):
+        with pytest.raises(InvalidRequestError) as caught:
+            AgentSettings(**{name: value})
+        assert caught.value.context["setting"] == name
+        assert f"between {least} and {most}" in caught.value.next_step
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("value", [0.01, 86_400])
-def test_the_ends_of_the_range_are_good(name: str, value: float) -> None:
+@pytest.mark.parametrize("name", RANGES)
+def test_the_ends_of_the_range_are_good(name: str) -> None:
     """Both ends belong to it."""
-    assert getattr(AgentSettings(**{name: value}), name) == value
+    for value in RANGES[name]:
+        assert getattr(AgentSettings(**{name: value}), name) == value
+
+
+def test_what_is_off_by_default_is_nothing_else() -> None:
+    """A setting is a number, but for the one that can be off."""
+    with pytest.raises(InvalidRequestError, match="out of its range"):
+        AgentSettings(snapshot_ttl_seconds=None)  # type: ignore[arg-type]
+    assert AgentSettings().snapshot_every_seconds is None

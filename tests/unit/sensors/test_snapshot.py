@@ -32,3 +32,17 @@ def test_it_does_not_wait_for_one_that_nobody_can_take(named: NamedHome, context
     named.stream().deploy().runs().failed("boom")
     with pytest.raises(AirflowFailException, match="boom"):
         SnapshotReadySensor(task_id="ready", stream_id="flights").execute(context())
+
+
+def test_it_waits_for_a_request_over_deployments(named: NamedHome, context: MakeContext) -> None:
+    """The one that was asked is gone; the one that runs now is asked anew by the sensor itself."""
+    named.stream().deploy().runs().failed("boom")
+    attempt = named.stream().deploy().runs()
+    asked = named.hook().snapshot("flights", request_id="r-1")
+    assert asked.deployment_id == "d-0002"
+    attempt.failed("boom")
+    successor = named.stream().deploy().runs()
+    sensor = SnapshotReadySensor(task_id="ready", stream_id="flights", request_id="r-1")
+    assert not sensor.poke(context()).is_done
+    successor.obey("")
+    assert sensor.execute(context())["deployment_id"] == "d-0003"

@@ -107,6 +107,57 @@ def test_a_planned_batch_of_sparks_own_belongs_to_the_snapshot(kind: SnapshotKin
     assert planned.body == original.body
 
 
+def test_two_snapshots_of_one_position_hold_the_same_items() -> None:
+    """In one order, under one digest, whoever takes them as what; at another position it is another one."""
+    shelf = shelf_with(3)
+    live = shelf.capture(kind="live", snapshot_id="s-1")
+    plan_stateful(shelf.checkpoint(), 4)
+    again = shelf.capture(kind="live", snapshot_id="s-2")
+    assert live.queries[QUERY].files == again.queries[QUERY].files
+    assert live.content_digest == again.content_digest != ""
+    assert list(paths(live)) == sorted(paths(live))
+    run_stateful(shelf.checkpoint(), 4, first=4)
+    assert shelf.capture(kind="live", snapshot_id="s-3").content_digest != live.content_digest
+    run_stateful(shelf.checkpoint("rows"), 3)
+    both = {name: QueryToCapture(shelf.checkpoint(name)) for name in ("rows", QUERY)}
+    assert list(shelf.capture(both, snapshot_id="s-4").queries) == [QUERY, "rows"]
+
+
+def test_what_spark_compacts_meanwhile_changes_no_item_of_a_position() -> None:
+    """Its maintenance writes a full state beside the changes: the items of before are listed again, as long as they
+    are all there; and else what is needed now."""
+    shelf = shelf_with(3)
+    before = shelf.capture(kind="live", snapshot_id="s-1")
+    for partition in range(2):
+        shelf.checkpoints.put(shelf.checkpoint().key(f"state/0/{partition}/4.snapshot"), b"all of it")
+    assert paths(shelf.capture(kind="live", snapshot_id="s-2")) != paths(before)
+    query = {QUERY: QueryToCapture(shelf.checkpoint(), before=before.queries[QUERY])}
+    again = shelf.capture(query, kind="live", snapshot_id="s-3")
+    assert (again.content_digest, again.queries[QUERY].files) == (before.content_digest, before.queries[QUERY].files)
+    assert verify(shelf.control, shelf.checkpoints, "s-3") == []
+    delete_file(shelf.checkpoint(), "state/0/1/1.delta")
+    fewer = shelf.capture(query, kind="live", snapshot_id="s-4")
+    assert "state/0/1/4.snapshot" in paths(fewer)
+    assert verify(shelf.control, shelf.checkpoints, "s-4") == []
+
+
+def test_the_items_of_another_position_are_not_listed_again() -> None:
+    """Nor where the batch of that number ended elsewhere, or where a planned batch may have left state."""
+    shelf = shelf_with(3)
+    older = shelf.capture(kind="live", snapshot_id="s-1").queries[QUERY]
+    run_stateful(shelf.checkpoint(), 4, first=4)
+    newer = shelf.capture({QUERY: QueryToCapture(shelf.checkpoint(), before=older)}, kind="live", snapshot_id="s-2")
+    assert "state/0/0/5.delta" in paths(newer)
+    elsewhere = replace(newer.queries[QUERY].position, end_offsets=('{"logOffset":9}',))
+    wrong = replace(newer.queries[QUERY], position=elsewhere, files=older.files)
+    found = shelf.capture({QUERY: QueryToCapture(shelf.checkpoint(), before=wrong)}, kind="live", snapshot_id="s-3")
+    assert paths(found) == paths(newer)
+    plan_stateful(shelf.checkpoint(), 5)
+    shelf.checkpoints.put(shelf.checkpoint().key("state/0/0/6.delta"), b"of the planned batch")
+    planned = shelf.capture({QUERY: QueryToCapture(shelf.checkpoint(), before=newer.queries[QUERY])})
+    assert {"offsets/5", "state/0/0/6.delta"} <= set(paths(planned))
+
+
 def test_no_barrier_of_ours_is_in_a_snapshot() -> None:
     """A stop entry, over a committed or a planned batch, stays where it is (1a.1)."""
     shelf = shelf_with(3)

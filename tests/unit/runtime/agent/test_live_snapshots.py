@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Rejected, SnapshotReady
+from airflow_streamstate.protocol.events import Ignored, Rejected, SnapshotReady
 from airflow_streamstate.snapshot.verify import verify
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
@@ -77,4 +77,35 @@ def test_a_disk_that_stays_full_ends_the_request_with_the_reason() -> None:
     run_with_full_disk(stream, 2.0, 150.0)
     assert "disk is full" in stream.events_of(Rejected)[0].reason
     assert stream.control.manifest("d-0001-live-000001") is None
+    assert stream.kinds()[-1] == "Stopped"
+
+
+def test_two_commands_of_one_request_are_one_snapshot() -> None:
+    """The second one is ignored, and told which snapshot it has become; another request is another one (Law 2)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    for number, request_id in enumerate(["r-1", "r-1", "r-2", "r-1"]):
+        stream.order_at(3.0 + number // 3 * 2.0, SnapshotRequest, request_id=request_id)
+    stream.order_at(9.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(500))) == 0
+    ready = stream.events_of(SnapshotReady)
+    assert [(event.request_id, event.snapshot_id) for event in ready] == [
+        ("r-1", "d-0001-live-000001"),
+        ("r-2", "d-0001-live-000003"),
+    ]
+    assert [event.reason for event in stream.events_of(Ignored)] == [
+        "its request has become snapshot d-0001-live-000001 already"
+    ] * 2
+    assert stream.control.need_manifest("d-0001-live-000001").request_id == "r-1"
+    assert stream.commands() == []
+
+
+def test_what_is_no_request_id_is_rejected() -> None:
+    """Whoever wrote it by hand is told; the job runs on (Law 7)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(3.0, SnapshotRequest, request_id="../../stream")
+    stream.order_at(6.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(500))) == 0
+    assert "request id" in stream.events_of(Rejected)[0].reason
     assert stream.kinds()[-1] == "Stopped"

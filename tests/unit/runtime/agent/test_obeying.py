@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Accepted, Drained, Expired, Ignored, Rejected, Stopped
+from airflow_streamstate.protocol.events import Accepted, Drained, Expired, Ignored, Rejected, SnapshotReady, Stopped
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
 
 
@@ -74,6 +77,45 @@ def test_a_command_read_after_its_deadline_expires(kind: type[Command]) -> None:
     assert stream.events_of(Expired)[0].command_id == command.command_id
     assert stream.kinds()[-1] == "Stopped"
     assert stream.commands() == []
+
+
+MS = 0.001
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "is_good"),
+    [(60, True), (60 + MS, False), (-5, True), (-5 - MS, False)],
+)
+def test_a_request_for_a_snapshot_is_obeyed_up_to_its_time_to_live(age_seconds: float, is_good: bool) -> None:
+    """Read when it is just as old, or dated as far ahead, as is allowed it is obeyed; a millisecond beyond it is
+    ignored, with an event, and cleaned up."""
+    stream = SimulatedStream()
+    stream.deploy(settings=AgentSettings(clock_skew_seconds=5))
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(500))
+        driver.clock.sleep(3)
+        at = stream.clock.now() - timedelta(seconds=age_seconds)
+        stream.order(SnapshotRequest, requested_at=at, ttl_seconds=60.0, request_id="r-1")
+        driver.agent.poll_commands_once()
+
+    assert stream.run(script) == 0
+    assert (len(stream.events_of(SnapshotReady)), len(stream.events_of(Ignored))) == (is_good, not is_good)
+    assert stream.commands() == []
+
+
+def test_a_snapshot_that_was_begun_in_time_is_ended_however_late() -> None:
+    """A full disk may take longer than the request lives."""
+    stream = SimulatedStream()
+    stream.deploy()
+    faults = FaultPlan()
+    stream.clock.after(2.0, lambda: setattr(faults, "every_write", Fault.NO_SPACE))
+    stream.clock.after(40.0, lambda: setattr(faults, "every_write", None))
+    stream.order_at(3.0, SnapshotRequest, ttl_seconds=1.0)
+    stream.order_at(60.0, StopRequest)
+    driver = SimulatedDriver(stream, checkpoints=FaultyStore(stream.checkpoints, faults), control=stream.control)
+    assert driver.run(waiting_script(make_plan(50))) == 0
+    assert len(stream.events_of(SnapshotReady)) == 1
 
 
 BAD_OBJECTS = {

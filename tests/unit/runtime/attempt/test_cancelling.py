@@ -27,7 +27,7 @@ def test_a_flush_that_has_begun_is_not_taken_back() -> None:
     """Whoever asks is told so at once, and the drain comes to its end."""
     stream, plan = SimulatedStream(), make_plan(40)
     stream.deploy()
-    stream.clock.every(0.2, lambda: setattr(plan, "batch_seconds", 60.0 if "Draining" in stream.kinds() else 0.5))
+    stream.clock.every(0.03, lambda: setattr(plan, "batch_seconds", 60.0 if "Draining" in stream.kinds() else 0.5))
     stream.order_at(3.0, DrainNotification)
     stream.order_at(10.0, CancelRequest)
     assert stream.run(waiting_script(plan)) == 0

@@ -106,7 +106,7 @@ def hold_flush(stream: SimulatedStream, plan: SimulatedPlan) -> None:
         else:
             plan.batch_seconds = 0.5
 
-    stream.clock.every(0.2, slow_down)
+    stream.clock.every(0.03, slow_down)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_flush_that_is_late_is_cut_and_taken_back_where_the_sink_lacks_it(
     hold_flush(stream, plan)
     terms = {"flush_within_seconds": 5.0, "on_flush_deadline": on_flush_deadline}
     stream.order_at(3.0, DrainNotification, **terms)
-    stream.order_at(400.0, DrainNotification)
+    stream.order_at(330.0, DrainNotification)
     status = stream.run(waiting_script(plan))
     (failed,) = stream.events_of(DrainFailed)
     assert failed.cause == "flush_deadline"
@@ -135,7 +135,7 @@ def test_a_flush_that_is_late_is_cut_and_taken_back_where_the_sink_lacks_it(
     assert after == kinds
     if kinds[-1] != "QueryStarted":
         assert status == (0 if kinds[-1] == "Stopped" else 1)
-        stream.clock.sleep(400)
+        stream.clock.sleep(330)
         assert stream.run(waiting_script(plan), attempt=stream.next_attempt()) == 0
     assert stream.kinds()[-1] == "Drained"
     if sink_mode == "idempotent":

@@ -1,0 +1,50 @@
+"""### Take a snapshot of a stream every hour
+
+One task asks, the other one waits in the triggerer. While it waits it asks again under the same request id: a driver
+that was started again, or another version that runs by then, is asked anew, and one hour is one snapshot however often
+a task is tried. A run that comes so late that its request is out of date takes none.
+"""
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import dag
+
+from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
+from airflow_streamstate.sensors.snapshot import SnapshotReadySensor
+
+
+# [START scheduled_snapshots]
+@dag(
+    schedule=os.environ.get("SCHEDULED_SNAPSHOTS_SCHEDULE", "0 * * * *"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before asked for
+    doc_md=__doc__,
+    tags=["streamstate"],
+)
+def scheduled_snapshots():
+    ask = SnapshotStreamOperator(
+        task_id="ask",
+        stream_id="flights",
+        requested_at="{{ dag_run.run_after }}",
+        ttl_seconds=1800,
+        reason="every hour",
+        wait=False,
+    )
+
+    ready = SnapshotReadySensor(
+        task_id="ready",
+        stream_id="flights",
+        request_id="{{ ti.xcom_pull('ask')['request_id'] }}",
+        timeout=900,
+        deferrable=True,
+    )
+
+    ask >> ready
+
+
+# [END scheduled_snapshots]
+
+scheduled_snapshots()

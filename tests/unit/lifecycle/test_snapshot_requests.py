@@ -1,0 +1,289 @@
+"""Requests for snapshots: asked again until one is ready, and one snapshot however often (Law 2)."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    DeploymentFailedError,
+    InvalidRequestError,
+)
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import SnapshotTerms
+from airflow_streamstate.protocol.events import Accepted, Failed, Ignored, Rejected, SnapshotReady
+from support.asked_stream import LAST_BATCH, REQUEST, AskedStream
+from support.sim_stage import STREAM
+
+TIMEOUT_SECONDS = 15.0
+NEVER = 100_000
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> AskedStream:
+    """A stream that runs."""
+    return AskedStream(tmp_path)
+
+
+def test_a_request_becomes_a_snapshot_that_names_its_position(asked: AskedStream) -> None:
+    """Per query the batch, and per source the offsets; the request stands in command, event and manifest."""
+    asked.ask(reason="because")
+    (request,) = asked.requests()
+    assert (request.request_id, request.ttl_seconds, request.reason) == (REQUEST, 300.0, "because")
+    asked.polls()
+    (ready,) = asked.events_of(SnapshotReady)
+    assert isinstance(ready, SnapshotReady)
+    position = ready.queries["counts"]
+    assert (ready.request_id, position.batch_id, len(position.end_offsets)) == (REQUEST, LAST_BATCH, 1)
+    outcome = asked.look()
+    assert outcome is not None
+    assert (outcome.outcome, outcome.snapshot_id) == ("snapshot_ready", ready.snapshot_id)
+
+
+def test_nobody_who_waits_asks_again_before_the_timeout(asked: AskedStream) -> None:
+    """The timeout starts anew with each retry; a retry lies in the place of what nobody has read."""
+    asked.ask()
+    dates = []
+    for seconds in (0, TIMEOUT_SECONDS - 0.001, 0.001, TIMEOUT_SECONDS - 0.001, 0.001):
+        asked.stage.clock.advance(seconds)
+        assert asked.look() is None
+        (request,) = asked.requests()
+        dates.append((request.requested_at - asked.requests()[0].requested_at, request.requested_at))
+    first = dates[0][1]
+    assert [(date - first).total_seconds() for _, date in dates] == [0, 0, 15, 15, 30]
+    asked.polls()
+    assert len(asked.taken()) == 1
+
+
+def test_a_request_that_is_taken_up_is_not_asked_again(asked: AskedStream) -> None:
+    """A full disk takes its time."""
+    asked.ask()
+    (request,) = asked.requests()
+    asked.stage.accept(request)
+    asked.stage.clock.advance(5 * TIMEOUT_SECONDS)
+    assert asked.look() is None
+    assert asked.requests() == [request]
+
+
+def test_a_driver_that_was_started_again_is_asked_anew(asked: AskedStream) -> None:
+    """It does not answer requests of its past: a command of its own, under the same request id."""
+    asked.ask()
+    (first,) = asked.requests()
+    asked.dies()
+    asked.resumes()
+    asked.polls()
+    (ignored,) = asked.events_of(Ignored)
+    assert isinstance(ignored, Ignored)
+    assert ignored.command_id == first.command_id
+    assert asked.look() is None
+    (second,) = asked.requests()
+    assert (second.attempt, second.request_id) == (2, REQUEST)
+    assert second.command_id != first.command_id
+    asked.polls()
+    assert [manifest.attempt for manifest in asked.taken()] == [2]
+
+
+def test_a_version_that_runs_by_now_is_asked_anew(asked: AskedStream) -> None:
+    """Whoever waits need not know of it."""
+    asked.ask()
+    asked.dies()
+    asked.is_redeployed()
+    assert asked.look() is None
+    assert [request.deployment_id for request in asked.requests()] == ["d-0002"]
+    asked.polls()
+    outcome = asked.look()
+    assert outcome is not None
+    assert (outcome.deployment_id, outcome.snapshot_id) == ("d-0002", "d-0002-live-000001")
+
+
+@pytest.mark.parametrize("then", ["resumes", "is_redeployed"])
+def test_a_driver_that_died_behind_its_manifest_has_answered(tmp_path: Path, then: str) -> None:
+    """The manifest counts, not the event: no second one is taken, and the waiting ends with the first (Law 3)."""
+    calm, asked = AskedStream(tmp_path), AskedStream(tmp_path)
+    for one, number in ((calm, NEVER), (asked, None)):
+        one.ask()
+        one.polls(number or calm.calls_up_to_manifest())
+    assert asked.desk is None
+    assert asked.events_of(SnapshotReady) == []
+    (kept,) = asked.taken()
+    getattr(asked, then)()
+    outcome = asked.look()
+    assert outcome is not None
+    assert (outcome.snapshot_id, outcome.deployment_id) == (kept.snapshot_id, "d-0001")
+    view = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
+    assert view.outcome is not None
+    assert view.outcome.snapshot_id == kept.snapshot_id
+    asked.polls()
+    assert (asked.requests(), asked.taken()) == ([], [kept])
+
+
+def test_a_request_before_the_first_batch_is_refused_and_may_be_asked_again(tmp_path: Path) -> None:
+    """Never an empty manifest; who waits is told at once, and who asks again later gets his snapshot."""
+    asked = AskedStream(tmp_path, committed=False)
+    asked.stage.start_query()
+    asked.stage.store.put("orders/deployments/d-0001/checkpoints/counts/metadata", b'{"id":"x"}')
+    asked.ask()
+    asked.polls()
+    assert asked.events_of(Rejected)
+    with pytest.raises(InvalidRequestError) as refused:
+        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 60)
+    assert "nothing is committed" in str(refused.value.context["reason"])
+    assert asked.stage.controller.snapshots.all(STREAM) == []
+    asked.stage.run_batches(2)
+    asked.ask()
+    asked.polls()
+    assert len(asked.taken()) == 1
+
+
+def test_a_deployment_that_failed_has_as_long_to_come_back(asked: AskedStream) -> None:
+    """It is asked again after as long as at any other time; then nobody waits for what cannot come (Law 6)."""
+    asked.ask()
+    asked.stage.say(Failed, error="boom")
+    asked.dies()
+    asked.stage.clock.advance(TIMEOUT_SECONDS - 0.001)
+    assert asked.look() is None
+    asked.stage.clock.advance(0.001)
+    with pytest.raises(DeploymentFailedError):
+        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 600)
+    asked.resumes()
+    assert asked.look() is None
+    asked.polls()
+    assert asked.look() is not None
+
+
+def test_a_wait_that_ends_says_what_it_last_saw(asked: AskedStream) -> None:
+    """And the request stands (Law 6)."""
+    asked.ask()
+    with pytest.raises(DeadlineExceededError) as ended:
+        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 40)
+    assert "running" in str(ended.value.context["last_seen"])
+    (request,) = asked.requests()
+    assert (asked.stage.clock.now() - request.requested_at).total_seconds() < TIMEOUT_SECONDS
+
+
+def test_a_date_of_the_users_stays_and_a_late_request_ends_the_wait(asked: AskedStream) -> None:
+    """It is not asked again with another date, and ignored when it is too old."""
+    at = asked.stage.clock.now()
+    asked.ask(terms=SnapshotTerms(at, 60.0))
+    asked.stage.clock.advance(TIMEOUT_SECONDS + 1)
+    assert asked.look() is None
+    assert [(request.requested_at, request.ttl_seconds) for request in asked.requests()] == [(at, 60.0)]
+    asked.stage.clock.advance(60)
+    asked.polls()
+    with pytest.raises(ConflictError) as ignored:
+        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 600)
+    assert "time to live" in str(ignored.value.context["reason"])
+    assert asked.taken() == []
+
+
+def test_a_request_that_nobody_renewed_is_asked_again_by_who_comes_back(asked: AskedStream) -> None:
+    """Ignored for its age, asked again under its id: then it is young."""
+    asked.ask()
+    asked.stage.clock.advance(301)
+    asked.polls()
+    assert asked.events_of(Ignored)
+    asked.ask()
+    asked.polls()
+    assert len(asked.taken()) == 1
+
+
+def test_clocks_that_differ_too_much_end_the_wait(asked: AskedStream) -> None:
+    """A request that is dated anew each time would be ignored each time."""
+    asked.ask()
+    (request,) = asked.requests()
+    asked.stage.say(
+        Ignored,
+        command_id=request.command_id,
+        command_number=1,
+        command={**to_json(request), "requested_at": "2999-01-01T00:00:00.000Z"},
+        reason="it is dated in the future",
+    )
+    outcome = asked.look()
+    assert outcome is not None
+    assert (outcome.outcome, outcome.reason) == ("ignored", "it is dated in the future")
+
+
+def test_one_id_is_one_wish(asked: AskedStream) -> None:
+    """Another time of asking, or to live, under the same id is refused; so is a look at what nobody asked for."""
+    asked.ask()
+    for terms in (SnapshotTerms(ttl_seconds=5), SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC))):
+        with pytest.raises(ConflictError, match="used for something else"):
+            asked.ask(terms=terms)
+    with pytest.raises(InvalidRequestError, match="no snapshot was asked for"):
+        asked.stage.controller.snapshot_requests.look(STREAM, "r-2")
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC).replace(tzinfo=None)),
+        SnapshotTerms(ttl_seconds=0),
+        SnapshotTerms(ttl_seconds=float("nan")),
+    ],
+)
+def test_terms_that_cannot_be_meant_are_refused(asked: AskedStream, terms: SnapshotTerms) -> None:
+    """Before anything is recorded."""
+    with pytest.raises(InvalidRequestError):
+        asked.ask(terms=terms)
+    assert asked.stage.control.request(REQUEST) is None
+
+
+def test_the_deadline_is_the_requests_over_all_its_tries(asked: AskedStream) -> None:
+    """Not begun by then, it is not begun at all, by no later attempt either."""
+    asked.ask(deadline_seconds=20)
+    deadline_at = asked.stage.clock.now() + timedelta(seconds=20)
+    asked.dies()
+    asked.resumes()
+    asked.look()
+    assert [request.deadline_at for request in asked.requests()][-1:] == [deadline_at]
+    asked.stage.clock.advance(21)
+    asked.polls()
+    with pytest.raises(DeadlineExceededError):
+        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 60)
+    assert asked.taken() == []
+
+
+ACTS = st.one_of(
+    st.sampled_from(["try_to_ask", "look", "polls", "dies", "resumes", "is_redeployed"]).map(lambda verb: (verb, None)),
+    st.tuples(st.just("polls"), st.integers(1, 60)),
+    st.tuples(st.just("advance"), st.sampled_from([1, 15, 301])),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(acts=st.lists(ACTS, max_size=14))
+def test_whoever_asks_dies_and_is_restarted_in_whatever_order_it_is_one_snapshot(
+    acts: list[tuple[str, int | None]],
+) -> None:
+    """Requests, retries, restarts and redeploys in any order, the driver dying at any call: at most one snapshot per
+    request id at any time, and just one in the end (Laws 2 and 3)."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = AskedStream(Path(folder))
+        asked.ask()
+        for verb, number in acts:
+            if verb == "advance":
+                asked.stage.clock.advance(float(number or 0))
+            elif verb == "polls":
+                asked.polls(number)
+            elif verb != "dies" or asked.desk is not None:
+                getattr(asked, verb)()
+            assert len(asked.taken()) <= 1
+        asked.resumes()
+        for _ in range(3):
+            asked.look()
+            asked.polls()
+            asked.stage.clock.advance(TIMEOUT_SECONDS)
+        outcome = asked.look()
+        assert outcome is not None
+        assert outcome.outcome == "snapshot_ready"
+        assert [manifest.snapshot_id for manifest in asked.taken()] == [outcome.snapshot_id]
+        begun = [event for one in asked.stage.control.deployment_ids() for event in asked.events_of(SnapshotReady, one)]
+        assert len(begun) <= 1
+        assert asked.events_of(Accepted, "d-0001") or asked.deployment_id != "d-0001"
