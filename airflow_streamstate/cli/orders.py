@@ -207,6 +207,11 @@ def drain(
     metavar="SECONDS",
     help="Read when it is older than this, the request is ignored; by default as the deployment's settings say.",
 )
+@click.option(
+    "--consistent",
+    is_flag=True,
+    help="All queries stand at one barrier when it is taken: they finish their batches, and go on by themselves.",
+)
 @begin_within_option
 @reason_option
 @request_option
@@ -220,6 +225,7 @@ def snapshot(
     wait_seconds: float | None,
     requested_at: datetime | None,
     ttl_seconds: float | None,
+    consistent: bool,
     **order: Any,
 ) -> None:
     """Keep a committed batch of every query of STREAM, while it runs on.
@@ -228,7 +234,7 @@ def snapshot(
     that runs by now, is asked anew until the first snapshot is ready.
     """
     controller = session.controller()
-    asked = controller.snapshot(stream_id, terms=SnapshotTerms(requested_at, ttl_seconds), **order)
+    asked = controller.snapshot(stream_id, terms=SnapshotTerms(requested_at, ttl_seconds, consistent), **order)
     result = _as_ordered(asked)
     if wait_seconds is not None:
         with session.progress(f"{asked.stream_id} {asked.deployment_id}") as report:

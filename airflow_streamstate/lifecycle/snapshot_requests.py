@@ -166,6 +166,7 @@ class SnapshotRequests:
             attempt=seen.attempt,
             request_id=request_id,
             ttl_seconds=settings.snapshot_ttl_seconds if wish.ttl_seconds is None else wish.ttl_seconds,
+            consistent=wish.consistent,
         )
         journal, protocol = control.journal(seen.deployment_id), agreed_protocol(seen)
         if ask.slot is None:
@@ -216,6 +217,7 @@ class SnapshotRequests:
             deadline_at=None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds),
             requested_by=self._means.requested_by,
             reason=reason,
+            consistent=terms.consistent,
         )
 
     def _wish_of(self, record: RequestRecord) -> SnapshotWish:
@@ -252,4 +254,6 @@ def _digest(terms: SnapshotTerms) -> str:
         asked["requested_at"] = format_time(terms.requested_at)
     if terms.ttl_seconds is not None:
         asked["ttl_seconds"] = terms.ttl_seconds
+    if terms.consistent:
+        asked["consistent"] = True
     return digest_of(asked)

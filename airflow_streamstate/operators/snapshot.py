@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_text
+from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.protocol.commands import SnapshotTerms
@@ -29,6 +29,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         snapshot; None: when the task asks. (templated)
     :param ttl_seconds: read when it is older than this, the request is ignored; None: as the settings of the deployment
         say. (templated)
+    :param consistent: all queries stand at one barrier when it is taken, and go on by themselves. (templated)
     :param begin_within_seconds: an order that is read later is not begun; None: any time. (templated)
     :param wait: wait until the snapshot is complete, for ``wait_seconds`` at most.
 
@@ -40,6 +41,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         "begin_within_seconds",
         "requested_at",
         "ttl_seconds",
+        "consistent",
     )
 
     def __init__(
@@ -47,6 +49,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         *,
         requested_at: datetime | str | None = None,
         ttl_seconds: float | str | None = None,
+        consistent: bool | str = False,
         begin_within_seconds: float | str | None = None,
         wait: bool = True,
         **kwargs: Any,
@@ -54,6 +57,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         super().__init__(**kwargs)
         self.requested_at = requested_at
         self.ttl_seconds = ttl_seconds
+        self.consistent = consistent
         self.begin_within_seconds = begin_within_seconds
         self.wait = wait
 
@@ -64,6 +68,7 @@ class SnapshotStreamOperator(StreamStateOperator):
             terms=SnapshotTerms(
                 requested_at=as_moment(self.requested_at, "requested_at"),
                 ttl_seconds=None if ttl is None else as_seconds(ttl, "ttl_seconds"),
+                consistent=yes_or_no(self.consistent, "consistent"),
             ),
             reason=str(self.reason),
             deadline_seconds=None if begin_within is None else as_seconds(begin_within, "begin_within_seconds"),

@@ -107,10 +107,12 @@ class SnapshotTerms:
     Attributes:
         requested_at: the time of asking; None: now, and anew each time that it is asked for again.
         ttl_seconds: read when it is older than this, it is not obeyed; None: as the settings of the deployment say.
+        consistent: all queries stand at their barriers when it is taken, and go on by themselves afterwards.
     """
 
     requested_at: datetime | None = None
     ttl_seconds: float | None = None
+    consistent: bool = False
 
 
 DEFAULT_SNAPSHOT_TERMS = SnapshotTerms()
@@ -126,11 +128,13 @@ class SnapshotRequest(Command):
             named it, as before there were such ids; then its ``command_id`` stands for it.
         ttl_seconds: older than this by its ``requested_at``, or dated in the future beyond the allowed skew, it is
             ignored. None: its date means nothing, as before there were such times.
+        consistent: as in ``SnapshotTerms``.
     """
 
     attempt: int
     request_id: str = ""
     ttl_seconds: float | None = None
+    consistent: bool = False
 
 
 ALL_COMMANDS: tuple[type[Command], ...] = (DrainNotification, CancelRequest, StopRequest, SnapshotRequest)

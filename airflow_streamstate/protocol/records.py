@@ -126,7 +126,7 @@ class SnapshotWish:
     """A snapshot as it was first asked for, so that anybody who waits for it can ask again in the same words.
 
     Attributes:
-        requested_at, ttl_seconds: as ``SnapshotTerms``.
+        requested_at, ttl_seconds, consistent: as ``SnapshotTerms``.
         deadline_at, requested_by, reason: as in ``Command``.
     """
 
@@ -135,6 +135,7 @@ class SnapshotWish:
     deadline_at: datetime | None
     requested_by: str
     reason: str
+    consistent: bool = False
 
 
 @message

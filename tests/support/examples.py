@@ -94,7 +94,8 @@ EXAMPLES: tuple[Message, ...] = (
     CancelRequest(COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "not yet"),
     StopRequest(COMMAND_ID, "orders", "d-0003", AT, LATER, "shell:ada", "maintenance", attempt=2),
     SnapshotRequest(
-        COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "", attempt=2, request_id="af-9876", ttl_seconds=300.0
+        COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "", attempt=2, request_id="af-9876", ttl_seconds=300.0,
+        consistent=True,
     ),
     _event(Claimed, host="worker-1", pid=4711, fencing_token=3),
     _event(Started, spark_version="4.2.0", application_id="local-1772359205250"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from airflow_streamstate.control.answers import is_accepted
 from airflow_streamstate.errors import (
     FencedError,
@@ -9,7 +11,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.protocol.commands import SnapshotRequest
+from airflow_streamstate.protocol.commands import Command, SnapshotRequest
 from airflow_streamstate.protocol.events import Rejected, SnapshotReady
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.runtime.attempt.answering import accept, clean_up, ignore
@@ -17,6 +19,7 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.sealing import seal_in_background
 from airflow_streamstate.runtime.attempt.snapshotting import positions_in, queries_to_capture, take_snapshot
+from airflow_streamstate.runtime.ending.pausing import while_all_stand
 from airflow_streamstate.snapshot.requested import requested_snapshot
 
 PATIENCE_SECONDS = 60.0
@@ -38,8 +41,15 @@ class LiveSnapshots:
             if self._has_become_one(order, request_id):
                 return
             accept(attempt, order)
-            queries = queries_to_capture(attempt)
-            manifest = take_snapshot(attempt, snapshot_id, "live", order.command_id, queries, request_id)
+
+            def take() -> SnapshotManifest:
+                queries = queries_to_capture(attempt)
+                return take_snapshot(attempt, snapshot_id, "live", order.command_id, queries, request_id)
+
+            if isinstance(order.command, SnapshotRequest) and order.command.consistent:
+                manifest = while_all_stand(attempt, order, take, lambda: self._is_late(order.command))
+            else:
+                manifest = take()
         except FencedError:
             raise
         except (UnavailableError, OutcomeUnknownError) as error:
@@ -78,6 +88,14 @@ class LiveSnapshots:
             f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
         )
         clean_up(self._attempt)
+
+    def _is_late(self, command: Command | None) -> bool:
+        """Whether nobody would want it any more, so that no query is to stand still for it."""
+        now = self._attempt.clock.now()
+        if command is None or (command.deadline_at is not None and now > command.deadline_at):
+            return True
+        ttl_seconds = command.ttl_seconds if isinstance(command, SnapshotRequest) else None
+        return ttl_seconds is not None and now > command.requested_at + timedelta(seconds=ttl_seconds)
 
     def _is_hopeless(self, order: Order) -> bool:
         clock = self._attempt.clock

@@ -20,6 +20,7 @@ from airflow_streamstate.runtime.attempt.answering import clean_up, ignore
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.cancelling import cancel_drains
 from airflow_streamstate.runtime.attempt.latch import Order, order_of
+from airflow_streamstate.runtime.ending.carrying_on import carry_on
 from airflow_streamstate.runtime.ending.draining import cannot_drain_reason, drain_deployment
 from airflow_streamstate.runtime.ending.stopping import stop_deployment
 
@@ -57,6 +58,8 @@ class CommandDesk:
         if not latch.is_released and latch.state == "drain":
             # Ordered before this attempt began, or cut short.
             drain_deployment(self._attempt, latch.order, tried=self._foresight.tried(latch.order))
+        elif latch.state == "snapshot":
+            carry_on(self._attempt)  # cut short
         elif not latch.is_released and latch.state == "stop" and latch.order.command is not None:
             stop_deployment(self._attempt, latch.order)
         for slot in self._attempt.journal.commands():

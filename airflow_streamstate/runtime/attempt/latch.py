@@ -15,7 +15,7 @@ from typing import Literal
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.protocol.commands import Command
 
-LatchState = Literal["open", "stop", "drain"]
+LatchState = Literal["open", "stop", "drain", "snapshot"]
 EndedAs = Literal["stopped", "drained", "failed", "finished", "superfluous"]
 
 
@@ -39,7 +39,10 @@ def order_of(command: Command, number: int) -> Order:
 
 
 class Latch:
-    """Open while the script runs its queries; then closed for a stop or a drain; then released."""
+    """Open while the script runs its queries; then closed for a stop or a drain, and released.
+
+    Closed for a snapshot, or for a drain that is called off, it is opened again.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -78,7 +81,7 @@ class Latch:
         """Whether the ending is complete, so that every wait of the script returns."""
         return self.released_at_seconds is not None
 
-    def close(self, state: Literal["stop", "drain"], order: Order) -> bool:
+    def close(self, state: Literal["stop", "drain", "snapshot"], order: Order) -> bool:
         """Close it, unless somebody was first; whether this call did it."""
         with self.held():
             if not self.is_open:

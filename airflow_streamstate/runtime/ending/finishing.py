@@ -55,13 +55,13 @@ def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
     attempt.script_has_failed = failure is not None
     attempt.script_has_ended = True
     try:
-        if persist(attempt, "Spark", lambda: close_latch(attempt, "stop", Order())):
-            return _end_by_itself(attempt, failure, running_queries(attempt))
-        while not attempt.latch.is_released:  # the agent is about it
+        while not persist(attempt, "Spark", lambda: close_latch(attempt, "stop", Order())):
+            if attempt.latch.is_released:
+                return _after_an_ending(attempt, failure)
             if attempt.is_fenced:
                 return FENCED_STATUS
-            attempt.clock.sleep(POLL_SECONDS)
-        return _after_an_ending(attempt, failure)
+            attempt.clock.sleep(POLL_SECONDS)  # the agent is about it; what is called off opens the latch again
+        return _end_by_itself(attempt, failure, running_queries(attempt))
     except FencedError:
         return FENCED_STATUS
 

@@ -172,7 +172,7 @@ def cut(attempt: Attempt, query: LogicalQuery) -> None:
         query.run.stop()
 
 
-def close_latch(attempt: Attempt, state: Literal["stop", "drain"], order: Order) -> bool:
+def close_latch(attempt: Attempt, state: Literal["stop", "drain", "snapshot"], order: Order) -> bool:
     """Close the latch; False where it was closed already."""
     latch = attempt.latch
     with latch.held():

@@ -226,7 +226,7 @@ def test_a_drain_is_taken_back_by_name(running: ScriptedAttempt) -> None:
 
 def test_a_snapshot_says_when_it_was_asked_for_and_how_long_that_holds(running: ScriptedAttempt) -> None:
     """--requested-at and --ttl are on the request; its object has the id that whoever waits goes by."""
-    words = ("--requested-at", "2026-03-01T11:05:00+01:00", "--ttl", 2.5, "--request-id", "nightly")
+    words = ("--requested-at", "2026-03-01T11:05:00+01:00", "--ttl", 2.5, "--request-id", "nightly", "--consistent")
     answer = shell("snapshot", "flights", *words, "--json")
     assert answer.status == 0
     assert set(answer.json) == {
@@ -236,7 +236,7 @@ def test_a_snapshot_says_when_it_was_asked_for_and_how_long_that_holds(running: 
     assert (answer.json["request_id"], answer.json["snapshot_id"]) == ("nightly", None)
     (slot,) = running.control.journal("d-0001").commands()
     assert isinstance(slot.command, SnapshotRequest)
-    assert (slot.command.request_id, slot.command.ttl_seconds) == ("nightly", 2.5)
+    assert (slot.command.request_id, slot.command.ttl_seconds, slot.command.consistent) == ("nightly", 2.5, True)
     assert slot.command.requested_at == datetime(2026, 3, 1, 10, 5, tzinfo=UTC)
 
 

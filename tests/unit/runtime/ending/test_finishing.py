@@ -9,7 +9,8 @@ import pytest
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Failed, Finished, Noted
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.runtime.ending.finishing import MAX_TRACEBACK_CHARACTERS
+from airflow_streamstate.runtime.attempt.latch import Order
+from airflow_streamstate.runtime.ending.finishing import MAX_TRACEBACK_CHARACTERS, end_script
 from support.simulated_driver import (
     QueryFailedError,
     SimulatedDriver,
@@ -246,3 +247,15 @@ def test_a_query_that_was_not_started_is_carried_on_and_named(is_stopped: bool) 
     assert stream.kinds("d-0002")[-1] == ("Stopped" if is_stopped else "Finished")
     assert carried(stream, "d-0002") == [["b"]]
     assert stream.control.need_manifest("d-0002-stopped-000001").queries["b"] == before.queries["b"]
+
+
+def test_the_end_of_a_script_waits_for_what_is_called_off() -> None:
+    """A snapshot at one barrier, or a drain that is taken back, opens the latch again: then the script's end is one."""
+    stream = SimulatedStream()
+    stream.deploy()
+    attempt = SimulatedDriver(stream).supervisor.attempt
+    attempt.latch.close("snapshot", Order())
+    stream.clock.after(5.0, attempt.latch.reopen)
+    assert end_script(attempt, None) == 0
+    assert stream.clock.monotonic_seconds() >= 5.0
+    assert stream.kinds()[-1] == "Finished"

@@ -1,0 +1,64 @@
+"""Something that is done while every query stands at its barrier; they go on by themselves afterwards.
+
+Malstrom snapshots at a barrier that goes through the whole stream; here each query has one, and all stand at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from airflow_streamstate.errors import ConflictError, DeadlineExceededError
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.latch import Order
+from airflow_streamstate.runtime.ending.carrying_on import carry_on
+from airflow_streamstate.runtime.ending.stopping import (
+    Ending,
+    NotWaitedForError,
+    close_latch,
+    end_at_barriers,
+    running_queries,
+)
+
+Result = TypeVar("Result")
+
+
+def while_all_stand(
+    attempt: Attempt, order: Order, act: Callable[[], Result], is_enough: Callable[[], bool] = lambda: False
+) -> Result:
+    """Bring every query to its barrier, do something, and let them go on, whatever came of it.
+
+    Args:
+        attempt: this attempt, whose latch is open, or closed for this.
+        order: what asks for it.
+        act: what is done.
+        is_enough: asked again and again; whether to wait no longer for the batches in flight.
+
+    Raises:
+        DeadlineExceededError: the batches in flight took too long; nothing was done.
+        ConflictError: a batch failed, or an ending has begun; nothing was done.
+        FencedError: this attempt was replaced.
+        whatever ``act`` raises.
+    """
+    if not close_latch(attempt, "snapshot", order) and attempt.latch.state != "snapshot":
+        raise ConflictError("the deployment is being ended", next_step="Its end has a snapshot of its own.")
+    endings: Sequence[Ending] = ()
+    try:
+        failures = end_at_barriers(attempt, running_queries(attempt), order.command_id, is_enough=is_enough)
+        if failures:
+            raise ConflictError(
+                "a batch failed on its way to the barrier",
+                queries=sorted(failures),
+                next_step="`streamstate logs` shows why; ask again when the query runs.",
+            )
+        return act()
+    except NotWaitedForError as late:
+        endings = late.endings
+        raise DeadlineExceededError(
+            "the batches in flight were not committed in time, so that the queries never stood at one barrier",
+            queries=[ending.query.name for ending in late.waiting],
+            next_step="Ask again with a longer --ttl or --begin-within, or without --consistent.",
+        ) from None
+    finally:
+        if not attempt.is_fenced:
+            carry_on(attempt, endings, order.command_id)
