@@ -132,6 +132,8 @@ def _described(controller: Controller, watch: Watch) -> str:
     if watch.wanted == "upgrade":
         state = controller.upgrades.view(watch.stream_id, watch.deployment_id).state
         return f"phase {state.phase}{f': {state.last.text}' if state.last.text else ''}"
+    if watch.request_id is not None:  # of whichever deployment runs by now
+        return controller.describe(watch.stream_id, controller.status(watch.stream_id).deployment_id)
     return controller.describe(watch.stream_id, watch.deployment_id)
 
 

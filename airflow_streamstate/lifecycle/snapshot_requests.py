@@ -12,7 +12,7 @@ import dataclasses
 from datetime import timedelta
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import InvalidRequestError, VersionConflictError
+from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, VersionConflictError
 from airflow_streamstate.lifecycle.asking import Ask, Came, Over, Pending, asking_command_id, decide_asking
 from airflow_streamstate.lifecycle.attempts import Attempts, check_same_wish
 from airflow_streamstate.lifecycle.decide import Refused
@@ -126,7 +126,8 @@ class SnapshotRequests:
         if isinstance(decision, Over):
             return decision.end, self._outcome(seen, decision.end)
         if isinstance(decision, Ask):
-            self._give(control, seen, request_id, wish, decision)
+            with contextlib.suppress(OutcomeUnknownError):  # the next look tells (Law 8)
+                self._give(control, seen, request_id, wish, decision)
         return None, None
 
     def _ask_recorded(self, control: StreamControl, record: RequestRecord) -> CommandView:
@@ -140,7 +141,7 @@ class SnapshotRequests:
         if kept is not None:
             return self._view(seen, request_id, first_id, kept[1])
         order = decide_order(seen, "snapshot", request_id)
-        if isinstance(order, Refused):
+        if isinstance(order, Refused) and not isinstance(decision, Pending):
             raise order.error
         if isinstance(decision, Over):
             return self._view(seen, request_id, first_id, self._outcome(seen, decision.end))

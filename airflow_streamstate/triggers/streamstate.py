@@ -38,7 +38,7 @@ _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks w
 class StreamStateTrigger(BaseTrigger):
     """Looks every so often until what is watched is done, or over, or out of time; then fires once.
 
-    Runs again from the start after a triggerer died: looking changes nothing.
+    Runs again from the start after a triggerer died: looking twice is looking once.
 
     :param watch: what to wait for, as ``Watch.to_json`` gives it.
     :param streamstate_conn_id: the connection that names the home.

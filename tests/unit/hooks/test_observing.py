@@ -201,6 +201,7 @@ def test_a_look_at_a_request_asks_whoever_runs_by_now(named: NamedHome, stream: 
     attempt.failed("boom")
     successor = stream.deploy().runs()
     assert see(named, watch) == PENDING
+    assert "running" in str(out_of_time(named.hook().controller, watch, "10 s").context["last_seen"])
     assert not successor.obey("")
     assert see(named, watch).need_result()["snapshot_id"] == "d-0002-live-000001"
 

@@ -149,7 +149,10 @@ def test_a_deployment_that_failed_has_as_long_to_come_back(asked: AskedStream) -
     asked.dies()
     asked.stage.clock.advance(TIMEOUT_SECONDS - 0.001)
     assert asked.look() is None
+    asked.ask()  # whoever waits may die, too, and come back just now
     asked.stage.clock.advance(0.001)
+    with pytest.raises(ConflictError, match="nobody would obey"):
+        asked.ask()
     with pytest.raises(DeploymentFailedError):
         asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 600)
     asked.resumes()
