@@ -71,7 +71,7 @@ def test_a_batch_that_fails_on_its_way_fails_its_query_and_no_other() -> None:
     stream.deploy()
     stream.order_at(5.0, SnapshotRequest, consistent=True, ttl_seconds=60.0)
     slow.fails_at.add(1)
-    assert stream.run(waiting_script(quick, slow, names=TWO)) == 1
+    assert stream.run(waiting_script(slow, quick, names=TWO[::-1])) == 1
     assert "a batch failed" in stream.events_of(Rejected)[0].reason
     slow.fails_at.clear()
     stream.order_at(300.0, DrainNotification)
