@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.protocol.commands import CancelRequest
-from airflow_streamstate.protocol.events import Accepted, Drained, DrainFailed, QueryStarted, Stopped
+from airflow_streamstate.protocol.commands import CancelRequest, SnapshotRequest
+from airflow_streamstate.protocol.events import Accepted, Drained, DrainFailed, QueryStarted, SnapshotReady, Stopped
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_jvm")]
@@ -35,13 +35,18 @@ print("the script goes on after", query.id)
 
 
 def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_path: Path) -> None:
-    """The quick query stood at its barrier and is started again; the slow one is in its batch and loses the barrier
-    from under it; then both drain, every row once (1a.3, Law 12)."""
+    """At one barrier for a snapshot first, from which both go on. Then the quick query stood at its barrier and is
+    started again; the slow one is in its batch and loses the barrier from under it; then both drain, every row once
+    (1a.3, Law 12)."""
     with Deployments(tmp_path) as stream:
         stream.feed({"t": seconds_of(0, 1), "k": "a", "v": 1})
         driver = stream.deploy(HELD, str(tmp_path))
         for name in ("quick", "slow"):
             stream.wait_committed(name, 0, driver)
+        stream.order(SnapshotRequest, consistent=True)
+        ready = stream.wait_event(SnapshotReady, driver)
+        stood = {event.query_name: event.batch_id for event in stream.events(QueryStarted)[2:]}
+        assert stood == {name: position.batch_id for name, position in ready.queries.items()}
         (tmp_path / "hold").touch()
         stream.feed({"t": seconds_of(0, 2), "k": "b", "v": 2})
         stream.wait_committed("quick", 1, driver)
@@ -50,7 +55,7 @@ def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_
         stream.drain(rehearse=False, batches_by_at=by_at)
         failed = stream.wait_event(DrainFailed, driver)
         assert (failed.cause, failed.then) == ("deadline", "runs_on")
-        assert stream.wait_event(QueryStarted, driver, 3).query_name == "quick"
+        assert stream.wait_event(QueryStarted, driver, 5).query_name == "quick"
         stream.feed({"t": seconds_of(0, 3), "k": "a", "v": 3})
         stream.wait_committed("quick", 2, driver)
         assert (tmp_path / "hold").exists(), "the slow batch was never cut"
