@@ -29,7 +29,7 @@ from airflow_streamstate.protocol.events import (
     Undoing,
     Undone,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.records import (
@@ -144,6 +144,11 @@ EXAMPLES: tuple[Message, ...] = (
             41, AT, is_active=True, idle_triggers=7, state_rows=1200, watermark_at=LATER,
             input_rows_per_second=1000.5, processed_rows_per_second=2500.0, skipped_batches=2,
             rows_behind=44_615, rows_behind_at=LATER,
+            lags=(
+                SourceLag("kafka subscribe orders", 44_615, "rows", 17.5, since_snapshot=1200, since_snapshot_unit="rows"),
+                SourceLag("rate rowspersecond=5", untold="it makes up rows as time passes"),
+            ),
+            lags_at=LATER, is_idle=True, snapshot_id="d-0003-live-000006", batches_since_snapshot=3,
         ),
         "raw": QueryBeat(None, None, is_active=False),
     }),

@@ -76,6 +76,11 @@ class FakeKafka:
     closed: int = 0
 
     @property
+    def session(self) -> Any:
+        """None is needed."""
+        return None
+
+    @property
     def jvm(self) -> Any:
         """As py4j shows a JVM."""
         admin = SimpleNamespace(AdminClient=SimpleNamespace(create=self._create), OffsetSpec=_Specs)

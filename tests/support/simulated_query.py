@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -480,6 +480,8 @@ class SimulatedRun:
         closes = self._plan.window_ms is not None and self._watermark_ms > self._last_watermark_ms
         if lines == self._lines and not closes:
             self._idle_triggers += 1
+            if self._progress is not None:
+                self._progress = replace(self._progress, is_idle=True)
             self._end_trigger()
             return
         self._batch = _Batch(self._batch_id, self._lines, lines, self._watermark_ms, self._last_watermark_ms)
