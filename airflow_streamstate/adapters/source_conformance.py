@@ -130,7 +130,11 @@ def _check_order(adapter: SourceAdapter, offsets: Sequence[str]) -> None:
 
 def _check_measures(adapter: MeasuringAdapter, offsets: Sequence[str]) -> None:
     for first, second in itertools.pairwise(offsets):
-        forth, back, same = adapter.between(first, second), adapter.between(second, first), adapter.between(first, first)
+        forth, back, same = (
+            adapter.between(first, second),
+            adapter.between(second, first),
+            adapter.between(first, first),
+        )
         _need(forth is None or forth.behind >= 0, f"less than nothing lies between {first} and {second}")
         _need(back is None or back.behind == 0, f"{first} covers nothing that {second} does not")
         _need(same is None or same.behind == 0, f"{first} covers what it covers")

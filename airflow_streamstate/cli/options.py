@@ -115,6 +115,19 @@ def wait_option(what: str) -> Callable[[Verb], Verb]:
     )  # fmt: skip
 
 
+wait_caught_up_option = click.option(
+    "--wait-caught-up",
+    "caught_up_seconds",
+    type=Seconds(0.1),
+    metavar="SECONDS",
+    help="Wait until it runs and has nothing left to read, so long at most; instead of --wait.",
+)
+behind_at_most_option = click.option(
+    "--behind-at-most",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --wait-caught-up: so much may be left of each source, in its own unit; 0 by default.",
+)
 begin_within_option = click.option(
     "--begin-within",
     "deadline_seconds",

@@ -24,7 +24,7 @@ _QUERY_COLUMNS = {
     "rows_written_early": "rows written early", "open_windows_from_at": "open windows from",
     "open_windows_until_at": "until", "rows_dropped": "late rows dropped by this attempt",
     "idle_triggers": "idle triggers", "skipped_batches": "batches skipped?",
-    "rows_behind": "rows behind",
+    "behind": "behind", "since_snapshot": "since the snapshot",
 }  # fmt: skip
 _NO_FACTS = {
     "number", "kind", "protocol", "at", "attempt", "stream_id", "deployment_id", "write_id", "traceback", "command_id",

@@ -12,6 +12,7 @@ from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamS
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle
+from airflow_streamstate.lifecycle.caught_up import query_caught_up
 from airflow_streamstate.lifecycle.drain_phase import drain_phases
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
@@ -257,6 +258,8 @@ def _queries(seen: Observation) -> dict[str, QueryStatus]:
     beat = seen.heartbeat
     if beat is not None:
         for name, query in beat.queries.items():
+            is_active = query.is_active and beat.attempt == seen.attempt and seen.terminal is None
+            caught_up = query_caught_up(query)
             found[name] = QueryStatus(
                 batch_id=query.batch_id,
                 committed_at=query.committed_at,
@@ -265,7 +268,12 @@ def _queries(seen: Observation) -> dict[str, QueryStatus]:
                 idle_triggers=query.idle_triggers,
                 skipped_batches=query.skipped_batches,
                 rows_behind=query.rows_behind,
-                is_active=query.is_active and beat.attempt == seen.attempt and seen.terminal is None,
+                is_active=is_active,
+                lags=query.lags,
+                lags_at=query.lags_at,
+                caught_up=caught_up.is_so if is_active else None,
+                caught_up_why=caught_up.why if is_active else "",
+                batches_since_snapshot=query.batches_since_snapshot,
             )
     end = seen.drained or seen.terminal
     if isinstance(end, Drained | Stopped | Finished):

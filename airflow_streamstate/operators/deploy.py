@@ -56,8 +56,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param version_label: your own name of this version. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param settings: settings of the agent in the driver.
-    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``finished``: the script has
-        ended by itself; ``none``: return when the driver is launched. (templated)
+    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
+        left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
+        (templated)
     :param on_kill: what becomes of the deployment when the task is killed or marked while it waits: ``leave`` it,
         ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
 

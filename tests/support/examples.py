@@ -145,7 +145,7 @@ EXAMPLES: tuple[Message, ...] = (
             input_rows_per_second=1000.5, processed_rows_per_second=2500.0, skipped_batches=2,
             rows_behind=44_615, rows_behind_at=LATER,
             lags=(
-                SourceLag("kafka subscribe orders", 44_615, "rows", 17.5, since_snapshot=1200, since_snapshot_unit="rows"),
+                SourceLag("kafka subscribe orders", 44_615, "rows", 17.5, 1200, "rows"),
                 SourceLag("rate rowspersecond=5", untold="it makes up rows as time passes"),
             ),
             lags_at=LATER, is_idle=True, snapshot_id="d-0003-live-000006", batches_since_snapshot=3,

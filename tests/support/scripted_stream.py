@@ -235,10 +235,10 @@ class ScriptedAttempt:
         batch_id = self.control.need_manifest(snapshot_id).queries[QUERY].position.batch_id
         return -1 if batch_id is None else batch_id
 
-    def beat(self, at: datetime | None = None) -> None:
-        """A sign of life."""
+    def beat(self, at: datetime | None = None, **said: Any) -> None:
+        """A sign of life; ``said``: more of the query's."""
         moment = at or self.clock.now()
-        query = QueryBeat(self.batch_id, None if self.batch_id is None else moment, is_active=True)
+        query = QueryBeat(self.batch_id, None if self.batch_id is None else moment, is_active=True, **said)
         self.control.put_heartbeat(Heartbeat(self.stream_id, self.deployment_id, self.attempt, moment, {QUERY: query}))
 
     def accepted(self, command: Command, number: int = 1) -> None:

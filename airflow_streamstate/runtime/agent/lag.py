@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from airflow_streamstate.adapters.source import Lag
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.positions import QueryPosition
@@ -120,7 +121,7 @@ class LagLook:
             return
         clock = self._attempt.clock
         snapshot_id, kept = self._newest_snapshot(query.name)
-        between = ()
+        between: tuple[Lag | None, ...] = ()
         if kept is not None:
             between = self._measures.between(query.name, query.checkpoint, kept.end_offsets, offsets)
         told = []

@@ -1,0 +1,52 @@
+"""What is asked of a start, and of what comes after it: that it catches up, and that it begins where one says."""
+
+from __future__ import annotations
+
+from airflow_streamstate.lifecycle.caught_up import decide_caught_up
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.views import StreamStatus
+from airflow_streamstate.lifecycle.waiting import Report, Waits
+
+
+class Starts:
+    """The verbs beside deploy and resume.
+
+    Args:
+        means: of the controller.
+        waits: waits.
+    """
+
+    def __init__(self, means: Means, waits: Waits) -> None:
+        self._observer = means.observer
+        self._waits = waits
+
+    def wait_caught_up(
+        self,
+        stream_id: str,
+        deployment_id: str,
+        deadline_seconds: float,
+        on_progress: Report | None = None,
+        *,
+        at_most: int = 0,
+    ) -> StreamStatus:
+        """Wait until a deployment is healthy, and has read what there is (``caught_up.decide_caught_up``).
+
+        Args:
+            stream_id, deployment_id: which.
+            deadline_seconds: how long.
+            on_progress: told what was seen, each time.
+            at_most: so much may be left of each source, in its own unit.
+
+        Raises:
+            DeploymentFailedError, ConflictError: it cannot come any more.
+            DeadlineExceededError: not within the deadline; says what is missing, and the work goes on.
+        """
+        return self._waits.caught_up(stream_id, deployment_id, deadline_seconds, on_progress, at_most)
+
+    def is_caught_up(self, stream_id: str, deployment_id: str, *, at_most: int = 0) -> StreamStatus | None:
+        """One look of ``wait_caught_up``; None while it may still come. Raises what that raises but for the deadline."""
+        return self._waits.status_if_caught_up(self._observer.observe(stream_id, deployment_id), at_most)
+
+    def left_in_words(self, stream_id: str, deployment_id: str, *, at_most: int = 0) -> str:
+        """Whether it has caught up, and by what that is known, in one clause."""
+        return decide_caught_up(self._observer.observe(stream_id, deployment_id), at_most).why
