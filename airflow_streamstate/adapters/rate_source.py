@@ -30,7 +30,7 @@ class RateSource:
         return "ahead" if _count(first) > _count(second) else "behind" if _count(first) < _count(second) else "same"
 
     def between(self, first: str, second: str) -> Lag | None:
-        """In rows, of ``rate-micro-batch``; an offset of ``rate`` is a number of seconds, and nobody says of what rate."""
+        """In rows, of ``rate-micro-batch``; an offset of ``rate`` is a number of seconds, at whatever rate."""
         if not any(offset.startswith("{") for offset in (first, second)):
             return None
         return Lag(max(0, _count(second) - max(0, _count(first))))

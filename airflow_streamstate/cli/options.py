@@ -173,6 +173,13 @@ accept_lost_input_option = click.option(
     metavar="NAME",
     help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
 )
+max_snapshot_age_option = click.option(
+    "--max-snapshot-age",
+    "max_snapshot_age_seconds",
+    type=Seconds(0.1, 315_360_000),
+    metavar="SECONDS",
+    help="Refuse to start from what is older.",
+)
 conf_option = click.option(
     "--conf", multiple=True, metavar="K=V", callback=key_values, help="Spark configuration. Repeatable."
 )

@@ -20,6 +20,7 @@ from airflow_streamstate.cli.options import (
     fresh_query_option,
     key_values,
     literal_secrets_option,
+    max_snapshot_age_option,
     pass_session,
     reason_option,
     request_option,
@@ -52,6 +53,7 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
 @discard_state_option
 @fresh_query_option
 @accept_lost_input_option
+@max_snapshot_age_option
 @click.option("--assume-dead", is_flag=True, help="Take over although nobody can say whether the old driver is dead.")
 @click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
 @conf_option

@@ -66,6 +66,11 @@ def as_seconds(value: object, field: str) -> float:
     return seconds
 
 
+def optional_seconds(value: object, field: str) -> float | None:
+    """A number of seconds that may be missing; raises as ``texts`` does."""
+    return None if optional_text(value) is None else as_seconds(value, field)
+
+
 def whole_number(value: object, field: str) -> int:
     """A whole number, given as such or as text; raises as ``texts`` does."""
     try:

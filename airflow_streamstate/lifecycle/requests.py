@@ -9,6 +9,7 @@ from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.literal_secrets import check_local_paths, check_plain_uris, check_secrets
+from airflow_streamstate.lifecycle.snapshot_age import check_max_age
 from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
 from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -43,6 +44,7 @@ class DeployRequest:
         settings: of the agent in the driver; None for the defaults of the home.
         assume_dead: take over although nobody can say whether the old driver has ended.
         request_id: names the request over all its tries (Law 2); None for a new one.
+        max_snapshot_age_seconds: refuse to start from what is older; None for no bound.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -70,6 +72,7 @@ class DeployRequest:
     request_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     allow_literal_secrets: bool = False
+    max_snapshot_age_seconds: float | None = None
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
@@ -78,6 +81,7 @@ class DeployRequest:
         check_secrets(self.conf, self.arguments, self.environment, may_be_literal=self.allow_literal_secrets)
         check_plain_uris(jars=self.jars, packages=self.packages, master=(self.master or "",))
         check_local_paths(application=(self.application,), py_files=self.py_files, files=self.files)
+        check_max_age(self.max_snapshot_age_seconds)
         if self.request_id is not None:
             check_id(self.request_id, "request id")
         if self.snapshot_id is not None:

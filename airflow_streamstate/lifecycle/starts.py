@@ -44,7 +44,7 @@ class Starts:
         return self._waits.caught_up(stream_id, deployment_id, deadline_seconds, on_progress, at_most)
 
     def is_caught_up(self, stream_id: str, deployment_id: str, *, at_most: int = 0) -> StreamStatus | None:
-        """One look of ``wait_caught_up``; None while it may still come. Raises what that raises but for the deadline."""
+        """One look of ``wait_caught_up``; None while it may still come. Raises as that, but for a deadline."""
         return self._waits.status_if_caught_up(self._observer.observe(stream_id, deployment_id), at_most)
 
     def left_in_words(self, stream_id: str, deployment_id: str, *, at_most: int = 0) -> str:

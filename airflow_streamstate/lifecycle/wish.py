@@ -158,6 +158,8 @@ def read_wish(request: DeployRequest) -> Wish:
     }
     if request.accept_lost_input:  # as the environment
         asked["accept_lost_input"] = sorted(request.accept_lost_input)
+    if request.max_snapshot_age_seconds is not None:
+        asked["max_snapshot_age_seconds"] = request.max_snapshot_age_seconds
     return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
 
 

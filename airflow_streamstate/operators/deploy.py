@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.hooks.rendered import one_of, optional_text, text_mapping, texts, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, text_mapping, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.lifecycle.requests import START_MODES, DeployRequest
 from airflow_streamstate.lifecycle.wish import read_wish
@@ -52,6 +52,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param discard_state: drop state that the drain could not flush. (templated)
     :param fresh_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
     :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
+    :param max_snapshot_age_seconds: refuse to start from what is older. (templated)
     :param assume_dead: take over although nobody can say whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
@@ -82,6 +83,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "discard_state",
         "fresh_queries",
         "accept_lost_input",
+        "max_snapshot_age_seconds",
         "assume_dead",
         "version_label",
         "spark_conn_id",
@@ -103,6 +105,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         discard_state: bool | str = False,
         fresh_queries: Sequence[str] | str = (),
         accept_lost_input: Sequence[str] | str = (),
+        max_snapshot_age_seconds: float | str | None = None,
         assume_dead: bool | str = False,
         version_label: str = "",
         spark_conn_id: str | None = None,
@@ -125,6 +128,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.discard_state = discard_state
         self.fresh_queries = fresh_queries
         self.accept_lost_input = accept_lost_input
+        self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.assume_dead = assume_dead
         self.version_label = version_label
         self.spark_conn_id = spark_conn_id
@@ -155,6 +159,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             discard_state=yes_or_no(self.discard_state, "discard_state"),
             fresh_queries=texts(self.fresh_queries, "fresh_queries"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
+            max_snapshot_age_seconds=optional_seconds(self.max_snapshot_age_seconds, "max_snapshot_age_seconds"),
             reason=str(self.reason),
             version_label=str(self.version_label),
             spark_conn_id=optional_text(self.spark_conn_id),

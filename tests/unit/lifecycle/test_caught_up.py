@@ -69,7 +69,7 @@ def alive(stage: Stage, **queries: QueryBeat) -> None:
 def test_every_query_has_to_have_caught_up(stage: Stage) -> None:
     """One that lags behind is named, and those that do not are not."""
     alive(stage, a=beat(NONE_LEFT), b=beat(SOME_LEFT))
-    found = decide_caught_up(stage.controller._observer.observe(STREAM))
+    found = decide_caught_up(stage.seen())
     assert not found.is_so
     assert found.why == "query b: 1,200 rows behind, about 40 s"
     stage.beat(a=beat(NONE_LEFT), b=beat(SOME_LEFT, is_idle=True))
