@@ -81,6 +81,32 @@ def ordered(console: Console, row: Row, verb: str) -> None:
             console.print(shown(f"  {name}: {left['rows']} rows are left in {left['operator']}: {left['reason']}"))
 
 
+def moved(console: Console, row: Row) -> None:
+    """What a skip, or a start elsewhere, does to the position of each source."""
+    which = f"batch {row['batch_id']} of query {row['query']}"
+    console.print(shown(f"{which} {'passes over' if row.get('skipped', True) else 'goes on elsewhere'}:"))
+    for move in row["moves"]:
+        console.print(shown(f"  {move_in_words(move)}"))
+
+
+def skipped(console: Console, row: Row) -> None:
+    """After skip: that it is ordered, or done."""
+    done = "is skipped" if row.get("outcome") else "is to be skipped by the next attempt"
+    console.print(_sentence(row))
+    console.print(shown(f"  batch {row['batch_id']} {done}"))
+
+
+def move_in_words(move: Row) -> str:
+    """One source's: ``file /in: 3 files passed over ({…} to {…})``."""
+    told = [
+        f"{move[key]:,} {move['unit']} {words}"
+        for key, words in (("passed_over", "passed over"), ("read_again", "read again"))
+        if move[key]
+    ]
+    offsets = f"{move['from_offset']} to {move['to_offset']}"
+    return f"{move['source']}: {', '.join(told)} ({offsets})" if told else f"{move['source']}: {offsets}"
+
+
 def status(console: Console, row: Row) -> None:
     """After status."""
     console.print(_sentence(row))
@@ -103,6 +129,10 @@ def status(console: Console, row: Row) -> None:
             console.print(shown(f"  {name:<11}{value}"))
     _no_queries(console, row)
     _queries(console, row)
+    for event in row.get("moves") or ():
+        moved(console, event)
+        if event["reason"]:
+            console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
         _block(console, "traceback", "\n".join(row["traceback"].splitlines()[-_TRACEBACK_LINES:]))
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import from_json
-from airflow_streamstate.protocol.commands import Command, DrainNotification
+from airflow_streamstate.protocol.commands import Command, DrainNotification, SkipRequest
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
@@ -22,6 +22,7 @@ from airflow_streamstate.protocol.events import (
     Expired,
     Ignored,
     Rejected,
+    Skipped,
     SnapshotReady,
     Stopped,
 )
@@ -31,7 +32,7 @@ def answered_by(event: Event | None) -> frozenset[str]:
     """The commands that have their end with this event; none with most."""
     if isinstance(event, Drained):
         return frozenset({event.command_id, *event.also_answers}) - {""}
-    if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | DrainFailed | Stopped):
+    if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | DrainFailed | Stopped | Skipped):
         return frozenset({event.command_id}) - {""}
     return frozenset()
 
@@ -94,6 +95,20 @@ def pending_drain(
             command = command_in(event)
             if isinstance(command, DrainNotification):
                 return PendingDrain(command, event.command_number)
+    return None
+
+
+def pending_skip(
+    slots: Iterable[CommandSlot], events: Collection[Event | None], deployment_id: str, query_name: str
+) -> tuple[SkipRequest, int] | None:
+    """The skip of a batch of this query that nobody has answered yet, with the number of its object; None for none."""
+    answered = answered_ids(events)
+    for slot in slots:
+        command = slot.command
+        if not isinstance(command, SkipRequest) or command.command_id in answered:
+            continue
+        if (command.deployment_id, command.query_name) == (deployment_id, query_name):
+            return command, slot.number or 0
     return None
 
 

@@ -68,7 +68,7 @@ class Controller:
         self.forced_stops = ForcedStops(self._means, self._attempts, self._orders, self._watching, self._waits)
         self.notifications = Notifications(self._means)
         self.snapshots = Snapshots(self._means)
-        self.starts = Starts(self._means, self._waits)
+        self.starts = Starts(self._means, self._attempts, self._watching, self._waits)
         self.plans = Planning(self._means)
         self.upgrades = Upgrades(self._means)
 

@@ -11,14 +11,14 @@ from airflow_streamstate.lifecycle.caught_up import behind_in_words, seconds_to_
 from airflow_streamstate.lifecycle.drain_phase import DrainPhase
 from airflow_streamstate.lifecycle.state import State
 from airflow_streamstate.protocol.codec import format_time, to_json
-from airflow_streamstate.protocol.events import Event
+from airflow_streamstate.protocol.events import Event, Repositioned, Skipped
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import StartPlan
 
 OutcomeKind = Literal[
     "drained", "stopped", "finished", "failed", "fenced", "expired", "rejected", "ignored", "drain_failed",
-    "snapshot_ready", "lost", "killed",
+    "snapshot_ready", "lost", "killed", "skipped",
 ]  # fmt: skip
 
 
@@ -77,7 +77,7 @@ class CommandView:
     number: int | None
     key: str | None
     state: State
-    verb: Literal["stop", "drain", "snapshot"]
+    verb: Literal["stop", "drain", "snapshot", "skip"]
     outcome: Outcome | None = None
 
     def to_json(self) -> dict[str, object]:
@@ -214,6 +214,8 @@ class StreamStatus:
         traceback: of a failed one, the script's own.
         intent: who is about to deploy; "" for nobody.
         upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
+        moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the
+            named gaps, and what was read again.
     """
 
     stream_id: str
@@ -238,6 +240,7 @@ class StreamStatus:
     application_id: str = ""
     intent: str = ""
     upgrade: str = ""
+    moves: tuple[Skipped | Repositioned, ...] = ()
     running_since_at: datetime | None = None
 
     def to_json(self) -> dict[str, object]:
@@ -267,8 +270,21 @@ class StreamStatus:
             "application_id": self.application_id,
             "intent": self.intent,
             "upgrade": self.upgrade,
+            "moves": [move_json(event) for event in self.moves],
             "running_since_at": _time(self.running_since_at),
         }
+
+
+def move_json(event: Skipped | Repositioned) -> dict[str, object]:
+    """A named gap, or what was read again, as JSON: ``query batch_id skipped at reason moves[]``."""
+    return {
+        "query": event.query_name,
+        "batch_id": event.batch_id,
+        "skipped": isinstance(event, Skipped),
+        "at": format_time(event.at),
+        "reason": event.reason,
+        "moves": [asdict(move) for move in event.moves],
+    }
 
 
 def start_json(start: StartPlan) -> dict[str, object]:

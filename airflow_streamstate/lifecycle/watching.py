@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -22,7 +23,17 @@ from airflow_streamstate.lifecycle.secrets import has_references
 from airflow_streamstate.lifecycle.state import decide_state, explain_state
 from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
 from airflow_streamstate.lifecycle.views import Outcome, QueryStatus, SnapshotFacts, StreamStatus
-from airflow_streamstate.protocol.events import Drained, Event, Failed, Finished, SnapshotReady, Started, Stopped
+from airflow_streamstate.protocol.events import (
+    Drained,
+    Event,
+    Failed,
+    Finished,
+    Repositioned,
+    Skipped,
+    SnapshotReady,
+    Started,
+    Stopped,
+)
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
@@ -78,6 +89,7 @@ class Watching:
             application_id="" if started is None else started.application_id,
             upgrade=upgrade_in_words(self._home.control(seen.stream_id), seen.register),
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
+            moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
         )
 
@@ -251,6 +263,12 @@ def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
         if isinstance(value, str) and any(secret in value for secret in secrets)
     }
     return dataclasses.replace(event, **texts)
+
+
+def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:
+    for entry in seen.events:
+        if isinstance(entry.event, Skipped | Repositioned):
+            yield redacted_event(seen, entry.event)
 
 
 def _queries(seen: Observation) -> dict[str, QueryStatus]:

@@ -146,7 +146,7 @@ def read_wish(request: DeployRequest) -> Wish:
         spark_conn_id=request.spark_conn_id,
         environment=request.environment,
     )
-    asked = {
+    asked: dict[str, object] = {
         "verb": "deploy",
         "code": code_digest,
         "start": request.start,

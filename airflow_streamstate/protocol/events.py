@@ -13,7 +13,7 @@ from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.ids import SnapshotKind
-from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
+from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, WatermarkSpec
 
 QueryStart = Literal["continued", "restored", "seeded", "fresh"]
 UndoneBy = Literal["undo", "command", "doubled"]
@@ -308,6 +308,43 @@ class Undone(Event):
 
 @message
 @dataclass(frozen=True)
+class Skipped(Event):
+    """A planned batch was committed without having read its rows, as was asked for: its input is a gap with a name.
+
+    Attributes:
+        command_id, command_number: the ``SkipRequest``.
+        moves: per source, the offsets between which its input is passed over.
+        requested_by, reason: whose wish it was, and why.
+    """
+
+    command_id: str
+    command_number: int
+    query_name: str
+    batch_id: int
+    moves: tuple[SourceMove, ...]
+    requested_by: str = ""
+    reason: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class Repositioned(Event):
+    """A query begins at other offsets than those where it stood, as was asked for.
+
+    Attributes:
+        batch_id: the last batch before.
+        moves: per source, where it stood and where it begins, in the order of the snapshot.
+        reason: by what the offsets are known.
+    """
+
+    query_name: str
+    batch_id: int
+    moves: tuple[SourceMove, ...]
+    reason: str = ""
+
+
+@message
+@dataclass(frozen=True)
 class Noted(Event):
     """Something a person would want to know, and that changes no state."""
 
@@ -318,6 +355,6 @@ class Noted(Event):
 ALL_EVENTS: tuple[type[Event], ...] = (
     Claimed, Started, QueryStarted, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady, Drained,
     DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
-    Undone, Noted,
+    Undone, Skipped, Repositioned, Noted,
 )  # fmt: skip
 TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)

@@ -209,6 +209,13 @@ class ScriptedAttempt:
         store.put(self.checkpoint.offset_key(batch_id), f"v1\n{metadata}\n{END_OFFSET}".encode())
         store.put(self.checkpoint.commit_key(batch_id), b'v1\n{"nextBatchWatermarkMs":0}')
 
+    def plans(self, batch_id: int) -> ScriptedAttempt:
+        """A batch is planned in its checkpoint, and never committed."""
+        metadata = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+        body = f'v1\n{metadata}\n{{"logOffset":{batch_id}}}'.encode()
+        self.checkpoint.store.put(self.checkpoint.offset_key(batch_id), body)
+        return self
+
     def proves(self, batches: int) -> ScriptedAttempt:
         """It commits so many batches past those that it began from, in its checkpoint too."""
         for batch_id in range(self.began_from() + 1, self.began_from() + 1 + batches):

@@ -6,7 +6,7 @@ from airflow_streamstate.control.answers import answered_ids, is_accepted, is_la
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import Command, DrainNotification, SkipRequest, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Rejected
 from airflow_streamstate.runtime.agent.foresight import Foresight
 from airflow_streamstate.runtime.agent.live_snapshots import LiveSnapshots
@@ -80,6 +80,11 @@ class CommandDesk:
             self._live_snapshots.take(order, slot.key)
         elif isinstance(command, DrainNotification):
             self._drain(order, slot)
+        elif isinstance(command, SkipRequest) and command.query_name in self._attempt.queries:
+            # Before the query's start this is its starter's; a batch that Spark has in hand is nobody else's.
+            reject(
+                self._attempt, order, slot.key, f"query {command.query_name} runs: a batch is skipped before a start"
+            )
 
     def _drain(self, order: Order, slot: CommandSlot) -> None:
         reason = cannot_drain_reason(self._attempt)

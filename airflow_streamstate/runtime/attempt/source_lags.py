@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from airflow_streamstate.adapters.measuring import between
 from airflow_streamstate.adapters.source import (
     NO_OFFSET,
     Lag,
     ListedSource,
-    MeasuringAdapter,
     OpenSource,
     Unit,
     Untold,
@@ -79,7 +79,8 @@ class SourceLags:
         if not len(sources) == len(first) == len(second):
             return (None,) * len(sources)
         return tuple(
-            between(known, checkpoint, one, other) for known, one, other in zip(sources, first, second, strict=True)
+            between(known.adapter, (checkpoint.store, checkpoint.key(f"sources/{known.source.folder}")), one, other)
+            for known, one, other in zip(sources, first, second, strict=True)
         )
 
     def has_listings(self, query_name: str) -> bool:
@@ -118,27 +119,6 @@ class SourceLags:
         if len(taken) > MAX_FILES:
             return Untold(NOT_COUNTED)
         return Lag(len(opened.paths() - taken), "files")
-
-
-def between(known: KnownSource, checkpoint: Checkpoint, first: str, second: str) -> Lag | None:
-    """How much the second offset of a source covers that the first does not; None where nobody can tell.
-
-    Args:
-        known: the source.
-        checkpoint: whose book of files reaches to both.
-        first, second: as Spark wrote them, or ``NO_OFFSET``.
-    """
-    try:
-        if isinstance(known.adapter, MeasuringAdapter):
-            return known.adapter.between(first, second)
-        ends = [-1 if offset == NO_OFFSET else parse_file_source_offset(offset) for offset in (first, second)]
-        if known.identity.adapter != "file" or None in ends:
-            return None
-        begin, end = (int(number or 0) for number in ends)
-        folder = checkpoint.key(f"sources/{known.source.folder}")
-        return Lag(len(files_taken(checkpoint.store, folder, end, begin)) if end > begin else 0, "files")
-    except Exception:  # an adapter of anybody: whatever it raises, it does not know
-        return None
 
 
 def _outstanding(metrics: Mapping[str, str]) -> Lag | None:

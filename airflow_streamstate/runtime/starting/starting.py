@@ -28,6 +28,7 @@ from airflow_streamstate.runtime.starting.building import Builder, Built
 from airflow_streamstate.runtime.starting.naming import NameBook
 from airflow_streamstate.runtime.starting.plans import record_before_start
 from airflow_streamstate.runtime.starting.sinks import check_sink, check_sink_before_flush
+from airflow_streamstate.runtime.starting.skipping import skip_if_asked
 from airflow_streamstate.runtime.starting.spark_check import check_spark
 from airflow_streamstate.runtime.starting.undoing import undo_sink
 
@@ -119,6 +120,9 @@ class Starter:
                 next_step=f"`streamstate drain {attempt.stream_id}` finishes it.",
             )
         position = logical.checkpoint.position()
+        skipped = skip_if_asked(attempt, logical, position)
+        if skipped:
+            position = logical.checkpoint.position()
         note_gaps(attempt, [logical.name])
         prepared = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
         unread = record_before_start(attempt, logical.name, logical.startable)
@@ -128,7 +132,7 @@ class Starter:
         run = logical.startable.start(attempt.uri_of(logical.checkpoint))
         logical.add_run(run, planned_id=position.planned_id)
         attempt.queries[logical.name] = logical  # from its first moment on: whatever fails now, it gets its barrier
-        self._report(logical, built, position, (*describe_repairs(report), *prepared), unread)
+        self._report(logical, built, position, (*describe_repairs(report), *skipped, *prepared), unread)
         self._take_back_if_replaced(run)
 
     def _take_back_if_replaced(self, run: QueryRun) -> None:

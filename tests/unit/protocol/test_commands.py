@@ -7,7 +7,14 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import (
+    ALL_COMMANDS,
+    Command,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
 from support.examples import DRAIN
 from support.messages import KINDS
 
@@ -23,7 +30,7 @@ def test_the_notification_on_the_wire() -> None:
 def test_all_commands_are_listed() -> None:
     """What is registered as a command is in ALL_COMMANDS, which the agent knows."""
     registered = {cls for cls in KINDS.values() if issubclass(cls, Command)}
-    assert set(ALL_COMMANDS) == registered == {DrainNotification, StopRequest, SnapshotRequest}
+    assert set(ALL_COMMANDS) == registered == {DrainNotification, StopRequest, SnapshotRequest, SkipRequest}
 
 
 def test_a_drain_is_for_the_deployment_and_the_others_for_one_attempt() -> None:

@@ -17,6 +17,8 @@ def test_all_events_are_listed() -> None:
         "BatchesSkipped",
         "Undoing",
         "Undone",
+        "Skipped",
+        "Repositioned",
     }  # fmt: skip
     assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from airflow_streamstate.adapters.file_source import FileSource
-from airflow_streamstate.adapters.kafka_source import KafkaSource
 from airflow_streamstate.adapters.source import Lag, PlannedSource, UnaskedSource, Untold
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol.heartbeat import SourceLag
@@ -18,7 +17,7 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.runtime.attempt import source_lags
 from airflow_streamstate.runtime.attempt.ports import QuerySource
 from airflow_streamstate.runtime.attempt.source_book import KnownSource, SourceBook
-from airflow_streamstate.runtime.attempt.source_lags import SourceLags, between
+from airflow_streamstate.runtime.attempt.source_lags import SourceLags
 from airflow_streamstate.store.memory import MemoryStore
 
 
@@ -131,16 +130,3 @@ def test_what_a_source_says_of_itself_in_its_metrics_counts_where_nobody_asks_it
     """As the sources of Databricks do."""
     asked = measures(known(FileSource(), UnaskedSource("it does not say"), "cloud"))
     assert asked.behind("q", checkpoint, ["7"], [metrics]) == (expected,)
-
-
-def test_what_lies_between_two_offsets_is_counted_without_asking(checkpoint: Checkpoint) -> None:
-    """Rows by the offsets themselves, files by the book; nothing where the second is behind the first."""
-    files = known(FileSource(), None, "file /in")
-    assert between(files, checkpoint, '{"logOffset":0}', '{"logOffset":2}') == Lag(3, "files")
-    assert between(files, checkpoint, "-", '{"logOffset":2}') == Lag(5, "files")
-    assert between(files, checkpoint, '{"logOffset":2}', '{"logOffset":0}') == Lag(0, "files")
-    assert between(files, checkpoint, '{"logOffset":0}', '{"logOffset":9}') is None  # no such look was ever made
-    rows = known(KafkaSource(), None, "kafka")
-    assert between(rows, checkpoint, '{"t":{"0":3,"1":9}}', '{"t":{"0":5,"1":8}}') == Lag(2)
-    assert between(rows, checkpoint, "nonsense", '{"t":{"0":5}}') is None
-    assert between(known(None, None, ""), checkpoint, "1", "2") is None
