@@ -97,6 +97,19 @@ def files_taken(store: Store, folder: str, last: int, after: int = -1) -> list[F
     return [entry for entry in found if entry.log_offset > after]
 
 
+def format_file_source_log(entries: Iterable[FileSourceEntry]) -> bytes:
+    """One file of the log, as Spark would write it."""
+    lines = (
+        json.dumps(
+            {"path": entry.path, "timestamp": entry.timestamp_ms, "batchId": entry.log_offset},
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
+        for entry in entries
+    )
+    return "\n".join(("v1", *lines)).encode()
+
+
 def _entry(raw: dict[str, object]) -> FileSourceEntry:
     path, timestamp_ms, batch_id = raw["path"], raw["timestamp"], raw["batchId"]
     if not isinstance(path, str) or not isinstance(timestamp_ms, int) or not isinstance(batch_id, int):

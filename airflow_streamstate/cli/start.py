@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.offsets import Moment, read_offsets_file
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     accept_lost_input_option,
@@ -53,6 +54,21 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
 @discard_state_option
 @fresh_query_option
 @accept_lost_input_option
+@click.option(
+    "--offsets",
+    "offsets_path",
+    metavar="FILE",
+    help="With --start seed: begin at these offsets, by query, as `snapshots --json` shows them.",
+)
+@click.option(
+    "--at", "begins_at", type=Moment(), metavar="TIMESTAMP", help="With --start seed: begin with the input of then."
+)
+@click.option(
+    "--accept-repeated-input",
+    multiple=True,
+    metavar="NAME",
+    help="A query that may read input again that was read before. Repeatable.",
+)
 @max_snapshot_age_option
 @click.option("--assume-dead", is_flag=True, help="Take over although nobody can say whether the old driver is dead.")
 @click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
@@ -95,6 +111,7 @@ def deploy(
     packages: tuple[str, ...],
     jars: tuple[str, ...],
     settings: dict[str, str],
+    offsets_path: str | None,
     **rest: Any,
 ) -> None:
     """Make a script the next version of STREAM, and start it.
@@ -115,6 +132,7 @@ def deploy(
         packages=split(packages),
         jars=split(jars),
         settings=_settings(session, settings),
+        offsets=read_offsets_file(offsets_path),
         **rest,
     )
     goal = _goal(wait_seconds, caught_up_seconds, behind_at_most)

@@ -183,7 +183,10 @@ def snapshot_row(manifest: SnapshotManifest) -> dict[str, object]:
         "taken_at": format_time(manifest.taken_at),
         "files": manifest.files_count,
         "bytes": manifest.size_bytes,
-        "queries": {name: {"batch_id": query.position.batch_id} for name, query in manifest.queries.items()},
+        "queries": {
+            name: {"batch_id": query.position.batch_id, "end_offsets": list(query.position.end_offsets)}
+            for name, query in manifest.queries.items()
+        },
     }
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.codec import parse_time
 
 T = TypeVar("T")
 _NATIVE = "Give the DAG render_template_as_native_obj=True, or write the field as JSON."
@@ -69,6 +71,27 @@ def as_seconds(value: object, field: str) -> float:
 def optional_seconds(value: object, field: str) -> float | None:
     """A number of seconds that may be missing; raises as ``texts`` does."""
     return None if optional_text(value) is None else as_seconds(value, field)
+
+
+def optional_time(value: object, field: str) -> datetime | None:
+    """A time with its zone that may be missing; raises as ``texts`` does."""
+    text = optional_text(value)
+    try:
+        return None if text is None else parse_time(text)
+    except ValueError:
+        raise InvalidRequestError(
+            "this field is no time with a zone", field=field, value=str(value)[:60], next_step="Use RFC 3339."
+        ) from None
+
+
+def texts_by_name(value: object, field: str) -> dict[str, tuple[str, ...]]:
+    """Lists of texts by name, given as such or as JSON; raises as ``texts`` does."""
+    found = _parsed(value, field, "{") if isinstance(value, str) else value
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
+    return {str(name): texts(lines, field) for name, lines in found.items()}
 
 
 def whole_number(value: object, field: str) -> int:

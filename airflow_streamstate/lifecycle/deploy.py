@@ -34,8 +34,8 @@ from airflow_streamstate.lifecycle.decide import (
     decide_expected_snapshot,
     decide_predecessor,
     decide_request,
-    decide_start,
 )
+from airflow_streamstate.lifecycle.elsewhere import decide_elsewhere
 from airflow_streamstate.lifecycle.going_back import leave_behind, marked, refuse_used
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.notifications import retire_commands
@@ -205,7 +205,7 @@ class _Deploying:
     def _decide_start(self, predecessor: Observation | None, manifest: SnapshotManifest | None) -> Start:
         predecessor_id = None if predecessor is None else predecessor.deployment_id
         carried = carried_queries(self._control, predecessor, manifest)
-        decision = decide_start(self._request, predecessor_id, manifest, carried)
+        decision = decide_elsewhere(self._home, self._request, predecessor_id, manifest, carried)
         if isinstance(decision, Refused):
             raise decision.error
         if self._wish.returns is not None and predecessor_id is not None:

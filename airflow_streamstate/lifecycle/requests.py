@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
@@ -45,6 +46,10 @@ class DeployRequest:
         assume_dead: take over although nobody can say whether the old driver has ended.
         request_id: names the request over all its tries (Law 2); None for a new one.
         max_snapshot_age_seconds: refuse to start from what is older; None for no bound.
+        offsets: of a seed: by query, the offset of each of its sources that it begins at, as Spark writes them and in
+            the order of the snapshot, instead of where it stood there.
+        begins_at: of a seed: every query begins with the input of this moment, instead.
+        accept_repeated_input: queries that may read input again that was read before.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -73,6 +78,14 @@ class DeployRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
     allow_literal_secrets: bool = False
     max_snapshot_age_seconds: float | None = None
+    offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    begins_at: datetime | None = None
+    accept_repeated_input: tuple[str, ...] = ()
+
+    @property
+    def begins_elsewhere(self) -> bool:
+        """Whether it is to begin at other offsets than where its predecessor stood."""
+        return bool(self.offsets) or self.begins_at is not None
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
@@ -96,8 +109,27 @@ class DeployRequest:
                 snapshot_id=self.snapshot_id,
                 next_step="Leave out the snapshot, or the fresh start.",
             )
-        for query_name in (*self.fresh_queries, *self.accept_lost_input):
+        self._check_elsewhere()
+        for query_name in (*self.fresh_queries, *self.accept_lost_input, *self.accept_repeated_input, *self.offsets):
             encode_query_name(query_name)
+
+    def _check_elsewhere(self) -> None:
+        if not self.begins_elsewhere:
+            return
+        if self.start != "seed":
+            raise InvalidRequestError(
+                "only a seed can begin elsewhere: state belongs to the offsets that it was built from",
+                start=self.start,
+                next_step="Say --start seed, or leave out the offsets and the time.",
+            )
+        if self.offsets and self.begins_at is not None:
+            raise InvalidRequestError(
+                "offsets and a time are two beginnings", next_step="Give the offsets, or the time."
+            )
+        if self.begins_at is not None and self.begins_at.utcoffset() is None:
+            raise InvalidRequestError(
+                "this moment has no time zone", begins_at=str(self.begins_at), next_step="End it with Z, or +01:00."
+            )
 
     def _check_environment(self) -> None:
         for name, value in self.environment.items():

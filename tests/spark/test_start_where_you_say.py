@@ -6,13 +6,17 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.protocol.commands import SkipRequest
-from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Rejected, Skipped
+from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Rejected, Repositioned, Skipped, Stopped
+from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, wait_until
+from support.file_sink import rows_in
 from support.tiers import FULL_TIER
 from support.window_rows import WindowRows
 
@@ -153,3 +157,70 @@ def test_law_14_what_a_sink_may_hold_is_not_skipped_unasked(tmp_path: Path) -> N
         read_on_and_drain(stream, rows, third)
         written = [json.loads(line) for path in (tmp_path / "out").rglob("*.json") for line in path.open()]
         assert Counter((row["k"], row["n"], row["s"]) for row in written) == rows.expected_without(0)
+
+
+def test_a_seed_begins_at_the_offsets_or_at_the_time_that_are_given(tmp_path: Path) -> None:
+    """What was read is read again from there on and nothing before; refused where nobody accepted that. (Laws 5, 14)"""
+    rows = Rows(tmp_path)
+    with Deployments(tmp_path) as stream:
+        rows.feed()
+        first = stream.deploy(script_into("out"), str(tmp_path))
+        for _ in range(4):
+            wait_read(stream, rows, first)
+            rows.feed()
+        wait_read(stream, rows, first)
+        stream.stop()
+        assert first.exit_status() == 0, first.log
+        stopped = stream.events(Stopped)[-1]
+        offsets = {"counts": ('{"logOffset":1}',)}
+        plan = StartPlan("seed", stopped.snapshot_id, "d-0001", discard_state=True, offsets=offsets)
+        second = stream.deploy(
+            script_into("again"), str(tmp_path), start=replace(plan, accept_repeated_input=("counts",))
+        )
+        stream.wait_event(QueryStarted, second)
+        (moved,) = stream.events(Repositioned)
+        assert [(move.passed_over, move.read_again, move.unit) for move in moved.moves] == [(0, 3, "files")]
+        assert stream.events(QueryStarted)[0].batch_id == stopped.queries["counts"].batch_id
+        read_on_and_drain(stream, rows, second)
+        assert windows(tmp_path / "again") == from_file(rows, 2)
+        drained = stream.events(Drained)[-1]
+
+        at = datetime.fromtimestamp(1_700_000_000 + 4, UTC)
+        plan = StartPlan("seed", drained.snapshot_id, "d-0002", begins_at=at)
+        refused = stream.deploy(script_into("since"), str(tmp_path), start=plan)
+        assert refused.exit_status() == 1, refused.log
+        assert "--accept-repeated-input counts" in refused.log
+        assert "3 files read again" in refused.log
+        assert not list(stream.checkpoint_folder("counts").glob("commits/*"))
+        third = stream.deploy(
+            script_into("since"), str(tmp_path), start=replace(plan, accept_repeated_input=("counts",))
+        )
+        stream.wait_event(QueryStarted, third)
+        wait_written(stream, third)
+        stream.drain()
+        assert third.exit_status() == 0, third.log
+        assert windows(tmp_path / "since") == from_file(rows, 4)
+
+
+def script_into(folder: str) -> str:
+    return WINDOWED_COUNTS + INTO_FILES.replace("/out", f"/{folder}")
+
+
+def windows(folder: Path) -> Counter[tuple[str, int, int]]:
+    """What a file sink holds."""
+    return Counter((row["k"], row["n"], row["s"]) for row in rows_in(folder))
+
+
+def from_file(rows: Rows, number: int) -> Counter[tuple[str, int, int]]:
+    """The windows of this file and of those after it."""
+    return Counter({window: count for window, count in rows.expected().items() if window[2] >= 2 ** (number * 4)})
+
+
+def wait_written(stream: Deployments, driver: Driver) -> None:
+    """Until a trigger of the newest deployment has found no input."""
+
+    def is_idle() -> bool:
+        beat = stream.control.heartbeat(stream.deployment_id)
+        return beat is not None and "counts" in beat.queries and beat.queries["counts"].is_idle
+
+    wait_until(lambda: is_idle() or driver.launcher.status(driver.handle).has_ended, lambda: driver.log, 90)
