@@ -67,28 +67,28 @@ class OpenFolder(UnaskedSource):
         self._spark = spark
 
     def paths(self) -> frozenset[str]:
-        return frozenset(self._in_order(self._listing()))
+        return frozenset(self._in_order(self._index()))
 
     def modified_at_ms(self) -> Mapping[str, int]:
-        listing = self._listing()
-        paths = self._in_order(listing)
-        statuses = listing.queryExecution().analyzed().relation().location().allFiles()
+        index = self._index()
+        paths, statuses = self._in_order(index), index.allFiles()
         times = [int(found) for found in _MODIFIED.findall(str(statuses.mkString("\n")))]
         if len(times) != len(paths):  # a name that looks like a part of what Hadoop says of a file
             times = [int(statuses.apply(number).getModificationTime()) for number in range(statuses.size())]
         return dict(zip(paths, times, strict=True))
 
-    def _listing(self) -> Any:
+    def _index(self) -> Any:
         # Whatever the files hold, as text they need no look into them. All at once: each word with the JVM costs time.
         options = {name: value for name, value in self._source.options.items() if name != "path"}
         reader = self._spark.session._jsparkSession.read().format("text")
         for name, value in options.items():
             reader = reader.option(name, value)
-        return reader.load(self._source.options["path"])
+        return reader.load(self._source.options["path"]).queryExecution().analyzed().relation().location()
 
-    def _in_order(self, listing: Any) -> list[str]:
+    def _in_order(self, index: Any) -> list[str]:
+        # Of the index and not of the data frame, which puts them into a set.
         mapper = self._spark.jvm.com.fasterxml.jackson.databind.ObjectMapper()
-        return [str(path) for path in json.loads(mapper.writeValueAsString(listing.inputFiles()))]
+        return [str(path) for path in json.loads(mapper.writeValueAsString(index.inputFiles()))]
 
 
 def _number(offset: str) -> int:

@@ -155,7 +155,9 @@ def test_law_14_what_a_sink_may_hold_is_not_skipped_unasked(tmp_path: Path) -> N
         (skipped,) = stream.events(Skipped)
         assert [(move.from_offset, move.to_offset) for move in skipped.moves] == [("-", '{"logOffset":0}')]
         read_on_and_drain(stream, rows, third)
-        written = [json.loads(line) for path in (tmp_path / "out").rglob("*.json") for line in path.open()]
+        written = [
+            json.loads(line) for path in (tmp_path / "out").rglob("*.json") for line in path.read_text().splitlines()
+        ]
         assert Counter((row["k"], row["n"], row["s"]) for row in written) == rows.expected_without(0)
 
 

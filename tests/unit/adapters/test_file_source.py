@@ -70,9 +70,6 @@ class Listing:
         self.options["path"] = path
         return self
 
-    def inputFiles(self) -> list[str]:
-        return list(self.files)
-
     def writeValueAsString(self, value: object) -> str:
         return json.dumps(value)
 
@@ -85,7 +82,7 @@ class Listing:
             size=lambda: len(self.files),
             apply=lambda number: SimpleNamespace(getModificationTime=lambda: list(self.files.values())[number]),
         )
-        location = SimpleNamespace(allFiles=lambda: statuses)
+        location = SimpleNamespace(allFiles=lambda: statuses, inputFiles=lambda: list(self.files))
         relation = SimpleNamespace(location=lambda: location)
         return SimpleNamespace(analyzed=lambda: SimpleNamespace(relation=lambda: relation))
 
