@@ -7,6 +7,12 @@ from collections.abc import Collection, Sequence
 from airflow_streamstate.protocol.positions import SourceMove
 
 
+def counted(count: int, unit: str) -> str:
+    """``3 files``, ``1 file``, ``1,200 rows``."""
+    one = "batch" if unit == "batches" else unit.removesuffix("s")
+    return f"{count:,} {one if count == 1 else unit}"
+
+
 def in_words(moves: Sequence[SourceMove]) -> tuple[str, ...]:
     """One clause for each source: ``file /in: 3 files read again ({…} to {…})``."""
     return tuple(_one(move) for move in moves)
@@ -50,4 +56,4 @@ def _one(move: SourceMove) -> str:
 
 
 def _much(count: int, unit: str) -> str:
-    return f"{count:,} {unit}" if count else ""
+    return counted(count, unit) if count else ""

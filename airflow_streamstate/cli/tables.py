@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from airflow_streamstate.adapters.moving import in_words
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]
 COLOURS = {
@@ -83,10 +85,11 @@ def ordered(console: Console, row: Row, verb: str) -> None:
 
 def moved(console: Console, row: Row) -> None:
     """What a skip, or a start elsewhere, does to the position of each source."""
-    which = f"batch {row['batch_id']} of query {row['query']}"
-    console.print(shown(f"{which} {'passes over' if row.get('skipped', True) else 'goes on elsewhere'}:"))
-    for move in row["moves"]:
-        console.print(shown(f"  {move_in_words(move)}"))
+    skips = row.get("skipped", True)
+    which = "batch {batch_id} of query {query} is passed over" if skips else "query {query} began elsewhere"
+    console.print(shown(f"{which.format(**row)}:"))
+    for words in in_words([SourceMove(**move) for move in row["moves"]]):
+        console.print(shown(f"  {words}"))
 
 
 def skipped(console: Console, row: Row) -> None:
@@ -94,17 +97,6 @@ def skipped(console: Console, row: Row) -> None:
     done = "is skipped" if row.get("outcome") else "is to be skipped by the next attempt"
     console.print(_sentence(row))
     console.print(shown(f"  batch {row['batch_id']} {done}"))
-
-
-def move_in_words(move: Row) -> str:
-    """One source's: ``file /in: 3 files passed over ({…} to {…})``."""
-    told = [
-        f"{move[key]:,} {move['unit']} {words}"
-        for key, words in (("passed_over", "passed over"), ("read_again", "read again"))
-        if move[key]
-    ]
-    offsets = f"{move['from_offset']} to {move['to_offset']}"
-    return f"{move['source']}: {', '.join(told)} ({offsets})" if told else f"{move['source']}: {offsets}"
 
 
 def status(console: Console, row: Row) -> None:

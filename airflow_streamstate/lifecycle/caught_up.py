@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from airflow_streamstate.adapters.moving import counted
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.state import decide_state
 from airflow_streamstate.protocol.events import QueryStarted
@@ -71,7 +72,7 @@ def behind_in_words(lags: Sequence[SourceLag]) -> str:
     sums: dict[str, int] = {}
     for behind, unit in told:
         sums[unit] = sums.get(unit, 0) + behind
-    left = " and ".join(f"{behind:,} {unit}" for unit, behind in sums.items() if behind)
+    left = " and ".join(counted(behind, unit) for unit, behind in sums.items() if behind)
     seconds = seconds_to_zero(lags)
     return f"{left or 'nothing'} behind" + (f", about {seconds:,.0f} s" if left and seconds is not None else "")
 
@@ -84,7 +85,7 @@ def since_snapshot_in_words(batches: int | None, lags: Sequence[SourceLag]) -> s
     for lag in lags:
         if lag.since_snapshot is not None:
             sums[lag.since_snapshot_unit] = sums.get(lag.since_snapshot_unit, 0) + lag.since_snapshot
-    return ", ".join((f"{batches:,} batches", *(f"{count:,} {unit}" for unit, count in sums.items())))
+    return ", ".join((counted(batches, "batches"), *(counted(count, unit) for unit, count in sums.items())))
 
 
 def seconds_to_zero(lags: Sequence[SourceLag]) -> float | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from airflow_streamstate.adapters.moving import counted
 from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SourceAdapter
 from airflow_streamstate.protocol.events import Repositioned, Skipped, UndoneBy
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -163,7 +164,7 @@ def move_breaks(event: Skipped | Repositioned) -> list[Break]:
         for kind, count in kinds:
             if count == 0 or (count is None and (move.from_offset == move.to_offset or kind == "overlap")):
                 continue
-            much = "" if count is None else f" ({count:,} {move.unit})"
+            much = "" if count is None else f" ({counted(count, move.unit)})"
             places = event.deployment_id, event.query_name, move.source, move.from_offset, move.to_offset
             found.append(Break(kind, *places, f"{detail}{much}", accepted=True))
     return found

@@ -16,11 +16,13 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import Progress
 from airflow_streamstate.runtime.attempt.source_lags import SourceLags
+from airflow_streamstate.runtime.starting.elsewhere import begins_elsewhere
 
 SHARE = 0.01
 """Of the time goes into asking: a topic of a thousand partitions is asked more seldom than one of ten."""
 LONGEST_QUIET_SECONDS = 60.0
 LONGEST_QUIET_AFTER_LISTING_SECONDS = 3_600.0
+LONG_LISTING_SECONDS = 2.0
 """A folder is as long to list as it is large, for whoever keeps it as well."""
 TREND_BATCHES = 8
 
@@ -108,9 +110,9 @@ class LagLook:
         except StreamStateError:
             pass  # Spark's JVM is ending, and the query with it; or the store does not answer
         finally:
-            listed = self._measures.has_listings(query.name)
-            longest = LONGEST_QUIET_AFTER_LISTING_SECONDS if listed else LONGEST_QUIET_SECONDS
             now = clock.monotonic_seconds()
+            listed = now - began > LONG_LISTING_SECONDS and self._measures.has_listings(query.name)
+            longest = LONGEST_QUIET_AFTER_LISTING_SECONDS if listed else LONGEST_QUIET_SECONDS
             self._quiet_until_seconds[query.name] = now + min((now - began) / SHARE, longest)
             self._asking.discard(query.name)
 
@@ -144,10 +146,10 @@ class LagLook:
 
     def _newest_snapshot(self, query_name: str) -> tuple[str | None, QueryPosition | None]:
         """The newest snapshot of this deployment that has the query, else what it started from; each is read once."""
-        attempt = self._attempt
+        attempt, start = self._attempt, self._attempt.spec.start
         said = [getattr(event, "snapshot_id", None) for event in reversed(attempt.reporter.events)]
-        for snapshot_id in (*said, attempt.spec.start.snapshot_id):
-            if snapshot_id is None:
+        for snapshot_id in (*said, start.snapshot_id):
+            if snapshot_id is None or (snapshot_id == start.snapshot_id and begins_elsewhere(start, query_name)):
                 continue
             if snapshot_id not in self._kept:
                 manifest = attempt.control.readable_manifest(snapshot_id)
