@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.lifecycle.home import HomeConfig
 from airflow_streamstate.protocol.commands import DrainTerms
-from airflow_streamstate.protocol.events import Accepted, Drained, Draining, Event
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Accepted, Drained, Draining
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.streams import Running, Streams

@@ -14,7 +14,8 @@ from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import Claimed, Event
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Claimed
 from benchmarks.results import BenchmarkError
 
 JOBS = Path(__file__).resolve().parent / "jobs"

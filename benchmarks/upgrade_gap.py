@@ -19,7 +19,8 @@ from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
-from airflow_streamstate.protocol.events import Accepted, Claimed, Event, QueryStarted, Stopped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
 from benchmarks.jobs_at_work import BareRun
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, PlannedSource, SparkDoor, UnaskedSource
 from airflow_streamstate.protocol.redaction import redact_uri
 from airflow_streamstate.store.s3a import plain_uri
 
+_MODIFIED = re.compile(r"; modification_time=([0-9]+); ")
 FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro", "binaryfile"})
 
 
@@ -32,8 +35,8 @@ class FileSource:
             return "same"
         return "ahead" if one > other else "behind"
 
-    def open(self, source: PlannedSource, spark: SparkDoor) -> UnaskedSource:
-        return UnaskedSource()
+    def open(self, source: PlannedSource, spark: SparkDoor) -> OpenFolder:
+        return OpenFolder(source, spark)
 
     def remarks(self, source: PlannedSource) -> tuple[str, ...]:
         if source.options.get("cleansource", "off").strip().lower() == "delete":
@@ -48,6 +51,44 @@ class FileSource:
                 "a file that it had listed is gone; bring it back and resume, or set spark.sql.files.ignoreMissingFiles"
             )
         return None
+
+
+class OpenFolder(UnaskedSource):
+    """The files of a folder, listed as the source itself lists them: by Spark, with its options. No file is opened.
+
+    Args:
+        source: the source.
+        spark: of the driver.
+    """
+
+    def __init__(self, source: PlannedSource, spark: SparkDoor) -> None:
+        super().__init__("what it has read is in Spark's own book of it")
+        self._source = source
+        self._spark = spark
+
+    def paths(self) -> frozenset[str]:
+        return frozenset(self._in_order(self._index()))
+
+    def modified_at_ms(self) -> Mapping[str, int]:
+        index = self._index()
+        paths, statuses = self._in_order(index), index.allFiles()
+        times = [int(found) for found in _MODIFIED.findall(str(statuses.mkString("\n")))]
+        if len(times) != len(paths):  # a name that looks like a part of what Hadoop says of a file
+            times = [int(statuses.apply(number).getModificationTime()) for number in range(statuses.size())]
+        return dict(zip(paths, times, strict=True))
+
+    def _index(self) -> Any:
+        # Whatever the files hold, as text they need no look into them. All at once: each word with the JVM costs time.
+        options = {name: value for name, value in self._source.options.items() if name != "path"}
+        reader = self._spark.session._jsparkSession.read().format("text")
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        return reader.load(self._source.options["path"]).queryExecution().analyzed().relation().location()
+
+    def _in_order(self, index: Any) -> list[str]:
+        # Of the index and not of the data frame, which puts them into a set.
+        mapper = self._spark.jvm.com.fasterxml.jackson.databind.ObjectMapper()
+        return [str(path) for path in json.loads(mapper.writeValueAsString(index.inputFiles()))]
 
 
 def _number(offset: str) -> int:

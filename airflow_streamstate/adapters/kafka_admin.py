@@ -74,15 +74,16 @@ class KafkaAdmin:
             found[str(entry.getKey())] = Topic("" if topic_id == NO_TOPIC_ID else topic_id, numbers)
         return found
 
-    def offsets(self, parts: Sequence[Partition], which: Literal["earliest", "latest"]) -> dict[Partition, int]:
-        """The first offset that each of these partitions still has, or the one behind its last."""
+    def offsets(self, parts: Sequence[Partition], which: Literal["earliest", "latest"] | int) -> dict[Partition, int]:
+        """The first offset that each of these partitions still has, or the one behind its last; or the first whose
+        record is of this time, in milliseconds since 1970, or later: -1 where there is none."""
         if not parts:
             return {}
         spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
         asked = self._jvm.java.util.HashMap()
         for topic, number in parts:
             partition = self._jvm.org.apache.kafka.common.TopicPartition(topic, number)
-            asked.put(partition, spec.earliest() if which == "earliest" else spec.latest())
+            asked.put(partition, _wanted(spec, which))
         answers = self._answer(self._connected().listOffsets(asked).all())
         return {
             (str(entry.getKey().topic()), int(entry.getKey().partition())): int(entry.getValue().offset())
@@ -106,6 +107,12 @@ class KafkaAdmin:
 
     def _answer(self, future: Any) -> Any:
         return future.get(ANSWER_SECONDS, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+
+
+def _wanted(spec: Any, which: Literal["earliest", "latest"] | int) -> Any:
+    if isinstance(which, int):
+        return spec.forTimestamp(which)
+    return spec.earliest() if which == "earliest" else spec.latest()
 
 
 def _is_clients(name: str) -> bool:

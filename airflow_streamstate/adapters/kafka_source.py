@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from airflow_streamstate.adapters.kafka_admin import NO_TOPIC_ID, KafkaAdmin, Partition, Topic
@@ -24,6 +25,7 @@ from airflow_streamstate.adapters.source import (
     PlannedSource,
     Preflight,
     SparkDoor,
+    Untold,
 )
 
 CLUSTER = SYSTEM
@@ -110,6 +112,11 @@ class KafkaSource:
             return "ahead"
         return "behind" if max(differences) <= 0 else "apart"
 
+    def between(self, first: str, second: str) -> Lag | None:
+        """In rows; a partition that the first offset does not have counts from its very first row."""
+        one, other = parse_offset(first), parse_offset(second)
+        return Lag(sum(max(0, at - one.get(part, 0)) for part, at in other.items()))
+
     def open(self, source: PlannedSource, spark: SparkDoor) -> OpenKafka:
         return OpenKafka(source, spark.jvm)
 
@@ -145,6 +152,17 @@ class OpenKafka:
         latest = self._admin.offsets(wanted, "latest")
         new = self._admin.offsets([part for part in wanted if part not in read], "earliest")
         return Lag(sum(max(0, latest[part] - read.get(part, new.get(part, 0))) for part in latest))
+
+    def offset_at(self, moment: datetime, last: str) -> str | Untold:
+        """By the times of the records; a partition with none since then ends at its end."""
+        topics = self._admin.topics(self._topics())
+        parts = [(name, number) for name, topic in topics.items() for number in topic.partitions]
+        wanted = [part for part in parts if self._is_assigned(part)]
+        if not wanted:
+            return Untold("none of its topics is there")
+        since = self._admin.offsets(wanted, int(moment.timestamp() * 1_000))
+        latest = self._admin.offsets([part for part in wanted if since.get(part, -1) < 0], "latest")
+        return format_offset({**since, **latest})
 
     def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
         read = parse_offset(offset)

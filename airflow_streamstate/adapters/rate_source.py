@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, PlannedSource, SparkDoor, UnaskedSource
+from airflow_streamstate.adapters.source import NO_OFFSET, Lag, OffsetOrder, PlannedSource, SparkDoor, UnaskedSource
 
 _SHAPING = ("rowspersecond", "rowsperbatch", "rampuptime", "numpartitions", "starttimestamp", "advancemillisperbatch")
 
@@ -29,8 +29,14 @@ class RateSource:
             return "same"
         return "ahead" if _count(first) > _count(second) else "behind" if _count(first) < _count(second) else "same"
 
+    def between(self, first: str, second: str) -> Lag | None:
+        """In rows, of ``rate-micro-batch``; an offset of ``rate`` is a number of seconds, at whatever rate."""
+        if not any(offset.startswith("{") for offset in (first, second)):
+            return None
+        return Lag(max(0, _count(second) - max(0, _count(first))))
+
     def open(self, source: PlannedSource, spark: SparkDoor) -> UnaskedSource:
-        return UnaskedSource()
+        return UnaskedSource("it makes up rows as time passes")
 
     def remarks(self, source: PlannedSource) -> tuple[str, ...]:
         return ()

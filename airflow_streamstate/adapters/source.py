@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
 NO_OFFSET = "-"
@@ -18,6 +19,8 @@ SYSTEM = "cluster_id"
 
 OffsetOrder = Literal["same", "ahead", "behind", "apart"]
 """How a first offset lies to a second: equal; nowhere behind and somewhere ahead of it; the reverse; neither."""
+Unit = Literal["rows", "files", "versions", "bytes"]
+"""In which a source counts what it has."""
 LossReason = Literal["removed", "remade", "gone", "elsewhere"]
 """Retention took it; another of the same name is there; nothing of the name is there; the offset is of other parts."""
 
@@ -45,18 +48,33 @@ class SparkDoor(Protocol):
     def jvm(self) -> Any:
         """The JVM, as py4j shows it."""
 
+    @property
+    def session(self) -> Any:
+        """The ``SparkSession`` of the script."""
+
 
 @dataclass(frozen=True)
 class Lag:
-    """How far an offset is behind its source.
+    """How far an offset is behind its source, or behind another offset of it.
 
     Attributes:
-        behind: how many, by asking the source.
-        unit: of what: ``rows`` or ``files``.
+        behind: how many.
+        unit: of what.
     """
 
     behind: int
-    unit: Literal["rows", "files"] = "rows"
+    unit: Unit = "rows"
+
+
+@dataclass(frozen=True)
+class Untold:
+    """What a source cannot tell.
+
+    Attributes:
+        reason: why, a lower-case clause: ``it makes up rows as time passes``.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -116,8 +134,8 @@ class OpenSource(Protocol):
         The one under ``SYSTEM`` is of the system itself: never by what address that is reached.
         """
 
-    def lag(self, offset: str) -> Lag | None:
-        """How far this offset is behind what the source has now; None where that cannot be told."""
+    def lag(self, offset: str) -> Lag | Untold | None:
+        """How far this offset is behind what the source has now; None where nobody knows, nor why."""
 
     def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
         """What of the input behind this offset is lost.
@@ -135,13 +153,19 @@ class UnaskedSource:
     """A source that nobody asks anything: it tells no lag, and nothing behind an offset counts as lost.
 
     Implements ``OpenSource`` for adapters that know identities and offsets alone.
+
+    Args:
+        reason: why it tells no lag.
     """
+
+    def __init__(self, reason: str = "nobody asks this kind of source what it has") -> None:
+        self._reason = reason
 
     def marks(self) -> Mapping[str, str]:
         return {}
 
-    def lag(self, offset: str) -> Lag | None:
-        return None
+    def lag(self, offset: str) -> Lag | Untold | None:
+        return Untold(self._reason)
 
     def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
         return Preflight((), offset)
@@ -191,3 +215,44 @@ class NarrowingAdapter(Protocol):
 
     def narrow(self, source: PlannedSource, offset: str) -> Narrowed | None:
         """What of an offset this source reads on from; None where it reads all of it, or nothing."""
+
+
+@runtime_checkable
+class MeasuringAdapter(Protocol):
+    """What the adapter of a source has beside ``SourceAdapter`` whose offsets say how much lies between two of them."""
+
+    def between(self, first: str, second: str) -> Lag | None:
+        """How much the second offset covers that the first does not, 0 where it is nowhere ahead; asks nobody.
+
+        None where the two do not tell.
+
+        Raises:
+            ValueError: one of them is no offset of this kind of source.
+        """
+
+
+@runtime_checkable
+class TimedSource(Protocol):
+    """What an open source has beside ``OpenSource`` that knows when its input came."""
+
+    def offset_at(self, moment: datetime, last: str) -> str | Untold:
+        """The offset that covers all input of before a moment, and none that came since.
+
+        Args:
+            moment: which.
+            last: an offset of this source, as Spark wrote it, to take the form from.
+        """
+
+
+@runtime_checkable
+class ListedSource(Protocol):
+    """What an open source has beside ``OpenSource`` that reads files, of which Spark keeps book below ``sources/``.
+
+    Its offsets count looks, so what they cover is in that book. Paths are spelled as there.
+    """
+
+    def paths(self) -> frozenset[str]:
+        """Every file that the source would find now."""
+
+    def modified_at_ms(self) -> Mapping[str, int]:
+        """The same, with when each was modified, in milliseconds since 1970."""

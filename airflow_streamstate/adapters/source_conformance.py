@@ -13,11 +13,14 @@ from dataclasses import replace
 
 from airflow_streamstate.adapters.source import (
     NO_OFFSET,
+    Lag,
+    MeasuringAdapter,
     NarrowingAdapter,
     OffsetOrder,
     OpenSource,
     PlannedSource,
     SourceAdapter,
+    Untold,
 )
 
 NEVER_SAID = "conformance-secret-value"
@@ -42,6 +45,8 @@ def check_source(
     _need(bool(adapter.name), "it has no name")
     _check_identities(adapter, own, foreign)
     _check_order(adapter, offsets)
+    if isinstance(adapter, MeasuringAdapter):
+        _check_measures(adapter, offsets)
     for source in own:
         _need(isinstance(adapter.continues(source, offsets[-1]), bool), "whether it reads on is yes or no")
         if isinstance(adapter, NarrowingAdapter):
@@ -74,10 +79,12 @@ def check_open_source(opened: OpenSource, start: str, end: str, rows_between: in
             _need(found.lost == (), f"it says that something is lost: {found.lost}")
             _need(found.readable == offset, "nothing is lost, and yet it would start elsewhere")
     behind = [opened.lag(offset) for offset in (start, end)]
+    told = [lag.behind for lag in behind if isinstance(lag, Lag)]
     if rows_between is None:
-        _need(behind == [None, None], "it tells a lag that was not expected")
+        _need(told == [], "it tells a lag that was not expected")
+        _need(all(lag.reason for lag in behind if isinstance(lag, Untold)), "it does not say why it tells no lag")
     else:
-        _need([lag.behind for lag in behind if lag is not None] == [rows_between, 0], f"its lag is not true: {behind}")
+        _need(told == [rows_between, 0], f"its lag is not true: {behind}")
     opened.close()
     opened.close()
 
@@ -119,6 +126,18 @@ def _check_order(adapter: SourceAdapter, offsets: Sequence[str]) -> None:
         except ValueError:
             continue
         raise AssertionError(f"it compares what is no offset of its kind: {text!r}")
+
+
+def _check_measures(adapter: MeasuringAdapter, offsets: Sequence[str]) -> None:
+    for first, second in itertools.pairwise(offsets):
+        forth, back, same = (
+            adapter.between(first, second),
+            adapter.between(second, first),
+            adapter.between(first, first),
+        )
+        _need(forth is None or forth.behind >= 0, f"less than nothing lies between {first} and {second}")
+        _need(back is None or back.behind == 0, f"{first} covers nothing that {second} does not")
+        _need(same is None or same.behind == 0, f"{first} covers what it covers")
 
 
 def _need(is_so: bool, otherwise: str) -> None:

@@ -78,23 +78,36 @@ def needed_numbers(names: Iterable[str], first: int, last: int) -> set[int]:
     return {number for number, _ in parsed if start <= number <= last}
 
 
-def files_taken(store: Store, folder: str, last: int) -> list[FileSourceEntry]:
-    """Every file that the log in ``folder`` (a key) lists up to and including offset ``last``, in order.
+def files_taken(store: Store, folder: str, last: int, after: int = -1) -> list[FileSourceEntry]:
+    """Every file that the log in ``folder`` (a key) lists behind offset ``after``, up to and including ``last``.
 
     Raises:
         DataError: a file of the log is missing or damaged.
     """
     names = [info.key[len(folder) + 1 :] for info in store.list_objects(f"{folder}/")]
     parsed = {number: name for name in names for number, _ in [parse_log_name(name) or (-1, False)]}
-    compactions = [number for number, name in parsed.items() if name.endswith(".compact") and number <= last]
+    compactions = [number for number, name in parsed.items() if name.endswith(".compact") and after < number <= last]
     found: list[FileSourceEntry] = []
-    for number in range(max(compactions, default=0), last + 1):
+    for number in range(max(compactions, default=after + 1), last + 1):
         key = f"{folder}/{parsed.get(number, number)}"
         stored = store.get(key)
         if stored is None:
             raise DataError("a file of a file source's log is missing", key=key)
         found += parse_file_source_log(stored.body, key=key)
-    return found
+    return [entry for entry in found if entry.log_offset > after]
+
+
+def format_file_source_log(entries: Iterable[FileSourceEntry]) -> bytes:
+    """One file of the log, as Spark would write it."""
+    lines = (
+        json.dumps(
+            {"path": entry.path, "timestamp": entry.timestamp_ms, "batchId": entry.log_offset},
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
+        for entry in entries
+    )
+    return "\n".join(("v1", *lines)).encode()
 
 
 def _entry(raw: dict[str, object]) -> FileSourceEntry:

@@ -105,7 +105,13 @@ def prepare_seed(building: Checkpoint, plan: SeedPlan, *, conf: Mapping[str, str
     building.store.put(building.metadata_key, _metadata(plan))
 
 
-def finish_seed(building: Checkpoint, plan: SeedPlan, drained_sources: Mapping[str, str], target: Checkpoint) -> bool:
+def finish_seed(
+    building: Checkpoint,
+    plan: SeedPlan,
+    drained_sources: Mapping[str, str],
+    target: Checkpoint,
+    books: Mapping[str, bytes] | None = None,
+) -> bool:
     """Build the real checkpoint of the one on which batch 0 was run; doing it twice is doing it once.
 
     Args:
@@ -113,6 +119,8 @@ def finish_seed(building: Checkpoint, plan: SeedPlan, drained_sources: Mapping[s
         plan: as given to ``prepare_seed``.
         drained_sources: path below ``sources/`` of the drained checkpoint -> key, e.g. of a snapshot's data.
         target: the new deployment's checkpoint.
+        books: folder below ``sources/`` -> what is to stand there as the one and only file of a file source's log,
+            instead of the drained one; empty for no such log at all.
 
     Returns:
         False if the target was whole already.
@@ -130,8 +138,16 @@ def finish_seed(building: Checkpoint, plan: SeedPlan, drained_sources: Mapping[s
     entry = _entry_of_batch_0(building)
     batch_ids = (plan.batch_id - 1, plan.batch_id)
     wipe_half_built(target, built_of=set(batch_ids))
-    sources = {f"sources/{path}": source_key for path, source_key in drained_sources.items()}
+    books = books or {}
+    sources = {
+        f"sources/{path}": source_key
+        for path, source_key in drained_sources.items()
+        if path.partition("/")[0] not in books
+    }
     place_files(building.store, {**_state_files(building, plan.batch_id), **sources}, target)
+    for folder, body in books.items():
+        if body:
+            building.store.put(target.key(f"sources/{folder}/0"), body)
     # In state format 2 the commit names the state's unique ids, which the files go on having.
     commit = dataclasses.replace(_commit_of_batch_0(building), next_batch_watermark_ms=plan.watermark_ms)
     at_n = dataclasses.replace(entry, source_lines=plan.source_lines, batch_watermark_ms=plan.watermark_ms)

@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from airflow_streamstate.cli import doctor, look, orders, plan, start, upgrade
+from airflow_streamstate.cli import doctor, look, orders, plan, skip, start, upgrade
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import HelpfulCommand, shared, show_version
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import StreamStateError
 
 SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
-    "Start": (start.deploy, start.resume),
+    "Start": (start.deploy, start.resume, skip.skip),
     "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
     "Upgrade": (plan.plan, upgrade.upgrade, upgrade.restart, upgrade.rollback),
     "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, look.verify, look.audit),

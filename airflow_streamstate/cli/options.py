@@ -131,6 +131,19 @@ def wait_option(what: str) -> Callable[[Verb], Verb]:
     )  # fmt: skip
 
 
+wait_caught_up_option = click.option(
+    "--wait-caught-up",
+    "caught_up_seconds",
+    type=Seconds(0.1),
+    metavar="SECONDS",
+    help="Wait until it runs and has nothing left to read, so long at most; instead of --wait.",
+)
+behind_at_most_option = click.option(
+    "--behind-at-most",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --wait-caught-up: so much may be left of each source, in its own unit; 0 by default.",
+)
 begin_within_option = click.option(
     "--begin-within",
     "deadline_seconds",
@@ -175,6 +188,13 @@ accept_lost_input_option = click.option(
     multiple=True,
     metavar="NAME",
     help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
+)
+max_snapshot_age_option = click.option(
+    "--max-snapshot-age",
+    "max_snapshot_age_seconds",
+    type=Seconds(0.1, 315_360_000),
+    metavar="SECONDS",
+    help="Refuse to start from what is older.",
 )
 conf_option = click.option(
     "--conf", multiple=True, metavar="K=V", callback=key_values, help="Spark configuration. Repeatable."

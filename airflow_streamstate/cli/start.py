@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.offsets import Moment, read_offsets_file
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     accept_lost_input_option,
+    behind_at_most_option,
     conf_option,
     discard_state_option,
     env_option,
     fresh_query_option,
     key_values,
     literal_secrets_option,
+    max_snapshot_age_option,
     pass_session,
     reason_option,
     request_option,
     shared,
     stream_argument,
+    wait_caught_up_option,
     wait_option,
 )
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import Report, Session
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.lifecycle.views import DeploymentView
+from airflow_streamstate.lifecycle.views import DeploymentView, StreamStatus
 from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 
@@ -50,6 +54,22 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
 @discard_state_option
 @fresh_query_option
 @accept_lost_input_option
+@click.option(
+    "--offsets",
+    "offsets_path",
+    metavar="FILE",
+    help="With --start seed: begin at these offsets, by query, as `snapshots --json` shows them.",
+)
+@click.option(
+    "--at", "begins_at", type=Moment(), metavar="TIMESTAMP", help="With --start seed: begin with the input of then."
+)
+@click.option(
+    "--accept-repeated-input",
+    multiple=True,
+    metavar="NAME",
+    help="A query that may read input again that was read before. Repeatable.",
+)
+@max_snapshot_age_option
 @click.option("--assume-dead", is_flag=True, help="Take over although nobody can say whether the old driver is dead.")
 @click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
 @conf_option
@@ -72,6 +92,8 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
 @reason_option
 @request_option
 @wait_option("each query has committed a batch, or has found no input")
+@wait_caught_up_option
+@behind_at_most_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 @shared
 @pass_session
@@ -82,12 +104,15 @@ def deploy(
     application: str,
     start_mode: StartMode | None,
     wait_seconds: float | None,
+    caught_up_seconds: float | None,
+    behind_at_most: int | None,
     arguments: tuple[str, ...],
     py_files: tuple[str, ...],
     files: tuple[str, ...],
     packages: tuple[str, ...],
     jars: tuple[str, ...],
     settings: dict[str, str],
+    offsets_path: str | None,
     **rest: Any,
 ) -> None:
     """Make a script the next version of STREAM, and start it.
@@ -108,8 +133,10 @@ def deploy(
         packages=split(packages),
         jars=split(jars),
         settings=_settings(session, settings),
+        offsets=read_offsets_file(offsets_path),
         **rest,
     )
+    goal = _goal(wait_seconds, caught_up_seconds, behind_at_most)
     controller = session.controller()
     said: list[DeploymentView] = []
 
@@ -120,7 +147,7 @@ def deploy(
     view = controller.deploy(request, say)  # the choice is said before anything starts
     if not said:
         say(view)  # a request that had become something before
-    _wait_and_emit(session, controller, view, wait_seconds)
+    wait_and_emit(session, controller, view, goal)
 
 
 @click.command(cls=HelpfulCommand, short_help="Start the current version of a stream again.")
@@ -129,6 +156,8 @@ def deploy(
 @reason_option
 @request_option
 @wait_option("each query has committed a batch, or has found no input")
+@wait_caught_up_option
+@behind_at_most_option
 @shared
 @pass_session
 def resume(
@@ -138,15 +167,18 @@ def resume(
     reason: str,
     request_id: str | None,
     wait_seconds: float | None,
+    caught_up_seconds: float | None,
+    behind_at_most: int | None,
 ) -> None:
     """Start the current deployment of STREAM again: its recorded code, on its own checkpoints.
 
     For a deployment that was stopped, has finished, has failed or was killed. A drained one cannot be resumed: deploy.
     """
+    goal = _goal(wait_seconds, caught_up_seconds, behind_at_most)
     controller = session.controller()
     view = controller.resume(stream_id, request_id=request_id, assume_dead=assume_dead, reason=reason)
     session.say(lambda console: tables.resuming(console, view.to_json()))
-    _wait_and_emit(session, controller, view, wait_seconds)
+    wait_and_emit(session, controller, view, goal)
 
 
 def _settings(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
@@ -169,13 +201,39 @@ def split(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 
-def _wait_and_emit(session: Session, controller: Controller, view: DeploymentView, wait_seconds: float | None) -> None:
-    if wait_seconds is None:
+@dataclass(frozen=True)
+class Goal:
+    """Until when a start is waited for: healthy, or caught up but for so much; ``seconds`` None: not at all."""
+
+    seconds: float | None
+    behind_at_most: int | None = None
+
+
+def _goal(wait_seconds: float | None, caught_up_seconds: float | None, behind_at_most: int | None) -> Goal:
+    if caught_up_seconds is None:
+        if behind_at_most is not None:
+            raise click.UsageError("--behind-at-most says when --wait-caught-up is content, and that was not given.")
+        return Goal(wait_seconds)
+    if wait_seconds is not None:
+        raise click.UsageError("--wait-caught-up waits for more than --wait does: give one of them.")
+    return Goal(caught_up_seconds, behind_at_most or 0)
+
+
+def wait_and_emit(session: Session, controller: Controller, view: DeploymentView, goal: Goal) -> None:
+    """Print what was started, once it is as far as was asked for."""
+    if goal.seconds is None:
         result = view.to_json()
     else:
         with session.progress(f"{view.stream_id} {view.deployment_id}") as report:
-            status = controller.wait_healthy(
-                view.stream_id, view.deployment_id, deadline_seconds=wait_seconds, on_progress=report
-            )
+            status = _waited(controller, view, goal.seconds, goal.behind_at_most, report)
         result = {**view.to_json(), "state": status.state, "queries": status.to_json()["queries"]}
     session.emit(result, lambda console: tables.standing(console, result))
+
+
+def _waited(
+    controller: Controller, view: DeploymentView, seconds: float, behind_at_most: int | None, report: Report
+) -> StreamStatus:
+    where = view.stream_id, view.deployment_id
+    if behind_at_most is None:
+        return controller.wait_healthy(*where, deadline_seconds=seconds, on_progress=report)
+    return controller.starts.wait_caught_up(*where, seconds, report, at_most=behind_at_most)

@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from airflow_streamstate.adapters.moving import in_words
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.snapshot.content import content_digest
 
 Row = Mapping[str, Any]
@@ -25,7 +27,7 @@ _QUERY_COLUMNS = {
     "rows_written_early": "rows written early", "open_windows_from_at": "open windows from",
     "open_windows_until_at": "until", "rows_dropped": "late rows dropped by this attempt",
     "idle_triggers": "idle triggers", "skipped_batches": "batches skipped?",
-    "rows_behind": "rows behind",
+    "behind": "behind", "since_snapshot": "since the snapshot",
 }  # fmt: skip
 _NO_FACTS = {
     "number", "kind", "protocol", "at", "attempt", "stream_id", "deployment_id", "write_id", "traceback", "command_id",
@@ -82,6 +84,22 @@ def ordered(console: Console, row: Row, verb: str) -> None:
             console.print(shown(f"  {name}: {left['rows']} rows are left in {left['operator']}: {left['reason']}"))
 
 
+def moved(console: Console, row: Row) -> None:
+    """What a skip, or a start elsewhere, does to the position of each source."""
+    skips = row.get("skipped", True)
+    which = "batch {batch_id} of query {query} is passed over" if skips else "query {query} began elsewhere"
+    console.print(shown(f"{which.format(**row)}:"))
+    for words in in_words([SourceMove(**move) for move in row["moves"]]):
+        console.print(shown(f"  {words}"))
+
+
+def skipped(console: Console, row: Row) -> None:
+    """After skip: that it is ordered, or done."""
+    done = "is skipped" if row.get("outcome") else "is to be skipped by the next attempt"
+    console.print(_sentence(row))
+    console.print(shown(f"  batch {row['batch_id']} {done}"))
+
+
 def status(console: Console, row: Row) -> None:
     """After status."""
     console.print(_sentence(row))
@@ -104,6 +122,10 @@ def status(console: Console, row: Row) -> None:
             console.print(shown(f"  {name:<11}{value}"))
     _no_queries(console, row)
     _queries(console, row)
+    for event in row.get("moves") or ():
+        moved(console, event)
+        if event["reason"]:
+            console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
         _block(console, "traceback", "\n".join(row["traceback"].splitlines()[-_TRACEBACK_LINES:]))
 
@@ -156,7 +178,10 @@ def snapshot_row(manifest: SnapshotManifest) -> dict[str, object]:
         "bytes": manifest.size_bytes,
         "request_id": manifest.request_id or None,
         "content_digest": manifest.content_digest or content_digest(manifest.queries),
-        "queries": {name: {"batch_id": query.position.batch_id} for name, query in manifest.queries.items()},
+        "queries": {
+            name: {"batch_id": query.position.batch_id, "end_offsets": list(query.position.end_offsets)}
+            for name, query in manifest.queries.items()
+        },
     }
 
 

@@ -14,6 +14,7 @@ from airflow_streamstate.cli.exits import DONE, FAILED, REFUSED
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
+    max_snapshot_age_option,
     pass_session,
     reason_option,
     request_option,
@@ -194,6 +195,7 @@ def restart(
     help="Back to this older snapshot, with the code that it was taken of, the sinks undone to it: where the "
     "checkpoint is lost.",
 )
+@max_snapshot_age_option
 @_undo_command_option
 @click.option("--accept-duplicates", is_flag=True, help="Rows may come twice on sinks that cannot be undone.")
 @_healthy_options
@@ -218,6 +220,7 @@ def rollback(session: Session, /, stream_id: str, request_id: str | None, wait_s
         undo_command=_words(given["undo_command"]),
         accepts_duplicates=given["accept_duplicates"],
         snapshot_id=given["snapshot_id"],
+        max_snapshot_age_seconds=given["max_snapshot_age_seconds"],
         healthy_when=_healthy_when(given),
         rehearsal_within_seconds=given["rehearsal_within_seconds"],
         reason=given["reason"],

@@ -14,13 +14,20 @@ from airflow_streamstate.clock import whole_milliseconds
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import from_json
-from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification, SnapshotRequest
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    Command,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+)
+from airflow_streamstate.protocol.data_events import Skipped
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
     Draining,
-    Event,
     Expired,
     Ignored,
     Rejected,
@@ -33,7 +40,7 @@ def answered_by(event: Event | None) -> frozenset[str]:
     """The commands that have their end with this event; none with most."""
     if isinstance(event, Drained | DrainFailed):
         return frozenset({event.command_id, *event.also_answers}) - {""}
-    if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | Stopped):
+    if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | Stopped | Skipped):
         return frozenset({event.command_id}) - {""}
     return frozenset()
 
@@ -170,6 +177,20 @@ def cancelled_drains(
         if isinstance(command, DrainNotification) and number < newest:
             found.setdefault(command.command_id, PendingDrain(command, number))
     return [drain for each, drain in found.items() if each not in answered and each not in flushing]
+
+
+def pending_skip(
+    slots: Iterable[CommandSlot], events: Collection[Event | None], deployment_id: str, query_name: str
+) -> tuple[SkipRequest, int] | None:
+    """The skip of a batch of this query that nobody has answered yet, with the number of its object; None for none."""
+    answered = answered_ids(events)
+    for slot in slots:
+        command = slot.command
+        if not isinstance(command, SkipRequest) or command.command_id in answered:
+            continue
+        if (command.deployment_id, command.query_name) == (deployment_id, query_name):
+            return command, slot.number or 0
+    return None
 
 
 def command_in(event: Accepted | Ignored | Expired) -> Command | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from airflow_streamstate.errors import DataError
-from airflow_streamstate.protocol.events import Event, QueryStarted
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted
 
 
 def had_checkpoint(events: Iterable[Event | None], query_name: str) -> bool:

@@ -10,7 +10,7 @@ from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsErr
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import Command
-from airflow_streamstate.protocol.events import Event
+from airflow_streamstate.protocol.event import Event
 
 CREATE_TRIES = 50
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from airflow_streamstate.protocol.events import (
-    Drained,
-    Draining,
-    Event,
-    Finished,
-    QueryStarted,
-    SnapshotReady,
-    Stopped,
-)
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained, Draining, Finished, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import StartPlan

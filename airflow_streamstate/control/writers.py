@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from airflow_streamstate.protocol.events import Event, QueryStarted, Started
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted, Started
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 

@@ -25,8 +25,10 @@ from airflow_streamstate.protocol.commands import DrainNotification, SnapshotReq
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
-Wanted = Literal["drained", "stopped", "snapshot", "healthy", "finished", "rehearsed", "upgrade"]
-WANTED: tuple[Wanted, ...] = ("drained", "stopped", "snapshot", "healthy", "finished", "rehearsed", "upgrade")
+Wanted = Literal["drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "rehearsed", "upgrade"]
+WANTED: tuple[Wanted, ...] = (
+    "drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "rehearsed", "upgrade",
+)  # fmt: skip
 _FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
     "drained": FULFILLED_BY[DrainNotification.kind],
     "stopped": FULFILLED_BY[StopRequest.kind],
@@ -40,13 +42,14 @@ class Watch:
     """What is waited for. Plain JSON, so that a trigger can carry it through a database.
 
     Attributes:
-        wanted: the deployment drained, stopped, healthy or ended, a snapshot of it complete, a rehearsal over, or
-            something to be done of an upgrade.
+        wanted: the deployment drained, stopped, healthy, caught up or ended, a snapshot of it complete, a rehearsal
+            over, or something to be done of an upgrade.
         stream_id: the stream.
         deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal, of ``upgrade`` the upgrade.
         command_id: the order, to know its own ends too; None for whoever orders it.
         snapshot_id: for ``snapshot``: that one; None for any.
         request_id: for ``snapshot``: what it was asked under, of whichever deployment it comes; None for no such.
+        behind_at_most: for ``caught_up``: so much may be left of each source.
     """
 
     wanted: Wanted
@@ -55,6 +58,7 @@ class Watch:
     command_id: str | None = None
     snapshot_id: str | None = None
     request_id: str | None = None
+    behind_at_most: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The watch as a plain JSON object."""
@@ -75,6 +79,9 @@ class Watch:
         ids = [values[name] for name in ("command_id", "snapshot_id", "request_id")]
         if not all(each is None or isinstance(each, str) for each in ids):
             raise ValueError("a watch whose ids are no texts")
+        values["behind_at_most"] = values["behind_at_most"] or 0  # one of before there was any
+        if type(values["behind_at_most"]) is not int:
+            raise ValueError("a watch whose bound is no number")
         return cls(**values)
 
 
@@ -132,9 +139,11 @@ def _described(controller: Controller, watch: Watch) -> str:
     if watch.wanted == "upgrade":
         state = controller.upgrades.view(watch.stream_id, watch.deployment_id).state
         return f"phase {state.phase}{f': {state.last.text}' if state.last.text else ''}"
-    if watch.request_id is not None:  # of whichever deployment runs by now
-        return controller.describe(watch.stream_id, controller.status(watch.stream_id).deployment_id)
-    return controller.describe(watch.stream_id, watch.deployment_id)
+    where = controller.status(watch.stream_id).deployment_id if watch.request_id is not None else watch.deployment_id
+    described = controller.describe(watch.stream_id, where)
+    if watch.wanted != "caught_up":
+        return described
+    return f"{described}; {controller.starts.left_in_words(watch.stream_id, where, at_most=watch.behind_at_most)}"
 
 
 def end_result(outcome: Outcome) -> dict[str, Any]:
@@ -194,6 +203,14 @@ def _look_for_finish(controller: Controller, watch: Watch) -> Sighting:
 def _look_for_health(controller: Controller, watch: Watch) -> Sighting:
     try:
         status = controller.is_healthy(watch.stream_id, watch.deployment_id)
+    except (DeploymentFailedError, ConflictError) as error:
+        return Sighting("over", error=error)
+    return PENDING if status is None else Sighting("done", result=status.to_json())
+
+
+def _look_for_zero(controller: Controller, watch: Watch) -> Sighting:
+    try:
+        status = controller.starts.is_caught_up(watch.stream_id, watch.deployment_id, at_most=watch.behind_at_most)
     except (DeploymentFailedError, ConflictError) as error:
         return Sighting("over", error=error)
     return PENDING if status is None else Sighting("done", result=status.to_json())
@@ -280,6 +297,7 @@ _LOOKS: Mapping[str, Callable[[Controller, Watch], Sighting]] = {
     "stopped": _look_for_stop,
     "finished": _look_for_finish,
     "healthy": _look_for_health,
+    "caught_up": _look_for_zero,
     "snapshot": _look_for_snapshot,
     "rehearsed": _look_for_rehearsal,
     "upgrade": _look_for_work,

@@ -84,6 +84,21 @@ def as_moment(value: object, field: str) -> datetime | None:
         ) from None
 
 
+def optional_seconds(value: object, field: str) -> float | None:
+    """A number of seconds that may be missing; raises as ``texts`` does."""
+    return None if optional_text(value) is None else as_seconds(value, field)
+
+
+def texts_by_name(value: object, field: str) -> dict[str, tuple[str, ...]]:
+    """Lists of texts by name, given as such or as JSON; raises as ``texts`` does."""
+    found = _parsed(value, field, "{") if isinstance(value, str) else value
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
+    return {str(name): texts(lines, field) for name, lines in found.items()}
+
+
 def whole_number(value: object, field: str) -> int:
     """A whole number, given as such or as text; raises as ``texts`` does."""
     try:

@@ -23,6 +23,7 @@ from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.lifecycle.secrets import LookUp
 from airflow_streamstate.lifecycle.snapshot_requests import SnapshotRequests
 from airflow_streamstate.lifecycle.snapshots import Snapshots
+from airflow_streamstate.lifecycle.starts import Starts
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
 from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, Outcome, StreamStatus
@@ -69,6 +70,7 @@ class Controller:
         self.snapshot_requests = SnapshotRequests(self._means, self._attempts, self._watching, self._waits)
         self.notifications = Notifications(self._means)
         self.snapshots = Snapshots(self._means)
+        self.starts = Starts(self._means, self._attempts, self._watching, self._waits)
         self.plans = Planning(self._means)
         self.upgrades = Upgrades(self._means)
 

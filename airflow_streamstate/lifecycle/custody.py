@@ -15,11 +15,20 @@ from airflow_streamstate.adapters.source import SourceAdapter
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DeploymentNotFoundError, StreamStateError
-from airflow_streamstate.lifecycle.handovers import Break, Edge, Evidence, compare_edges, undone_break
+from airflow_streamstate.lifecycle.handovers import (
+    Break,
+    Edge,
+    Evidence,
+    compare_edges,
+    move_breaks,
+    undone_break,
+)
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.standstills import Standstill, standstills
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import Event, QueryStarted, Undone
+from airflow_streamstate.protocol.data_events import Repositioned, Skipped, Undone
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 
@@ -212,6 +221,9 @@ class _Reader:
         commits = [] if checkpoint is None else checkpoint.commit_ids()
         last = commits[-1] if commits else None
         self._breaks += [_passed_over(spec.deployment_id, name, batch_id) for batch_id in batches_passed_over(commits)]
+        said = [event for event in self._events(spec.deployment_id) if isinstance(event, Skipped | Repositioned)]
+        self._breaks += [each for event in said if event.query_name == name for each in move_breaks(event)]
+        is_moved = any(isinstance(event, Repositioned) and event.query_name == name for event in said)
         holder_id = self._holder(spec.start.predecessor_id, name)
         holder = None if holder_id is None else self._checkpoint(holder_id, name)
         end = _end(holder, known)
@@ -232,7 +244,7 @@ class _Reader:
         if first.how == "seeded" and end.batch_id is None:
             end = replace(end, batch_id=start.batch_id)  # a seed always has an entry to go on from
         compared = compare_edges(
-            end,
+            replace(end, lines=()) if is_moved else end,  # where it stood, and where it begins, is told by the event
             start,
             spec.deployment_id,
             name,

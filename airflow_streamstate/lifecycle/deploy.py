@@ -34,12 +34,13 @@ from airflow_streamstate.lifecycle.decide import (
     decide_expected_snapshot,
     decide_predecessor,
     decide_request,
-    decide_start,
 )
+from airflow_streamstate.lifecycle.elsewhere import decide_elsewhere
 from airflow_streamstate.lifecycle.going_back import leave_behind, marked, refuse_used
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.notifications import retire_commands
 from airflow_streamstate.lifecycle.observation import Observation, pending_drain
+from airflow_streamstate.lifecycle.snapshot_age import refuse_old_end
 from airflow_streamstate.lifecycle.spark_moves import refuse_spark
 from airflow_streamstate.lifecycle.takeover import ResumedError, built_checkpoints, carried_queries, fence, take_over
 from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
@@ -136,6 +137,8 @@ class _Deploying:
         end = self._decide_end(predecessor)
         # What must be refused is refused before anything is recorded, as far as it can be known by now.
         kept = self._kept_end(end)
+        if predecessor is not None and self._request.start != "fresh":
+            refuse_old_end(predecessor, kept, self._request.max_snapshot_age_seconds, self._clock.now())
         if end is None or kept is not None or self._request.start == "fresh":
             self._decide_start(predecessor, self._beginning_of(predecessor, kept))
         wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
@@ -202,7 +205,7 @@ class _Deploying:
     def _decide_start(self, predecessor: Observation | None, manifest: SnapshotManifest | None) -> Start:
         predecessor_id = None if predecessor is None else predecessor.deployment_id
         carried = carried_queries(self._control, predecessor, manifest)
-        decision = decide_start(self._request, predecessor_id, manifest, carried)
+        decision = decide_elsewhere(self._home, self._request, predecessor_id, manifest, carried)
         if isinstance(decision, Refused):
             raise decision.error
         if self._wish.returns is not None and predecessor_id is not None:

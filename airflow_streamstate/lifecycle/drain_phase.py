@@ -6,12 +6,12 @@ from typing import Literal
 
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
     Draining,
-    Event,
     Finished,
     QueryStarted,
     Rejected,

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from airflow_streamstate.adapters.moving import counted
 from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SourceAdapter
-from airflow_streamstate.protocol.events import UndoneBy
+from airflow_streamstate.protocol.data_events import Repositioned, Skipped, UndoneBy
 from airflow_streamstate.protocol.positions import SourceIdentity
 
 BreakKind = Literal["gap", "overlap", "undone"]
@@ -147,6 +148,26 @@ def undone_break(
         "command": f"{which} were taken out of the sink by the command that was given",
     }.get(means, f"{which} were taken out of the sink")
     return Break(kind, deployment_id, query_name, "", _id(ended), _id(began), detail, accepted=means is not None)
+
+
+def move_breaks(event: Skipped | Repositioned) -> list[Break]:
+    """The gaps and overlaps with a name: input that was passed over, or is read again, as was asked for."""
+    why = (
+        f"batch {event.batch_id} was skipped, as {event.requested_by} asked for"
+        if isinstance(event, Skipped)
+        else "it began at other offsets, as was asked for"
+    )
+    detail = f"{why}: {event.reason}" if event.reason else why
+    found = []
+    for move in event.moves:
+        kinds: list[tuple[BreakKind, int | None]] = [("gap", move.passed_over), ("overlap", move.read_again)]
+        for kind, count in kinds:
+            if count == 0 or (count is None and (move.from_offset == move.to_offset or kind == "overlap")):
+                continue
+            much = "" if count is None else f" ({counted(count, move.unit)})"
+            places = event.deployment_id, event.query_name, move.source, move.from_offset, move.to_offset
+            found.append(Break(kind, *places, f"{detail}{much}", accepted=True))
+    return found
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from airflow_streamstate.control import answers
 from airflow_streamstate.control.journal import CommandSlot, NumberedEvent
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
     Accepted,
     Drained,
     DrainFailed,
     Draining,
-    Event,
     QueryStarted,
     Started,
 )

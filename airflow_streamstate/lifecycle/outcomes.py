@@ -12,12 +12,19 @@ from airflow_streamstate.control.answers import answered_by
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.state import State, decide_state, explain_state
 from airflow_streamstate.lifecycle.views import OutcomeKind
-from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.data_events import Skipped
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
-    Event,
     Expired,
     Failed,
     Fenced,
@@ -43,7 +50,8 @@ FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
     StopRequest.kind: frozenset({"stopped", "finished", "drained"}),
     # A snapshot at the end of what was to be snapshotted is as good, and newer.
     SnapshotRequest.kind: frozenset({"snapshot_ready", "stopped", "finished", "drained"}),
-    "": frozenset({"drained", "stopped", "finished", "snapshot_ready"}),
+    SkipRequest.kind: frozenset({"skipped"}),
+    "": frozenset({"drained", "stopped", "finished", "snapshot_ready", "skipped"}),
 }
 """The ends that fulfil an order of each kind; of an unknown one (``""``), any good end."""
 
@@ -94,6 +102,8 @@ def decide_command_outcome(seen: Observation, command_id: str, command_kind: str
             return _from_event(event, entry.number, state, kind)
         if isinstance(event, DrainFailed):
             return _drain_failed(seen, event, entry.number, state, kind)
+        if isinstance(event, Skipped):
+            return End("skipped", state, event, entry.number, reason=event.reason, command_kind=SkipRequest.kind)
         if isinstance(event, Ignored | Rejected | Expired):
             return _unobeyed(seen, event, entry.number, state, kind)
     return decide_end(seen, kind)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.literal_secrets import check_local_paths, check_plain_uris, check_secrets
+from airflow_streamstate.lifecycle.snapshot_age import check_max_age
 from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
 from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.references import is_reference, split_argument
@@ -45,6 +47,11 @@ class DeployRequest:
         assume_dead: take over although nobody can say whether the old driver has ended.
         request_id: names the request over all its tries (Law 2); None for a new one.
         attaches: the script is submitted itself, its arguments on the command line, and calls ``runtime.attach()``.
+        max_snapshot_age_seconds: refuse to start from what is older; None for no bound.
+        offsets: of a seed: by query, the offset of each of its sources that it begins at, as Spark writes them and in
+            the order of the snapshot, instead of where it stood there.
+        begins_at: of a seed: every query begins with the input of this moment, instead.
+        accept_repeated_input: queries that may read input again that was read before.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -73,6 +80,15 @@ class DeployRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
     allow_literal_secrets: bool = False
     attaches: bool = False
+    max_snapshot_age_seconds: float | None = None
+    offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    begins_at: datetime | None = None
+    accept_repeated_input: tuple[str, ...] = ()
+
+    @property
+    def begins_elsewhere(self) -> bool:
+        """Whether it is to begin at other offsets than where its predecessor stood."""
+        return bool(self.offsets) or self.begins_at is not None
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
@@ -81,6 +97,7 @@ class DeployRequest:
         check_secrets(self.conf, self.arguments, self.environment, may_be_literal=self.allow_literal_secrets)
         check_plain_uris(jars=self.jars, packages=self.packages, master=(self.master or "",))
         check_local_paths(application=(self.application,), py_files=self.py_files, files=self.files)
+        check_max_age(self.max_snapshot_age_seconds)
         if self.request_id is not None:
             check_id(self.request_id, "request id")
         if self.snapshot_id is not None:
@@ -100,8 +117,27 @@ class DeployRequest:
                 "a script that attaches by itself has its arguments on the command line, which everybody can read",
                 next_step="Give the secret by --env, and let the script read it from its environment.",
             )
-        for query_name in (*self.fresh_queries, *self.accept_lost_input):
+        self._check_elsewhere()
+        for query_name in (*self.fresh_queries, *self.accept_lost_input, *self.accept_repeated_input, *self.offsets):
             encode_query_name(query_name)
+
+    def _check_elsewhere(self) -> None:
+        if not self.begins_elsewhere:
+            return
+        if self.start != "seed":
+            raise InvalidRequestError(
+                "only a seed can begin elsewhere: state belongs to the offsets that it was built from",
+                start=self.start,
+                next_step="Say --start seed, or leave out the offsets and the time.",
+            )
+        if self.offsets and self.begins_at is not None:
+            raise InvalidRequestError(
+                "offsets and a time are two beginnings", next_step="Give the offsets, or the time."
+            )
+        if self.begins_at is not None and self.begins_at.utcoffset() is None:
+            raise InvalidRequestError(
+                "this moment has no time zone", begins_at=str(self.begins_at), next_step="End it with Z, or +01:00."
+            )
 
     def _check_environment(self) -> None:
         for name, value in self.environment.items():

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Event, QueryStarted
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 
 

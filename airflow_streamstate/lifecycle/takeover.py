@@ -23,7 +23,8 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError, Versi
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import Event, QueryStarted
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture

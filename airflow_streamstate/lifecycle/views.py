@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from airflow_streamstate.lifecycle.caught_up import behind_in_words, seconds_to_zero, since_snapshot_in_words
 from airflow_streamstate.lifecycle.drain_phase import DrainPhase
 from airflow_streamstate.lifecycle.state import State
 from airflow_streamstate.protocol.codec import format_time, to_json
-from airflow_streamstate.protocol.events import Event
+from airflow_streamstate.protocol.data_events import Repositioned, Skipped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import StartPlan
 
 OutcomeKind = Literal[
     "drained", "stopped", "finished", "failed", "fenced", "expired", "rejected", "ignored", "drain_failed",
-    "cancelled", "snapshot_ready", "lost", "killed",
+    "cancelled", "snapshot_ready", "lost", "killed", "skipped",
 ]  # fmt: skip
 
 
@@ -76,7 +79,7 @@ class CommandView:
     number: int | None
     key: str | None
     state: State
-    verb: Literal["stop", "drain", "cancel", "snapshot"]
+    verb: Literal["stop", "drain", "cancel", "snapshot", "skip"]
     outcome: Outcome | None = None
     request_id: str = ""
 
@@ -154,6 +157,11 @@ class QueryStatus:
         skipped_batches: batches of the current attempt that moved offsets and read nothing (``BatchesSkipped``).
         rows_behind: what its sources have and it has not read, by asking them; None where that cannot be told.
         drain_phase: how far the last drain has come with it; None where none has to do with it.
+        lags: how far each source is ahead, in its own unit, and what was read of it since the newest snapshot.
+        lags_at: when the sources were asked; None for not yet.
+        caught_up, caught_up_why: whether it has read what there is, and by what that is known; None and "" where it
+            does not run.
+        batches_since_snapshot: committed batches that are not in the newest snapshot.
     """
 
     batch_id: int | None
@@ -165,10 +173,16 @@ class QueryStatus:
     drain_phase: DrainPhase | None = None
     skipped_batches: int = 0
     rows_behind: int | None = None
+    lags: tuple[SourceLag, ...] = ()
+    lags_at: datetime | None = None
+    caught_up: bool | None = None
+    caught_up_why: str = ""
+    batches_since_snapshot: int | None = None
 
     def to_json(self) -> dict[str, object]:
         """``batch_id committed_at state_rows watermark_at idle_triggers is_active drain_phase skipped_batches
-        rows_behind``."""
+        rows_behind lags[] lags_at behind seconds_to_zero caught_up caught_up_why batches_since_snapshot
+        since_snapshot``."""
         return {
             "batch_id": self.batch_id,
             "committed_at": _time(self.committed_at),
@@ -179,6 +193,14 @@ class QueryStatus:
             "drain_phase": self.drain_phase,
             "skipped_batches": self.skipped_batches,
             "rows_behind": self.rows_behind,
+            "lags": [asdict(lag) for lag in self.lags],
+            "lags_at": _time(self.lags_at),
+            "behind": behind_in_words(self.lags) or None,
+            "seconds_to_zero": seconds_to_zero(self.lags),
+            "caught_up": self.caught_up,
+            "caught_up_why": self.caught_up_why,
+            "batches_since_snapshot": self.batches_since_snapshot,
+            "since_snapshot": since_snapshot_in_words(self.batches_since_snapshot, self.lags) or None,
         }
 
 
@@ -198,6 +220,8 @@ class StreamStatus:
         traceback: of a failed one, the script's own.
         intent: who is about to deploy; "" for nobody.
         upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
+        moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the
+            named gaps, and what was read again.
     """
 
     stream_id: str
@@ -222,6 +246,7 @@ class StreamStatus:
     application_id: str = ""
     intent: str = ""
     upgrade: str = ""
+    moves: tuple[Skipped | Repositioned, ...] = ()
     running_since_at: datetime | None = None
 
     def to_json(self) -> dict[str, object]:
@@ -251,8 +276,21 @@ class StreamStatus:
             "application_id": self.application_id,
             "intent": self.intent,
             "upgrade": self.upgrade,
+            "moves": [move_json(event) for event in self.moves],
             "running_since_at": _time(self.running_since_at),
         }
+
+
+def move_json(event: Skipped | Repositioned) -> dict[str, object]:
+    """A named gap, or what was read again, as JSON: ``query batch_id skipped at reason moves[]``."""
+    return {
+        "query": event.query_name,
+        "batch_id": event.batch_id,
+        "skipped": isinstance(event, Skipped),
+        "at": format_time(event.at),
+        "reason": event.reason,
+        "moves": [asdict(move) for move in event.moves],
+    }
 
 
 def start_json(start: StartPlan) -> dict[str, object]:

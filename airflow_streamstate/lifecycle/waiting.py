@@ -14,6 +14,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.lifecycle.caught_up import decide_caught_up
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.notifications import clean_up
 from airflow_streamstate.lifecycle.observation import Observation
@@ -66,6 +67,25 @@ class Waits:
         if end is None or end.outcome == "lost":
             return None
         raise self.error_of(seen, end)
+
+    def caught_up(
+        self, stream_id: str, deployment_id: str, deadline_seconds: float, on_progress: Report | None, at_most: int
+    ) -> StreamStatus:
+        """As ``Starts.wait_caught_up``."""
+
+        def look(seen: Observation) -> StreamStatus | None:
+            return self.status_if_caught_up(seen, at_most)
+
+        def described(seen: Observation) -> str:
+            return f"{describe(seen)}; {decide_caught_up(seen, at_most).why}"
+
+        return self.until(stream_id, deployment_id, deadline_seconds, on_progress, look, "caught up", described)
+
+    def status_if_caught_up(self, seen: Observation, at_most: int) -> StreamStatus | None:
+        """The status, if it is healthy and has read what there is; None while that may still come. Raises as
+        ``status_if_healthy``."""
+        status = self.status_if_healthy(seen)
+        return status if status is not None and decide_caught_up(seen, at_most).is_so else None
 
     def _awaits_another_start(self, seen: Observation) -> bool:
         """Whether a query of the snapshot that the deployment started from may still be started.
@@ -174,6 +194,7 @@ class Waits:
         on_progress: Report | None,
         look: Callable[[Observation], Result | None],
         goal: str,
+        described: Callable[[Observation], str] | None = None,
     ) -> Result:
         """Look at a deployment, or at whichever is current, until ``look`` finds what it looks for.
 
@@ -198,7 +219,7 @@ class Waits:
             except UnavailableError as error:
                 last_seen, result = str(error), None  # says nothing about the stream
             else:
-                last_seen = redacted(seen, describe(seen))
+                last_seen = redacted(seen, (described or describe)(seen))
                 poll_seconds = min(max(seen.spec.settings.command_poll_seconds, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
             if result is None and on_progress is not None:
                 on_progress(last_seen)

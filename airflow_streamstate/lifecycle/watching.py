@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamS
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle
+from airflow_streamstate.lifecycle.caught_up import query_caught_up
 from airflow_streamstate.lifecycle.drain_phase import drain_phases
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
@@ -21,7 +23,9 @@ from airflow_streamstate.lifecycle.secrets import has_references
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state, explain_state
 from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
 from airflow_streamstate.lifecycle.views import Outcome, QueryStatus, SnapshotFacts, StreamStatus
-from airflow_streamstate.protocol.events import Drained, Event, Failed, Finished, SnapshotReady, Started, Stopped
+from airflow_streamstate.protocol.data_events import Repositioned, Skipped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained, Failed, Finished, SnapshotReady, Started, Stopped
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
@@ -77,6 +81,7 @@ class Watching:
             application_id="" if started is None else started.application_id,
             upgrade=upgrade_in_words(self._home.control(seen.stream_id), seen.register),
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
+            moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
         )
 
@@ -252,11 +257,19 @@ def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
     return dataclasses.replace(event, **texts)
 
 
+def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:
+    for entry in seen.events:
+        if isinstance(entry.event, Skipped | Repositioned):
+            yield redacted_event(seen, entry.event)
+
+
 def _queries(seen: Observation) -> dict[str, QueryStatus]:
     found: dict[str, QueryStatus] = {}
     beat = seen.heartbeat
     if beat is not None:
         for name, query in beat.queries.items():
+            is_active = query.is_active and beat.attempt == seen.attempt and seen.terminal is None
+            caught_up = query_caught_up(query)
             found[name] = QueryStatus(
                 batch_id=query.batch_id,
                 committed_at=query.committed_at,
@@ -265,7 +278,12 @@ def _queries(seen: Observation) -> dict[str, QueryStatus]:
                 idle_triggers=query.idle_triggers,
                 skipped_batches=query.skipped_batches,
                 rows_behind=query.rows_behind,
-                is_active=query.is_active and beat.attempt == seen.attempt and seen.terminal is None,
+                is_active=is_active,
+                lags=query.lags,
+                lags_at=query.lags_at,
+                caught_up=caught_up.is_so if is_active else None,
+                caught_up_why=caught_up.why if is_active else "",
+                batches_since_snapshot=query.batches_since_snapshot,
             )
     end = seen.drained or seen.terminal
     if isinstance(end, Drained | Stopped | Finished):

@@ -150,7 +150,7 @@ def read_wish(request: DeployRequest) -> Wish:
         environment=request.environment,
         attaches=request.attaches,
     )
-    asked = {
+    asked: dict[str, object] = {
         "verb": "deploy",
         "code": code_digest,
         "start": request.start,
@@ -162,6 +162,12 @@ def read_wish(request: DeployRequest) -> Wish:
     }
     if request.accept_lost_input:  # as the environment
         asked["accept_lost_input"] = sorted(request.accept_lost_input)
+    if request.max_snapshot_age_seconds is not None:
+        asked["max_snapshot_age_seconds"] = request.max_snapshot_age_seconds
+    if request.begins_elsewhere:
+        asked["offsets"] = {name: list(lines) for name, lines in request.offsets.items()}
+        asked["begins_at"] = None if request.begins_at is None else request.begins_at.isoformat()
+        asked["accept_repeated_input"] = sorted(request.accept_repeated_input)
     return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
 
 

@@ -7,7 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.hooks.rendered import one_of, optional_text, text_mapping, texts, yes_or_no
+from airflow_streamstate.hooks.rendered import (
+    as_moment,
+    one_of,
+    optional_seconds,
+    optional_text,
+    text_mapping,
+    texts,
+    texts_by_name,
+    yes_or_no,
+)
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.lifecycle.requests import START_MODES, DeployRequest
 from airflow_streamstate.lifecycle.wish import read_wish
@@ -52,13 +61,19 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param discard_state: drop state that the drain could not flush. (templated)
     :param fresh_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
     :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
+    :param offsets: with ``start="seed"``: begin at these offsets instead, by query, one text per source as Spark writes
+        them and in the order of the snapshot. (templated)
+    :param begins_at: with ``start="seed"``: begin with the input of this moment instead, RFC 3339. (templated)
+    :param accept_repeated_input: queries that may read input again that was read before. (templated)
+    :param max_snapshot_age_seconds: refuse to start from what is older. (templated)
     :param assume_dead: take over although nobody can say whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
     :param attaches: the script calls ``runtime.attach()``, and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param settings: settings of the agent in the driver.
-    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``finished``: the script has
-        ended by itself; ``none``: return when the driver is launched. (templated)
+    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
+        left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
+        (templated)
     :param on_kill: what becomes of the deployment when the task is killed or marked while it waits: ``leave`` it,
         ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
 
@@ -82,6 +97,10 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "discard_state",
         "fresh_queries",
         "accept_lost_input",
+        "offsets",
+        "begins_at",
+        "accept_repeated_input",
+        "max_snapshot_age_seconds",
         "assume_dead",
         "version_label",
         "attaches",
@@ -104,6 +123,10 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         discard_state: bool | str = False,
         fresh_queries: Sequence[str] | str = (),
         accept_lost_input: Sequence[str] | str = (),
+        offsets: Mapping[str, Sequence[str]] | str | None = None,
+        begins_at: str | None = None,
+        accept_repeated_input: Sequence[str] | str = (),
+        max_snapshot_age_seconds: float | str | None = None,
         assume_dead: bool | str = False,
         version_label: str = "",
         spark_conn_id: str | None = None,
@@ -127,6 +150,10 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.discard_state = discard_state
         self.fresh_queries = fresh_queries
         self.accept_lost_input = accept_lost_input
+        self.offsets = offsets
+        self.begins_at = begins_at
+        self.accept_repeated_input = accept_repeated_input
+        self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.assume_dead = assume_dead
         self.version_label = version_label
         self.spark_conn_id = spark_conn_id
@@ -158,6 +185,10 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             discard_state=yes_or_no(self.discard_state, "discard_state"),
             fresh_queries=texts(self.fresh_queries, "fresh_queries"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
+            offsets=texts_by_name(self.offsets, "offsets"),
+            begins_at=as_moment(self.begins_at, "begins_at"),
+            accept_repeated_input=texts(self.accept_repeated_input, "accept_repeated_input"),
+            max_snapshot_age_seconds=optional_seconds(self.max_snapshot_age_seconds, "max_snapshot_age_seconds"),
             reason=str(self.reason),
             version_label=str(self.version_label),
             spark_conn_id=optional_text(self.spark_conn_id),

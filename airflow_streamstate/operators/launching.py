@@ -12,8 +12,8 @@ from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.lifecycle.views import DeploymentView
 from airflow_streamstate.operators.base import StreamStateOperator
 
-WaitFor = Literal["healthy", "finished", "none"]
-WAIT_FOR: tuple[WaitFor, ...] = ("healthy", "finished", "none")
+WaitFor = Literal["healthy", "caught_up", "finished", "none"]
+WAIT_FOR: tuple[WaitFor, ...] = ("healthy", "caught_up", "finished", "none")
 
 
 def launched(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,8 +24,9 @@ def launched(found: Mapping[str, Any]) -> dict[str, Any]:
 class LaunchingOperator(StreamStateOperator):
     """Base of ``DeployStreamOperator`` and ``ResumeStreamOperator``; not for use by itself.
 
-    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``finished``: the script has
-        ended by itself; ``none``: return when the driver is launched. (templated)
+    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
+        left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
+        (templated)
     :param on_kill: what becomes of the deployment when the task is killed, or marked, while it waits: ``leave`` it,
         ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
     """

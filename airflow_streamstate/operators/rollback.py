@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_streamstate.hooks.rendered import one_of, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.lifecycle.upgrading.requests import WAYS, RollbackRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
@@ -28,24 +28,33 @@ class RollbackStreamOperator(DrivingOperator):
         undone; by default the first of them that is exact. (templated)
     :param snapshot_id: go back to this older snapshot, with the code that it was taken of, and every sink undone to it.
         (templated)
+    :param max_snapshot_age_seconds: refuse that snapshot where it is older. (templated)
     :param accept_duplicates: rows may come twice on sinks that cannot be undone. (templated)
 
     .. seealso:: :ref:`howto/operator:RollbackStreamOperator`
     """
 
-    template_fields: Sequence[str] = (*DrivingOperator.template_fields, "way", "snapshot_id", "accept_duplicates")
+    template_fields: Sequence[str] = (
+        *DrivingOperator.template_fields,
+        "way",
+        "snapshot_id",
+        "max_snapshot_age_seconds",
+        "accept_duplicates",
+    )
 
     def __init__(
         self,
         *,
         way: str | None = None,
         snapshot_id: str | None = None,
+        max_snapshot_age_seconds: float | str | None = None,
         accept_duplicates: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.way = way
         self.snapshot_id = snapshot_id
+        self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.accept_duplicates = accept_duplicates
 
     def wish_digest(self) -> str:
@@ -59,6 +68,7 @@ class RollbackStreamOperator(DrivingOperator):
             stream_id=str(self.stream_id),
             way=one_of(optional_text(self.way), (None, *WAYS), "way"),
             snapshot_id=optional_text(self.snapshot_id),
+            max_snapshot_age_seconds=optional_seconds(self.max_snapshot_age_seconds, "max_snapshot_age_seconds"),
             undo_command=self.undo_words(),
             accepts_duplicates=yes_or_no(self.accept_duplicates, "accept_duplicates"),
             healthy_when=self.healthy_when(),

@@ -137,4 +137,28 @@ class SnapshotRequest(Command):
     consistent: bool = False
 
 
-ALL_COMMANDS: tuple[type[Command], ...] = (DrainNotification, CancelRequest, StopRequest, SnapshotRequest)
+@message
+@dataclass(frozen=True)
+class SkipRequest(Command):
+    """Commit a batch that is planned and always fails, without reading its rows: they are a gap, with a name.
+
+    For a deployment that has ended; it holds for whichever attempt of it starts the query next.
+
+    Attributes:
+        query_name: whose batch.
+        batch_id: the batch.
+        accepts_written: the sink may hold some of its output, and that stays.
+    """
+
+    query_name: str
+    batch_id: int
+    accepts_written: bool = False
+
+
+ALL_COMMANDS: tuple[type[Command], ...] = (
+    DrainNotification,
+    CancelRequest,
+    StopRequest,
+    SnapshotRequest,
+    SkipRequest,
+)

@@ -8,35 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Literal
 
-from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.codec import message
+from airflow_streamstate.protocol.data_events import BatchesSkipped, Repositioned, Skipped, Undoing, Undone
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
 
 QueryStart = Literal["continued", "restored", "seeded", "fresh"]
-UndoneBy = Literal["undo", "command", "doubled"]
 DrainFailure = Literal["flush", "deadline", "flush_deadline", "cancelled"]
 Occasion = Literal["drain", "stop"]
 AfterDrain = Literal["", "runs_on", "stop", "kill"]
-
-
-@dataclass(frozen=True)
-class Event(Message):
-    """Base of all events.
-
-    Attributes:
-        attempt: the attempt that says it.
-        at: when.
-        write_id: unique per write (Law 8).
-    """
-
-    stream_id: str
-    deployment_id: str
-    attempt: int
-    at: datetime
-    write_id: str
 
 
 @message
@@ -275,69 +258,6 @@ class Fenced(Event):
 
 @message
 @dataclass(frozen=True)
-class BatchesSkipped(Event):
-    """Batches moved their offsets on and read no row: so it looks when a sink skips a batch that it holds already.
-
-    An alarm, no proof: input without a row in it (empty files, aborted transactions) looks the same. It runs on.
-
-    Attributes:
-        batch_ids: the newest of them, at most ten.
-        count: how many there were in this attempt up to now; told again whenever it has doubled, and at the end.
-    """
-
-    query_name: str
-    batch_ids: tuple[int, ...]
-    count: int
-
-
-@message
-@dataclass(frozen=True)
-class Undoing(Event):
-    """What a query's sink holds behind the batch to go back to is about to be taken out of it (Law 1).
-
-    Attributes:
-        sink: where it is, for people.
-        means: ``undo`` by its adapter, ``command`` of the user, or ``doubled``: it stays, and its rows come again.
-        to_batch_id: the last batch that stays; -1 for none.
-        first_batch_id, last_batch_id: what is taken out; None where there is nothing, or nobody knows.
-        target: what the sink goes back to, in its own words; "" where there is nothing to say.
-        removed: what that is in the sink, by name (files, versions, snapshots): at most a hundred.
-        removed_count: how many there are.
-        rows_again: of ``doubled``: how many rows of input come a second time, at the most: what the sources had behind
-            the snapshot, less what the last batch had not read, where its log is there. None where they do not tell.
-    """
-
-    query_name: str
-    sink: str
-    means: UndoneBy
-    to_batch_id: int
-    first_batch_id: int | None
-    last_batch_id: int | None
-    target: str = ""
-    removed: tuple[str, ...] = ()
-    removed_count: int = 0
-    rows_again: int | None = None
-
-
-@message
-@dataclass(frozen=True)
-class Undone(Event):
-    """It is out of the sink, and the query goes on behind that batch; the fields are those of ``Undoing``."""
-
-    query_name: str
-    sink: str
-    means: UndoneBy
-    to_batch_id: int
-    first_batch_id: int | None
-    last_batch_id: int | None
-    target: str = ""
-    removed: tuple[str, ...] = ()
-    removed_count: int = 0
-    rows_again: int | None = None
-
-
-@message
-@dataclass(frozen=True)
 class FunctionCalled(Event):
     """A function of the script was called at its end.
 
@@ -366,6 +286,6 @@ class Noted(Event):
 ALL_EVENTS: tuple[type[Event], ...] = (
     Claimed, Started, QueryStarted, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady, Drained,
     DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
-    Undone, FunctionCalled, Noted,
+    Undone, FunctionCalled, Skipped, Repositioned, Noted,
 )  # fmt: skip
 TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)

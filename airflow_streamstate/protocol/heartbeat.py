@@ -10,6 +10,30 @@ from airflow_streamstate.protocol.codec import Message, message
 
 
 @dataclass(frozen=True)
+class SourceLag:
+    """How far one source is ahead of what its query has read.
+
+    Attributes:
+        source: what it reads, in words.
+        behind: how many, of ``unit``; None where that cannot be told.
+        unit: ``rows``, ``files``, ``versions`` or ``bytes``; "" where there is none.
+        seconds_to_zero: until nothing is behind, as it went over the last batches; None where it does not fall, or
+            nobody has seen it for long enough.
+        since_snapshot: what was read of it since the newest snapshot, and would be read again behind that; in
+            ``since_snapshot_unit``. None where that cannot be told.
+        untold: why ``behind`` is None; "" where it is not.
+    """
+
+    source: str
+    behind: int | None = None
+    unit: str = ""
+    seconds_to_zero: float | None = None
+    since_snapshot: int | None = None
+    since_snapshot_unit: str = ""
+    untold: str = ""
+
+
+@dataclass(frozen=True)
 class QueryBeat:
     """One query, as its last progress told.
 
@@ -23,6 +47,11 @@ class QueryBeat:
         rows_behind: rows that its sources have and its last committed batch has not, by asking them; None where that
             cannot be told.
         rows_behind_at: when they were asked.
+        lags: the same for each source, in its own unit; empty where nobody has asked yet.
+        lags_at: when they were asked.
+        is_idle: its newest trigger found no input.
+        snapshot_id: the newest snapshot that has it, when the sources were asked; None for none.
+        batches_since_snapshot: committed batches that are not in that; None for no snapshot.
         input_rows_per_second, processed_rows_per_second: Spark's own rates; None before the first progress.
     """
 
@@ -37,6 +66,11 @@ class QueryBeat:
     skipped_batches: int = 0
     rows_behind: int | None = None
     rows_behind_at: datetime | None = None
+    lags: tuple[SourceLag, ...] = ()
+    lags_at: datetime | None = None
+    is_idle: bool = False
+    snapshot_id: str | None = None
+    batches_since_snapshot: int | None = None
 
 
 @message

@@ -50,6 +50,27 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True)
+class SourceMove:
+    """How the position of one source was moved, on purpose, from where it stood.
+
+    Attributes:
+        source: what it reads, in words.
+        from_offset: where it stood, as Spark wrote it; ``-`` for nothing read yet.
+        to_offset: where it goes on.
+        passed_over: how much of its input nobody reads: a gap. None where that cannot be told.
+        read_again: how much of it is read a second time. None where that cannot be told.
+        unit: of both: ``rows``, ``files``, ``versions``; "" where neither can be told.
+    """
+
+    source: str
+    from_offset: str
+    to_offset: str
+    passed_over: int | None = None
+    read_again: int | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True)
 class QueryPosition:
     """Where one query ended, or was captured.
 

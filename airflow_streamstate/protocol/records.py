@@ -41,6 +41,10 @@ class StartPlan:
             None for every other start.
         undo_command: the user's own, with its arguments, for sinks that only he can undo; empty for none.
         accepts_duplicates: rows after the snapshot may come again, on sinks that take nothing back.
+        offsets: of a seed: by query, the offset of each of its sources that it begins at, in the order of the snapshot,
+            instead of where it stood there.
+        begins_at: of a seed: every query begins with the input of this moment, instead.
+        accept_repeated_input: queries that may read input again that was read before.
     """
 
     mode: StartMode
@@ -52,6 +56,9 @@ class StartPlan:
     undoes: str | None = None
     undo_command: tuple[str, ...] = ()
     accepts_duplicates: bool = False
+    offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    begins_at: datetime | None = None
+    accept_repeated_input: tuple[str, ...] = ()
 
 
 @message

@@ -1,10 +1,12 @@
-"""``StreamHealthSensor``: waits until a stream makes progress."""
+"""``StreamHealthSensor``: waits until a stream makes progress, or has caught up."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.rendered import whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.sensors.base import StreamStateSensor
 
@@ -19,8 +21,23 @@ class StreamHealthSensor(StreamStateSensor):
 
     Returns the stream's status: ``{stream_id, deployment_id, attempt, state, queries, heartbeat_age_seconds, …}``.
 
+    :param caught_up: wait until nothing is left to read, too: by a look at each source after the start, or because the
+        newest trigger found no input. Of a source that cannot tell, only the second counts. (templated)
+    :param behind_at_most: with ``caught_up``: so much may be left of each source, in its own unit. (templated)
+
     .. seealso:: :ref:`howto/sensor:StreamHealthSensor`
     """
 
+    template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "caught_up", "behind_at_most")
+
+    def __init__(self, *, caught_up: bool | str = False, behind_at_most: int | str = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.caught_up = caught_up
+        self.behind_at_most = behind_at_most
+
     def watch(self, context: Context, hook: StreamStateHook) -> Watch:
-        return Watch("healthy", str(self.stream_id), deployment_id=self.deployment_of(context, hook))
+        deployment_id = self.deployment_of(context, hook)
+        if not yes_or_no(self.caught_up, "caught_up"):
+            return Watch("healthy", str(self.stream_id), deployment_id=deployment_id)
+        at_most = whole_number(self.behind_at_most, "behind_at_most")
+        return Watch("caught_up", str(self.stream_id), deployment_id=deployment_id, behind_at_most=at_most)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError
-from airflow_streamstate.protocol.events import Event, Finished, SnapshotReady, Stopped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.data import check_complete
 from airflow_streamstate.store.interface import Store

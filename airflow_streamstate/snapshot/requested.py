@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError
-from airflow_streamstate.protocol.events import Accepted, Event, SnapshotReady
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Accepted, SnapshotReady
 from airflow_streamstate.protocol.ids import is_snapshot_by_command, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 

@@ -13,6 +13,7 @@ import pytest
 from airflow_streamstate.adapters.kafka_source import KafkaSource
 from airflow_streamstate.adapters.source import PlannedSource
 from airflow_streamstate.adapters.source_conformance import check_open_source
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import IncompatibleUpgradeError, InputLostError
 from airflow_streamstate.protocol.events import Accepted, Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
@@ -197,9 +198,13 @@ def test_the_lag_is_the_brokers(
     driver = stream.start(to_files(frame).trigger(processingTime="1 hour"), path=str(stream.base / "out"))
     stream.wait_read(topic, 10)
     stream.beat_until(lambda beat: beat.rows_behind == 0, "nothing behind")
+    SYSTEM_CLOCK.sleep(0.1)
+    between = SYSTEM_CLOCK.now()
+    SYSTEM_CLOCK.sleep(0.1)
     topics.write(topic, range(10, 4321), 1)
     beat = stream.beat_until(lambda beat: beat.rows_behind == 4311, "4311 rows behind")
     assert beat.rows_behind_at is not None
+    assert [(lag.behind, lag.unit) for lag in beat.lags] == [(4311, "rows")]
     query = driver.query
     assert query is not None
     assert query.run is not None
@@ -210,6 +215,8 @@ def test_the_lag_is_the_brokers(
     options = {"subscribe": topic, "kafka.bootstrap.servers": topics.servers}
     opened = KafkaSource().open(PlannedSource("kafka", options), query.startable.door)
     start, end = (f'{{"{topic}":{{"0":{zero},"1":{one}}}}}' for zero, one in ((0, 0), (10, 4311)))
+    at = opened.offset_at(between, end), opened.offset_at(SYSTEM_CLOCK.now(), end)
+    assert at == (f'{{"{topic}":{{"0":10,"1":0}}}}', end)  # by the times of the records
     check_open_source(opened, start, end, 4321)
 
 

@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.protocol.events import (
-    Claimed,
-    Drained,
-    Failed,
-    Finished,
-    Noted,
-    QueryStarted,
-    Stopped,
-)
+from airflow_streamstate.protocol.events import Claimed, Drained, Failed, Finished, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until

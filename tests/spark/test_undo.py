@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped, Undoing, Undone
+from airflow_streamstate.protocol.data_events import Undoing, Undone
+from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.tiers import FULL_TIER

@@ -9,7 +9,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.lifecycle.views import Outcome
 from airflow_streamstate.protocol.commands import SnapshotRequest
-from airflow_streamstate.protocol.events import Event
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.runtime.agent.obeying import CommandDesk

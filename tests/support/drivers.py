@@ -18,7 +18,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Event
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.layout import checkpoint_folder
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan

@@ -6,15 +6,21 @@ from datetime import UTC, datetime
 
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.protocol.codec import Message, to_json
-from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.data_events import BatchesSkipped, Repositioned, Skipped, Undoing, Undone
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
-    BatchesSkipped,
     Claimed,
     Drained,
     DrainFailed,
     Draining,
-    Event,
     Expired,
     Failed,
     Fenced,
@@ -27,12 +33,10 @@ from airflow_streamstate.protocol.events import (
     SnapshotReady,
     Started,
     Stopped,
-    Undoing,
-    Undone,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
-from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
+from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.records import (
     Artifact,
     Claim,
@@ -97,6 +101,10 @@ EXAMPLES: tuple[Message, ...] = (
         COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "", attempt=2, request_id="af-9876", ttl_seconds=300.0,
         consistent=True,
     ),
+    SkipRequest(
+        COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "a row that no parser reads", "counts per minute", 42,
+        accepts_written=True,
+    ),
     _event(Claimed, host="worker-1", pid=4711, fencing_token=3),
     _event(Started, spark_version="4.2.0", application_id="local-1772359205250"),
     _event(
@@ -153,12 +161,26 @@ EXAMPLES: tuple[Message, ...] = (
         Undone, query_name="raw", sink="foreachBatch", means="command", to_batch_id=-1, first_batch_id=None,
         last_batch_id=None, target="what the command leaves", rows_again=1200,
     ),
+    _event(
+        Skipped, command_id=COMMAND_ID, command_number=8, query_name="raw", batch_id=42,
+        moves=(SourceMove("file /data/in", '{"logOffset":41}', '{"logOffset":42}', 3, 0, "files"),),
+        requested_by="shell:ada", reason="a row that no parser reads",
+    ),
+    _event(
+        Repositioned, query_name="raw", batch_id=42, reason="the offsets that were given",
+        moves=(SourceMove("kafka subscribe orders", '{"orders":{"0":7}}', '{"orders":{"0":3}}', 0, 4, "rows"),),
+    ),
     _event(Noted, text="a query of the snapshot was not started", facts={"query_name": "raw", "since_seconds": 30.5}),
     Heartbeat("orders", "d-0003", 2, AT, {
         "counts per minute": QueryBeat(
             41, AT, is_active=True, idle_triggers=7, state_rows=1200, watermark_at=LATER,
             input_rows_per_second=1000.5, processed_rows_per_second=2500.0, skipped_batches=2,
             rows_behind=44_615, rows_behind_at=LATER,
+            lags=(
+                SourceLag("kafka subscribe orders", 44_615, "rows", 17.5, 1200, "rows"),
+                SourceLag("rate rowspersecond=5", untold="it makes up rows as time passes"),
+            ),
+            lags_at=LATER, is_idle=True, snapshot_id="d-0003-live-000006", batches_since_snapshot=3,
         ),
         "raw": QueryBeat(None, None, is_active=False),
     }),
@@ -182,7 +204,8 @@ EXAMPLES: tuple[Message, ...] = (
         ("org.example:connector:1.0",),
         StartPlan("restore", "d-0002-stopped-000001", "d-0002", discard_state=True, fresh_queries=("raw",),
             accept_lost_input=("counts per minute",), undoes="d-0002", undo_command=("/opt/undo.sh", "--table", "a b"),
-            accepts_duplicates=True),
+            accepts_duplicates=True, offsets={"raw": ('{"logOffset":17}', "-")}, begins_at=AT,
+            accept_repeated_input=("raw",)),
         "/srv/streams", "34" * 32, "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
         AgentSettings(0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
         version_label="v3",

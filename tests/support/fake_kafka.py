@@ -9,10 +9,11 @@ from typing import Any
 
 @dataclass
 class FakeTopic:
-    """A topic: what each partition still has, as (earliest, latest)."""
+    """A topic: what each partition still has, as (earliest, latest), and the first offset of each time."""
 
     id: str
     parts: list[tuple[int, int]]
+    times: list[dict[int, int]] = field(default_factory=list)
 
 
 class _Raised(Exception):  # noqa: N818 - as py4j's
@@ -76,6 +77,11 @@ class FakeKafka:
     closed: int = 0
 
     @property
+    def session(self) -> Any:
+        """None is needed."""
+        return None
+
+    @property
     def jvm(self) -> Any:
         """As py4j shows a JVM."""
         admin = SimpleNamespace(AdminClient=SimpleNamespace(create=self._create), OffsetSpec=_Specs)
@@ -126,7 +132,8 @@ class FakeKafka:
     def listOffsets(self, asked: dict[_Partition, int]) -> Any:
         found = _Map()
         for part, which in asked.items():
-            at = self.topics[part.name].parts[part.number][which]
+            topic = self.topics[part.name]
+            at = topic.parts[part.number][which] if which < 2 else topic.times[part.number].get(which, -1)
             found[part] = SimpleNamespace(offset=lambda at=at: at)
         return SimpleNamespace(all=lambda: self._future(found))
 
@@ -142,6 +149,10 @@ class _Specs:
     @staticmethod
     def latest() -> int:
         return 1
+
+    @staticmethod
+    def forTimestamp(time_ms: int) -> int:
+        return time_ms
 
 
 class _Text(str):

@@ -15,13 +15,13 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import parse_time, to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Claimed,
     Drained,
     DrainFailed,
     Draining,
-    Event,
     Failed,
     Finished,
     QueryStarted,
@@ -209,6 +209,13 @@ class ScriptedAttempt:
         store.put(self.checkpoint.offset_key(batch_id), f"v1\n{metadata}\n{END_OFFSET}".encode())
         store.put(self.checkpoint.commit_key(batch_id), b'v1\n{"nextBatchWatermarkMs":0}')
 
+    def plans(self, batch_id: int) -> ScriptedAttempt:
+        """A batch is planned in its checkpoint, and never committed."""
+        metadata = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+        body = f'v1\n{metadata}\n{{"logOffset":{batch_id}}}'.encode()
+        self.checkpoint.store.put(self.checkpoint.offset_key(batch_id), body)
+        return self
+
     def proves(self, batches: int) -> ScriptedAttempt:
         """It commits so many batches past those that it began from, in its checkpoint too."""
         for batch_id in range(self.began_from() + 1, self.began_from() + 1 + batches):
@@ -235,10 +242,10 @@ class ScriptedAttempt:
         batch_id = self.control.need_manifest(snapshot_id).queries[QUERY].position.batch_id
         return -1 if batch_id is None else batch_id
 
-    def beat(self, at: datetime | None = None) -> None:
-        """A sign of life."""
+    def beat(self, at: datetime | None = None, **said: Any) -> None:
+        """A sign of life; ``said``: more of the query's."""
         moment = at or self.clock.now()
-        query = QueryBeat(self.batch_id, None if self.batch_id is None else moment, is_active=True)
+        query = QueryBeat(self.batch_id, None if self.batch_id is None else moment, is_active=True, **said)
         self.control.put_heartbeat(Heartbeat(self.stream_id, self.deployment_id, self.attempt, moment, {QUERY: query}))
 
     def accepted(self, command: Command, number: int = 1) -> None:

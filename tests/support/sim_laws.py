@@ -6,12 +6,12 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.lifecycle.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
     Accepted,
     Drained,
     Draining,
-    Event,
     Fenced,
     QueryStarted,
     SnapshotReady,

@@ -20,7 +20,8 @@ from airflow_streamstate.lifecycle.views import DeploymentView
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification
-from airflow_streamstate.protocol.events import Accepted, Claimed, Event, QueryStart, QueryStarted, Started, Stopped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStart, QueryStarted, Started, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import SnapshotKind, fencing_token_of, launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest

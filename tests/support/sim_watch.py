@@ -15,7 +15,8 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Event, Fenced
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Fenced
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.store.memory import MemoryStore

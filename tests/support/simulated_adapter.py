@@ -29,6 +29,11 @@ class SimulatedDoor:
         """None is needed."""
         return None
 
+    @property
+    def session(self) -> Any:
+        """Neither is this."""
+        return None
+
 
 class SimulatedAdapter:
     """Knows sources of format ``simulated`` by their names."""

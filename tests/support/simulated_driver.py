@@ -21,7 +21,7 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.events import Event
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister

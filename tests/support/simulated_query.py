@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -86,6 +86,7 @@ class SimulatedPlan:
         initialise_seconds: how long it takes from its start until it has read its log.
         cannot_flush: why it cannot be flushed, if that is known beforehand.
         fails_at: batch ids whose run fails.
+        fails_on_rows_of: batch ids whose run fails over its rows: an empty one of that id does not.
         failure_words: what is said then.
         refuses_to_start: what ``start`` raises.
         last_timer_ms: when its last timer of processing time is due, or why its timers cannot be read; its plan tells
@@ -103,6 +104,7 @@ class SimulatedPlan:
     initialise_seconds: float = 0.0
     cannot_flush: str | None = None
     fails_at: set[int] = field(default_factory=set)
+    fails_on_rows_of: set[int] = field(default_factory=set)
     failure_words: str = "division by zero"
     refuses_to_start: Exception | None = None
     fingerprint: str = "plan"
@@ -480,6 +482,8 @@ class SimulatedRun:
         closes = self._plan.window_ms is not None and self._watermark_ms > self._last_watermark_ms
         if lines == self._lines and not closes:
             self._idle_triggers += 1
+            if self._progress is not None:
+                self._progress = replace(self._progress, is_idle=True)
             self._end_trigger()
             return
         self._batch = _Batch(self._batch_id, self._lines, lines, self._watermark_ms, self._last_watermark_ms)
@@ -511,7 +515,8 @@ class SimulatedRun:
         if self._clock.monotonic_seconds() < self._wakes_at:
             return
         batch = self._need_batch()
-        if batch.batch_id in self._plan.fails_at:
+        fails_on_rows = batch.batch_id in self._plan.fails_on_rows_of and batch.start_lines != batch.end_lines
+        if batch.batch_id in self._plan.fails_at or fails_on_rows:
             raise QueryDiedError(f"batch {batch.batch_id} failed: {self._plan.failure_words}")
         self._result = self._compute(batch)
         self.phase = "state"

@@ -26,7 +26,9 @@ from airflow_streamstate.adapters.sink import Sink, SinkAdapter, SinkReach
 from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
-from airflow_streamstate.protocol.events import BatchesSkipped, Drained, Event, QueryStarted, Stopped, Undoing, Undone
+from airflow_streamstate.protocol.data_events import BatchesSkipped, Undoing, Undone
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.runtime.agent.agent import Agent

@@ -22,7 +22,8 @@ from airflow_streamstate.checkpoint.entries import unmarked
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.seed import PINNED_BY_ALL, PINNED_CONF_KEYS
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.protocol.events import Drained, Event, Stopped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.runtime.agent.agent import Agent

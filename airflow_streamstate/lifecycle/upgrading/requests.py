@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.literal_secrets import check_secrets
+from airflow_streamstate.lifecycle.snapshot_age import check_max_age
 from airflow_streamstate.lifecycle.wish import digest_of
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.references import is_reference, split_argument
@@ -86,6 +87,7 @@ class RollbackRequest:
         accepts_duplicates: rows may come twice on sinks that cannot be undone.
         snapshot_id: go back to this older snapshot, with the code that it was taken of, and undo what came after it:
             where the checkpoint is lost, or more than the last version was wrong. None for the version before.
+        max_snapshot_age_seconds: refuse that snapshot where it is older; None for no bound.
         healthy_when: when the old version is taken to be back.
 
     Raises:
@@ -100,6 +102,7 @@ class RollbackRequest:
     healthy_when: HealthyWhen = field(default_factory=HealthyWhen)
     rehearsal_within_seconds: float = 300.0
     reason: str = ""
+    max_snapshot_age_seconds: float | None = None
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
@@ -119,6 +122,13 @@ class RollbackRequest:
                     snapshot_id=self.snapshot_id,
                     next_step="Leave out the snapshot, or the way.",
                 )
+        check_max_age(self.max_snapshot_age_seconds)
+        if self.max_snapshot_age_seconds is not None and self.snapshot_id is None:
+            raise InvalidRequestError(
+                "the greatest age is that of a snapshot, and none was named",
+                max_snapshot_age_seconds=self.max_snapshot_age_seconds,
+                next_step="Name the snapshot, or leave out its age.",
+            )
         check_healthy_when(self.healthy_when)
         check_seconds("rehearsal_within_seconds", self.rehearsal_within_seconds)
         check_undo_command(self.undo_command)
@@ -126,7 +136,10 @@ class RollbackRequest:
     @property
     def digest(self) -> str:
         """Over all that it asks for."""
-        return digest_of({"verb": "rollback", **vars(self), "healthy_when": asdict(self.healthy_when)})
+        asked = {"verb": "rollback", **vars(self), "healthy_when": asdict(self.healthy_when)}
+        if self.max_snapshot_age_seconds is None:  # without a bound, the digest is the one of earlier versions
+            del asked["max_snapshot_age_seconds"]
+        return digest_of(asked)
 
 
 def check_healthy_when(healthy_when: HealthyWhen) -> None:

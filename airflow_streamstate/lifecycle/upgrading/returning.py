@@ -23,7 +23,7 @@ from airflow_streamstate.lifecycle.upgrading.undoing import beginning_id, beginn
 from airflow_streamstate.lifecycle.waiting import describe
 from airflow_streamstate.lifecycle.watching import redacted
 from airflow_streamstate.lifecycle.wish import Return
-from airflow_streamstate.protocol.events import Undone
+from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.ids import attempt_of, snapshot_id_for
 
 PATIENCE_SECONDS = 60.0

@@ -19,6 +19,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.polling import poll
+from airflow_streamstate.lifecycle.snapshot_age import refuse_old
 from airflow_streamstate.lifecycle.under_upgrade import refuse_another_upgrade
 from airflow_streamstate.lifecycle.upgrading.backward import next_backward
 from airflow_streamstate.lifecycle.upgrading.claiming import claim
@@ -98,6 +99,7 @@ class Upgrades:
         Raises:
             InvalidRequestError: there was no deployment before.
             SnapshotNotFoundError: there is no such snapshot.
+            IncompatibleUpgradeError: it is older than was allowed.
             StreamNotFoundError, ConflictError: as ``begin``.
         """
         request_id = self._request_id(request_id)
@@ -106,7 +108,9 @@ class Upgrades:
             seen = self._means.observer.observe(control.stream_id)
             before = seen.spec.start.predecessor_id
             if request.snapshot_id is not None:  # with the code that it was taken of
-                before = control.need_manifest(request.snapshot_id).deployment_id
+                manifest, bound = control.need_manifest(request.snapshot_id), request.max_snapshot_age_seconds
+                refuse_old(manifest.taken_at, manifest.snapshot_id, bound, self._clock.now())
+                before = manifest.deployment_id
             if before is None:
                 raise InvalidRequestError(
                     "this is the stream's first deployment, so there is nothing to go back to",

@@ -53,17 +53,28 @@ class Heart:
         before = self._last.get(query.name)
         batch_id = self._committed(query, before)
         progress = query.last_progress()
-        rows_behind, rows_behind_at = self._lag.of(query)
+        behind = self._lag.of(query)
+        idle_triggers = query.run.idle_triggers() if query.run is not None else 0
         query.rows_dropped()  # Spark remembers 100 batches: whoever counts has to look now and then
         beat = QueryBeat(
             batch_id=batch_id,
             committed_at=self._committed_at(batch_id, before),
             is_active=query.is_active(),
-            idle_triggers=query.run.idle_triggers() if query.run is not None else 0,
+            idle_triggers=idle_triggers,
             skipped_batches=tell_skipped(self._attempt, query),
-            rows_behind=rows_behind,
-            rows_behind_at=rows_behind_at,
+            is_idle=idle_triggers > 0 if progress is None else progress.is_idle,
         )
+        if behind is not None:
+            rows = behind.rows
+            beat = replace(
+                beat,
+                rows_behind=rows,
+                rows_behind_at=None if rows is None else behind.at,
+                lags=behind.lags,
+                lags_at=behind.at,
+                snapshot_id=behind.snapshot_id,
+                batches_since_snapshot=behind.batches_since_snapshot,
+            )
         if progress is None:
             return beat
         return replace(

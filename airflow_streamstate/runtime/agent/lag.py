@@ -1,17 +1,72 @@
-"""How many rows each query is behind its sources: asked of the sources, beside the sign of life and never before it."""
+"""How far each query is behind its sources: asked of the sources, beside the sign of life and never before it."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from airflow_streamstate.adapters.source import Lag
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.heartbeat import SourceLag
+from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+from airflow_streamstate.runtime.attempt.ports import Progress
+from airflow_streamstate.runtime.attempt.source_lags import SourceLags
+from airflow_streamstate.runtime.starting.elsewhere import begins_elsewhere
 
 SHARE = 0.01
 """Of the time goes into asking: a topic of a thousand partitions is asked more seldom than one of ten."""
 LONGEST_QUIET_SECONDS = 60.0
+LONGEST_QUIET_AFTER_LISTING_SECONDS = 3_600.0
+LONG_LISTING_SECONDS = 2.0
+"""A folder is as long to list as it is large, for whoever keeps it as well."""
+TREND_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What the sources of one query said last.
+
+    Attributes:
+        lags: of each.
+        at: when they were asked.
+        snapshot_id: the newest snapshot that has the query; None for none.
+        batches_since_snapshot: committed batches that are not in it.
+    """
+
+    lags: tuple[SourceLag, ...]
+    at: datetime
+    snapshot_id: str | None = None
+    batches_since_snapshot: int | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """All that is behind in rows; None where no source counts in rows."""
+        told = [lag.behind for lag in self.lags if lag.unit == "rows" and lag.behind is not None]
+        return sum(told) if told else None
+
+
+class Trend:
+    """How what is behind one source went over the last batches, each seen once: within a batch it can only grow."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[int, float, int]] = deque(maxlen=TREND_BATCHES)
+
+    def seconds_to_zero(self, batch_id: int, at_seconds: float, behind: int) -> float | None:
+        """Take in what was seen; until when nothing is behind, if it goes on like this. None where it does not fall."""
+        if not self._points or batch_id > self._points[-1][0]:
+            self._points.append((batch_id, at_seconds, behind))
+        if behind == 0:
+            return 0.0
+        _, first_at, first = self._points[0]
+        _, last_at, last = self._points[-1]
+        if last >= first or last_at <= first_at:
+            return None
+        return round(last * (last_at - first_at) / (first - last), 1)
 
 
 class LagLook:
@@ -19,41 +74,104 @@ class LagLook:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._found: dict[str, tuple[int, datetime]] = {}
+        self._measures = SourceLags(attempt.sources)
+        self._found: dict[str, Behind] = {}
+        self._trends: dict[tuple[str, int], Trend] = {}
+        self._kept: dict[str, dict[str, QueryPosition]] = {}
         self._asking: set[str] = set()
         self._quiet_until_seconds: dict[str, float] = {}
 
-    def of(self, query: LogicalQuery) -> tuple[int, datetime] | tuple[None, None]:
-        """What was answered last, and when; asks again in the background where a query is running."""
-        progress = query.last_progress()
-        if progress is not None and self._may_ask(query):
-            offsets = query.startable.facts.in_line_order(progress.end_offsets)
+    def of(self, query: LogicalQuery) -> Behind | None:
+        """What was answered last; asks again in the background where a query is running. None: nobody knows."""
+        if self._may_ask(query):
+            progress = query.last_progress()
             self._asking.add(query.name)
-            self._attempt.in_background(lambda: self._ask(query, progress.batch_id, offsets), gives_way=False)
-        return self._found.get(query.name, (None, None))
+            self._attempt.in_background(lambda: self._ask(query, progress), gives_way=False)
+        return self._found.get(query.name)
 
     def _may_ask(self, query: LogicalQuery) -> bool:
         if query.name in self._asking or not query.is_active():
             return False
-        if not any(identity.adapter for identity in self._attempt.sources.identities(query.name)):
-            return False  # nobody knows what its sources are
+        if not self._attempt.sources.sources(query.name):
+            return False  # its plan does not show them
         return self._attempt.clock.monotonic_seconds() >= self._quiet_until_seconds.get(query.name, 0.0)
 
-    def _ask(self, query: LogicalQuery, batch_id: int, offsets: tuple[str, ...]) -> None:
-        query_name, clock = query.name, self._attempt.clock
+    def _ask(self, query: LogicalQuery, progress: Progress | None) -> None:
+        clock = self._attempt.clock
         began = clock.monotonic_seconds()
         try:
-            lags = self._attempt.sources.lag(query_name, offsets)
-            rows = [lag.behind for lag in lags.values() if lag.unit == "rows"]
-            if rows:
-                self._found[query_name] = (sum(rows), clock.now())
-            else:
-                self._found.pop(query_name, None)  # nobody can tell (any more)
-            if query.plans_batch_by_batch:
-                with suppress(StreamStateError):  # Spark's JVM is ending, and the query with it
-                    # The batch behind the last one may be under way: its offsets may be older than the answer.
-                    self._attempt.sources.sight(query_name, batch_id, lambda: query.newest_batch_id() + 1)
+            batch_id, offsets, metrics = _committed(query, progress)
+            if batch_id is not None:
+                lags = self._measures.behind(query.name, query.checkpoint, offsets, metrics)
+                self._keep(query, batch_id, offsets, lags)
+            if progress is not None and query.plans_batch_by_batch:
+                # The batch behind the last one may be under way: its offsets may be older than the answer.
+                self._attempt.sources.sight(query.name, progress.batch_id, lambda: query.newest_batch_id() + 1)
+        except StreamStateError:
+            pass  # Spark's JVM is ending, and the query with it; or the store does not answer
         finally:
             now = clock.monotonic_seconds()
-            self._quiet_until_seconds[query_name] = now + min((now - began) / SHARE, LONGEST_QUIET_SECONDS)
-            self._asking.discard(query_name)
+            listed = now - began > LONG_LISTING_SECONDS and self._measures.has_listings(query.name)
+            longest = LONGEST_QUIET_AFTER_LISTING_SECONDS if listed else LONGEST_QUIET_SECONDS
+            self._quiet_until_seconds[query.name] = now + min((now - began) / SHARE, longest)
+            self._asking.discard(query.name)
+
+    def _keep(self, query: LogicalQuery, batch_id: int, offsets: Sequence[str], lags: tuple[SourceLag, ...]) -> None:
+        """Nothing is kept where nobody can tell (any more)."""
+        if not lags:
+            self._found.pop(query.name, None)
+            return
+        clock = self._attempt.clock
+        snapshot_id, kept = self._newest_snapshot(query.name)
+        between: tuple[Lag | None, ...] = ()
+        if kept is not None:
+            between = self._measures.between(query.name, query.checkpoint, kept.end_offsets, offsets)
+        told = []
+        for number, lag in enumerate(lags):
+            seconds = None
+            if lag.behind is not None:
+                trend = self._trends.setdefault((query.name, number), Trend())
+                seconds = trend.seconds_to_zero(batch_id, clock.monotonic_seconds(), lag.behind)
+            since = between[number] if number < len(between) else None
+            told.append(
+                replace(
+                    lag,
+                    seconds_to_zero=seconds,
+                    since_snapshot=None if since is None else since.behind,
+                    since_snapshot_unit="" if since is None else since.unit,
+                )
+            )
+        since_batch = None if kept is None or kept.batch_id is None else max(0, batch_id - kept.batch_id)
+        self._found[query.name] = Behind(tuple(told), clock.now(), snapshot_id, since_batch)
+
+    def _newest_snapshot(self, query_name: str) -> tuple[str | None, QueryPosition | None]:
+        """The newest snapshot of this deployment that has the query, else what it started from; each is read once."""
+        attempt, start = self._attempt, self._attempt.spec.start
+        said = [getattr(event, "snapshot_id", None) for event in reversed(attempt.reporter.events)]
+        for snapshot_id in (*said, start.snapshot_id):
+            if snapshot_id is None or (snapshot_id == start.snapshot_id and begins_elsewhere(start, query_name)):
+                continue
+            if snapshot_id not in self._kept:
+                manifest = attempt.control.readable_manifest(snapshot_id)
+                queries = {} if manifest is None else manifest.queries
+                self._kept[snapshot_id] = {name: known.position for name, known in queries.items()}
+            if query_name in self._kept[snapshot_id]:
+                return snapshot_id, self._kept[snapshot_id][query_name]
+        return None, None
+
+
+def _committed(
+    query: LogicalQuery, progress: Progress | None
+) -> tuple[int | None, tuple[str, ...], tuple[dict[str, str], ...]]:
+    """The last committed batch, its offsets, and what the sources said of themselves at it. By the last progress; where
+    this attempt has none yet, by the log that it goes on from."""
+    if progress is not None:
+        facts = query.startable.facts
+        metrics = facts.in_line_order(tuple(dict(one) for one in progress.source_metrics))
+        return progress.batch_id, facts.in_line_order(progress.end_offsets), metrics
+    with suppress(StreamStateError):
+        batch_id = query.checkpoint.position().batch_id
+        entry = None if batch_id is None else query.checkpoint.read_offset(batch_id)
+        if entry is not None:
+            return batch_id, entry.source_lines, ()
+    return None, (), ()

@@ -10,6 +10,7 @@ from airflow_streamstate.protocol.commands import (
     CancelRequest,
     Command,
     DrainNotification,
+    SkipRequest,
     SnapshotRequest,
     StopRequest,
 )
@@ -99,6 +100,11 @@ class CommandDesk:
             self._drain(order, slot)
         elif isinstance(command, CancelRequest):
             self._cancel(command, slot)
+        elif isinstance(command, SkipRequest) and command.query_name in self._attempt.queries:
+            # Before the query's start this is its starter's; a batch that Spark has in hand is nobody else's.
+            reject(
+                self._attempt, order, slot.key, f"query {command.query_name} runs: a batch is skipped before a start"
+            )
 
     def _cancel(self, command: CancelRequest, slot: CommandSlot) -> None:
         """Of a drain that is only being tried, or was never looked at; what is obeyed looks for itself."""

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 from airflow_streamstate.checkpoint.log import batches_passed_over
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.protocol.events import BatchesSkipped, Noted
+from airflow_streamstate.protocol.data_events import BatchesSkipped
+from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.snapshot.outrun import OUTRUN, batches_after

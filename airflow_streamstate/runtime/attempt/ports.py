@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
 from airflow_streamstate.adapters.source import PlannedSource, SparkDoor
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
 from airflow_streamstate.protocol.positions import WatermarkSpec
+
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Progress:
         source_descriptions: what each source is, in Spark's words, in the order of the offset lines.
         end_offsets: per source, its end offset as JSON text; ``-`` for none.
         dropped_rows: rows dropped as late, over all operators.
+        is_idle: the newest trigger came after that batch, and found no input.
+        source_metrics: what each source says of itself, in the order of ``end_offsets``.
     """
 
     batch_id: int
@@ -56,6 +60,8 @@ class Progress:
     input_rows_per_second: float | None = None
     processed_rows_per_second: float | None = None
     dropped_rows: int = 0
+    is_idle: bool = False
+    source_metrics: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class WriterFacts:
         """Whether Spark finds the offsets of its sources by their names, and not by their places."""
         return any(source.name for source in self.sources)
 
-    def in_line_order(self, told: tuple[str, ...]) -> tuple[str, ...]:
+    def in_line_order(self, told: tuple[Told, ...]) -> tuple[Told, ...]:
         """What Spark tells of each source in the order of the plan, in the order of the offset lines."""
         if not self.are_sources_named:
             return told

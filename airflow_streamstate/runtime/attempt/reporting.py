@@ -21,7 +21,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.protocol.events import Event, Noted
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.redaction import redact_text, shortened
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)

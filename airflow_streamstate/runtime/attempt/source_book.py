@@ -204,6 +204,22 @@ class SourceBook:
                 found[number] = lag
         return found
 
+    def sources(self, query_name: str) -> tuple[KnownSource, ...]:
+        """The sources of a query as they were looked up last, in the order of its offsets."""
+        return self._queries.get(query_name, ())
+
+    def ask(self, query_name: str, number: int, what: str, question: Callable[[OpenSource], Answer]) -> Answer | None:
+        """What one source answers, connected to it first; None where nobody knows it, or it does not answer, which is
+        told once.
+
+        Args:
+            query_name: the query; it was looked up.
+            number: of the source.
+            what: is asked for, in words.
+            question: to put.
+        """
+        return self._ask(query_name, self._queries[query_name][number], what, question)
+
     def explain(self, failure: str) -> str:
         """Spark's words for a failure as one sentence, by whichever adapter knows them; "" where none does."""
         for known in self._queries_sources():
@@ -292,7 +308,7 @@ class SourceBook:
 def _lag_at(offset: str) -> Callable[[OpenSource], Lag | None]:
     def ask(opened: OpenSource) -> Lag | None:
         lag = opened.lag(offset)
-        return None if lag is None else replace(lag, behind=int(lag.behind))
+        return replace(lag, behind=int(lag.behind)) if isinstance(lag, Lag) else None
 
     return ask
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from airflow_streamstate.protocol.events import Event, Noted
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.reporting import Reporter
 from airflow_streamstate.runtime.attempt.source_book import SourceBook

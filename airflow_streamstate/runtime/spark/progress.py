@@ -41,7 +41,7 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Pr
 
     Args:
         executed: ``StreamingQueryProgress.json()`` of the last batch that was executed.
-        newest: that of the last trigger; the same one where that executed a batch.
+        newest: that of the last trigger; the same object where that executed a batch.
     """
     sources = [source for source in executed.get("sources") or () if isinstance(source, Mapping)]
     operators = [operator for operator in executed.get("stateOperators") or () if isinstance(operator, Mapping)]
@@ -62,6 +62,8 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Pr
         input_rows_per_second=_rate(newest.get("inputRowsPerSecond")),
         processed_rows_per_second=_rate(newest.get("processedRowsPerSecond")),
         dropped_rows=sum(_count(operator.get("numRowsDroppedByWatermark")) for operator in operators),
+        is_idle=newest is not executed,
+        source_metrics=tuple(_texts(source.get("metrics")) for source in sources),
     )
 
 
@@ -77,3 +79,7 @@ def _offset(value: object) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def _texts(metrics: object) -> dict[str, str]:
+    return {str(name): str(value) for name, value in metrics.items()} if isinstance(metrics, Mapping) else {}

@@ -18,8 +18,9 @@ RELATIONS = frozenset({"StreamingRelation", "StreamingRelationV2"})
 class DriverDoor:
     """What an adapter may use of this driver's Spark. Implements ``adapters.source.SparkDoor``."""
 
-    def __init__(self, jvm: Any) -> None:
-        self.jvm = jvm
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.jvm = session._jvm
 
 
 def read_sources(jvm: Any, nodes: Iterable[tuple[str, Any]]) -> tuple[QuerySource, ...]:

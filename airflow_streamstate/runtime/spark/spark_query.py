@@ -199,7 +199,7 @@ class SparkWriter:
     def __init__(self, spark: Any, jdf: Any, jwriter: Any, path: str | None, table_name: str | None) -> None:
         self._spark = spark
         self._jvm = spark._jvm
-        self.door = DriverDoor(spark._jvm)
+        self.door = DriverDoor(spark)
         self._jdf = jdf
         self._path = path
         self._table_name = table_name

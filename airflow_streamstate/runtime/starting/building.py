@@ -23,6 +23,7 @@ from airflow_streamstate.runtime.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.attempt.snapshotting import last_known, own_identities
 from airflow_streamstate.runtime.starting.arranging import are_known, check_same_order
+from airflow_streamstate.runtime.starting.elsewhere import begins_elsewhere
 from airflow_streamstate.runtime.starting.named_sources import check_same_names, source_keys
 from airflow_streamstate.runtime.starting.seeding import check_same_sources, describe_sources, seed_query
 from airflow_streamstate.runtime.starting.sources import Readable, look_before_start
@@ -116,7 +117,7 @@ class Builder:
         if not has_positions(known) and (known.drained or not known.files):
             self._undone(name, startable, known)
             return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))
-        if known.drained:
+        if known.drained or begins_elsewhere(self._attempt.spec.start, name):
             check_complete(self._attempt.checkpoints, manifest, [name])
             sources, remarks = seed_query(
                 self._attempt, name, startable, manifest, known, lambda: self._undone(name, startable, known)
@@ -176,6 +177,8 @@ class Builder:
         known = manifest.queries.get(name) if manifest is not None else None
         if manifest is None or known is None or not has_state(known):
             return
+        if begins_elsewhere(self._attempt.spec.start, name):
+            return  # its state was to be dropped, and nothing was read since
         if known.position.planned_batch_id is not None:
             self._restore(name, startable, manifest, known)
             return

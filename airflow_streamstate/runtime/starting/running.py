@@ -20,6 +20,7 @@ from airflow_streamstate.runtime.attempt.snapshotting import need_current
 from airflow_streamstate.runtime.starting.building import Builder, Built
 from airflow_streamstate.runtime.starting.plans import record_before_start
 from airflow_streamstate.runtime.starting.sinks import check_sink
+from airflow_streamstate.runtime.starting.skipping import skip_if_asked
 from airflow_streamstate.runtime.starting.undoing import undo_sink
 
 
@@ -59,6 +60,9 @@ class Runs:
                 next_step=f"`streamstate drain {attempt.stream_id}` finishes it.",
             )
         position = logical.checkpoint.position()
+        skipped = skip_if_asked(attempt, logical, position)
+        if skipped:
+            position = logical.checkpoint.position()
         note_gaps(attempt, [logical.name])
         prepared = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
         unread = record_before_start(attempt, logical.name, logical.startable)
@@ -68,7 +72,7 @@ class Runs:
         run = logical.startable.start(attempt.uri_of(logical.checkpoint))
         logical.add_run(run, planned_id=position.planned_id)
         attempt.queries[logical.name] = logical  # from its first moment on: whatever fails now, it gets its barrier
-        self._report(logical, built, position, (*describe_repairs(report), *prepared), unread)
+        self._report(logical, built, position, (*describe_repairs(report), *skipped, *prepared), unread)
         self._take_back_if_replaced(run)
 
     def _take_back_if_replaced(self, run: QueryRun) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from airflow_streamstate.adapters.moving import in_words
 from airflow_streamstate.checkpoint.entries import NO_OFFSET, SOURCES_NAMED, OffsetEntry, parse_offset_entry
 from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -22,6 +23,12 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.starting.arranging import Arrangement, are_known, arrange
+from airflow_streamstate.runtime.starting.elsewhere import (
+    WATERMARK_ANEW,
+    as_given,
+    find_beginning,
+    tell,
+)
 from airflow_streamstate.runtime.starting.named_sources import (
     arrange_by_name,
     has_names,
@@ -56,6 +63,7 @@ def seed_query(
     book = attempt.sources.look_up(name, startable)
     files = data_files(manifest, name)
     last = _last_entry(attempt, name, files, known)
+    stood, known = known, as_given(attempt, name, known)
     folders: dict[str, str] | None = None
     if are_known(known, book):
         apart, told = told_apart(known, last.source_names, book)
@@ -66,7 +74,11 @@ def seed_query(
         folders = {one: one for one in last.source_names}
     else:
         arranged = Arrangement(known.position.end_offsets, known.identities)
-    readable = look_before_start(attempt, name, arranged.lines, arranged.identities, known.position.batch_id or 0)
+    lines, identities = arranged.lines, arranged.identities
+    beginning = find_beginning(attempt, name, manifest, stood, last, lines, identities)
+    if beginning.reads_again:
+        watermark_ms, remark = 0, (WATERMARK_ANEW,)
+    readable = look_before_start(attempt, name, beginning.lines, identities, known.position.batch_id or 0)
     keys = source_keys(name, startable, len(readable.lines), attempt.spark_version)
     plan = SeedPlan(known.query_id, known.position.batch_id or 0, readable.lines, watermark_ms, keys)
     sources = _run_empty_batch(attempt, name, startable, last.conf, plan)
@@ -76,8 +88,10 @@ def seed_query(
     else:
         check_same_sources(name, known, sources)
     plan = replace(plan, query_id=query_id())
-    finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name))
-    return sources or known.sources, (*remarks, *remark, *arranged.remarks, *readable.remarks)
+    tell(attempt, name, plan.batch_id, beginning)
+    finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name), beginning.books)
+    said = tuple(f"begins elsewhere, {words}" for words in in_words(beginning.moves))
+    return sources or known.sources, (*remarks, *remark, *said, *arranged.remarks, *readable.remarks)
 
 
 def describe_sources(
@@ -152,11 +166,12 @@ def _last_entry(attempt: Attempt, name: str, files: Mapping[str, str], known: Qu
 
 def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tuple[str, ...]:
     rows = known.position.state_rows_left
-    if rows == 0:
+    if rows == 0 or not (known.drained or any(entry.path.startswith("state/") for entry in known.files)):
         return ()
     if attempt.spec.start.discard_state:
         what = "state" if rows is None else f"{rows} rows of state"
-        return (f"{what} that the drain left is discarded, as asked for",)
+        left = "that the drain left" if known.drained else "of the snapshot"
+        return (f"{what} {left} is discarded, as asked for",)
     raise InvalidRequestError(
         "the drain left state that it could not flush, and seeding this query would drop it"
         if rows is not None

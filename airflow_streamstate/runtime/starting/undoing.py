@@ -19,7 +19,9 @@ from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, I
 from airflow_streamstate.plan.feeding import is_fed_by
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import Event, QueryStarted, Undoing, Undone, UndoneBy
+from airflow_streamstate.protocol.data_events import Undoing, Undone, UndoneBy
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.attempt.attempt import Attempt

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from airflow_streamstate.adapters.kafka_admin import NO_TOPIC_ID
 from airflow_streamstate.adapters.kafka_source import CLUSTER, KafkaSource, format_offset, parse_offset
-from airflow_streamstate.adapters.source import LostInput, PlannedSource
+from airflow_streamstate.adapters.source import Lag, LostInput, PlannedSource, Untold
 from airflow_streamstate.adapters.source_conformance import check_open_source
 from support.fake_kafka import FakeKafka, FakeTopic
 
@@ -222,3 +224,21 @@ def test_who_reads_nothing_of_an_offset_or_all_of_it_does_not_read_less() -> Non
     adapter, offset = KafkaSource(), '{"a":{"0":3}}'
     assert adapter.narrow(PlannedSource("kafka", {"subscribe": "b"}), offset) is None
     assert adapter.narrow(PlannedSource("kafka", {"subscribe": "a,b"}), offset) is None
+
+
+def test_a_time_is_mapped_to_offsets_by_the_broker(kafka: FakeKafka) -> None:
+    """The first record of that time or later; a partition that has none since then is read to its end."""
+    kafka.topics["flights"].times = [{1_772_359_200_000: 40}, {}]
+    opened = KafkaSource().open(FLIGHTS, kafka)
+    found = opened.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), '{"flights":{"0":90,"1":50}}')
+    assert found == '{"flights":{"0":40,"1":50}}'
+    gone = KafkaSource().open(PlannedSource("kafka", {"subscribe": "nosuch"}), kafka)
+    assert gone.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), "-") == Untold("none of its topics is there")
+
+
+def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:
+    """What one partition is ahead does not make up for what another is behind."""
+    adapter = KafkaSource()
+    assert adapter.between('{"t":{"0":3,"1":9}}', '{"t":{"0":5,"1":8}}') == Lag(2)
+    assert adapter.between('{"t":{"0":5,"1":8}}', '{"t":{"0":3,"1":9}}') == Lag(1)
+    assert adapter.between('{"t":{"0":5}}', '{"t":{"0":5,"1":4}}') == Lag(4)

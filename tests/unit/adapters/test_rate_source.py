@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.adapters.rate_source import RateSource
-from airflow_streamstate.adapters.source import PlannedSource
+from airflow_streamstate.adapters.source import Lag, PlannedSource
 
 
 def test_another_rate_is_another_source() -> None:
@@ -35,3 +35,13 @@ def test_no_offset_of_it_is_told() -> None:
     """Another source's offset is refused, not guessed at."""
     with pytest.raises(ValueError):
         RateSource().compare('{"logOffset":1}', "3")
+
+
+def test_rows_are_told_where_an_offset_counts_rows() -> None:
+    """Seconds are no rows."""
+    adapter = RateSource()
+    five, nine = '{"offset":5,"timestamp":1}', '{"offset":9,"timestamp":2}'
+    assert adapter.between(five, nine) == Lag(4)
+    assert adapter.between(nine, five) == Lag(0)
+    assert adapter.between("-", five) == Lag(5)
+    assert adapter.between("5", "9") is None

@@ -53,6 +53,7 @@ def raising(error: BaseException) -> Callable[[], None]:
 def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
     """The shortest complete command line of a verb."""
     rest = {"verify": ["d-0001-stopped-000001"], "deploy": ["--app", str(desk.base / "job.py")]}
+    rest["skip"] = ["--batch", "7", "--reason", "a bad row"]
     return [verb, *rest.get(verb, []), "--json", "--", stream_id] if verb != "verify" else [
         verb, "--json", "--", stream_id, *rest[verb]
     ]  # fmt: skip

@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.heartbeat import SourceLag
 from support.scripted_driver import script
 from support.shell import Answer, Desk, shell
 
@@ -90,6 +92,35 @@ def test_a_job_that_fails_shows_its_traceback_and_the_end_of_its_log(desk: Desk)
     assert resumed.status == 1
     assert "attempt 2 goes on" in resumed.err
     assert "\ntraceback:\n    Traceback (most recent call last):\n    ValueError: boom\n" in resumed.err
+
+
+def test_a_deploy_waits_until_nothing_is_left_to_read(desk: Desk) -> None:
+    """--wait-caught-up: what is missing is said at its end, and is content with --behind-at-most."""
+    late = deploy(desk, "--wait-caught-up", 3)
+    assert late.status == 3
+    assert "caught up" in late.error["message"]
+    assert "nobody knows yet how far it is behind" in late.error["context"]["last_seen"]
+    control = desk.stream().control
+    beat = control.heartbeat("d-0001")
+    assert beat is not None
+    lags = (SourceLag("file /in", 3, "files", 12.0, 7, "files"),)
+    query = replace(beat.queries["delays"], lags=lags, lags_at=beat.at, snapshot_id="s", batches_since_snapshot=2)
+    control.put_heartbeat(replace(beat, queries={"delays": query}))
+    shown = shell("status", "flights")
+    assert "3 files behind, about 12 s" in shown.out
+    assert "2 batches, 7 files" in shown.out
+    told = shell("status", "flights", "--json").json["queries"]["delays"]
+    assert (told["caught_up"], told["caught_up_why"]) == (False, "3 files behind, about 12 s")
+    assert (told["behind"], told["seconds_to_zero"]) == ("3 files behind, about 12 s", 12.0)
+    assert (told["since_snapshot"], told["batches_since_snapshot"]) == ("2 batches, 7 files", 2)
+    assert told["lags"] == [
+        {
+            "source": "file /in", "behind": 3, "unit": "files", "seconds_to_zero": 12.0, "since_snapshot": 7,
+            "since_snapshot_unit": "files", "untold": "",
+        }
+    ]  # fmt: skip
+    for words in (("--wait", 1, "--wait-caught-up", 1), ("--behind-at-most", 1)):
+        assert shell("resume", "flights", *words, "--json").error["type"] == "UsageError"
 
 
 def test_a_script_that_is_not_there_leaves_nothing_behind(desk: Desk) -> None:

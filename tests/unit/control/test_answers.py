@@ -21,12 +21,12 @@ from airflow_streamstate.control.answers import (
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
     Draining,
-    Event,
     Expired,
     Ignored,
     Rejected,

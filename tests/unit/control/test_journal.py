@@ -21,7 +21,8 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Drained, Event, Expired, Ignored, Noted, Rejected, Stopped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Noted, Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore

@@ -12,7 +12,8 @@ from airflow_streamstate.errors import DeploymentNotFoundError, StreamNotFoundEr
 from airflow_streamstate.lifecycle.custody import Custody, custody_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
-from airflow_streamstate.protocol.events import Undone, UndoneBy
+from airflow_streamstate.protocol.data_events import Skipped, Undone, UndoneBy
+from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.records import StartPlan
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful, run_stateful
@@ -259,3 +260,20 @@ def test_a_stream_or_deployment_that_is_not_there_is_told(stage: Stage) -> None:
     stage.deploy()
     with pytest.raises(DeploymentNotFoundError):
         audit(stage, since="d-0009")
+
+
+def test_a_batch_that_was_skipped_is_a_gap_with_a_name(stage: Stage) -> None:
+    """It was asked for, so the chain holds; where, how much and why is said. (Law 14)"""
+    restored(stage)
+    move = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 12, 0, "files")
+    stage.say(
+        Skipped, SECOND, command_id="c", command_number=1, query_name="counts", batch_id=4, moves=(move,),
+        requested_by="ada", reason="a bad row",
+    )  # fmt: skip
+    run_stateful(stage.checkpoint(deployment_id=SECOND), 5, first=4)
+    found = audit(stage)
+    (gap,) = found.breaks
+    assert found.is_whole
+    assert (gap.kind, gap.deployment_id, gap.accepted) == ("gap", SECOND, True)
+    assert (gap.ended_at, gap.began_at) == (move.from_offset, move.to_offset)
+    assert "a bad row (12 files)" in gap.detail

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from airflow_streamstate.adapters.file_source import FileSource
 from airflow_streamstate.adapters.kafka_source import KafkaSource
-from airflow_streamstate.lifecycle.handovers import Break, Compared, Edge, compare_edges
-from airflow_streamstate.protocol.positions import SourceIdentity
+from airflow_streamstate.lifecycle.handovers import Break, Compared, Edge, compare_edges, move_breaks
+from airflow_streamstate.protocol.data_events import Repositioned, Skipped
+from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 
+AT = datetime(2026, 3, 1, tzinfo=UTC)
 ADAPTERS = (KafkaSource(), FileSource())
 FLIGHTS = SourceIdentity("kafka", "topic flights")
 FILES = SourceIdentity("file", "files of /in")
@@ -133,3 +136,23 @@ def test_what_was_accepted_by_name_is_told_as_such() -> None:
     """Retention took it, and the user said to go on."""
     (found,) = between(Edge(4, (kafka(5),)), Edge(4, (kafka(9),)), accepted=True)
     assert (found.kind, found.accepted) == ("gap", True)
+
+
+def test_a_named_gap_is_a_break_that_was_accepted() -> None:
+    """With its offsets, how much it is, whose wish it was and why; what nobody can count is named all the same."""
+    head = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "at": AT, "write_id": "w"}
+    skipped = Skipped(
+        **head, command_id="c", command_number=1, query_name="q", batch_id=4, requested_by="ada", reason="bad row",
+        moves=(SourceMove("file /in", "a", "b", 3, 0, "files"), SourceMove("rate", "1", "2")),
+    )  # fmt: skip
+    gap, uncounted = move_breaks(skipped)
+    assert (gap.kind, gap.source, gap.ended_at, gap.began_at, gap.accepted) == ("gap", "file /in", "a", "b", True)
+    assert gap.detail == "batch 4 was skipped, as ada asked for: bad row (3 files)"
+    assert (uncounted.kind, uncounted.source) == ("gap", "rate")
+    moved = Repositioned(
+        **head, query_name="q", batch_id=4,
+        moves=(SourceMove("kafka", "a", "b", 0, 5, "rows"), SourceMove("same", "1", "1")),
+    )  # fmt: skip
+    (overlap,) = move_breaks(moved)
+    assert (overlap.kind, overlap.accepted) == ("overlap", True)
+    assert overlap.detail == "it began at other offsets, as was asked for (5 rows)"

@@ -10,7 +10,8 @@ from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.errors import DataError, SnapshotNotFoundError
 from airflow_streamstate.lifecycle.takeover import built_checkpoints, has_committed, take_over
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import Event, QueryStarted, SnapshotReady
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted, SnapshotReady
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
 from support.sim_stage import STREAM, Stage

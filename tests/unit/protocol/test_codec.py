@@ -29,7 +29,8 @@ from airflow_streamstate.protocol.codec import (
     to_json,
 )
 from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command, DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Event, Noted
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL

@@ -12,6 +12,7 @@ from airflow_streamstate.protocol.commands import (
     CancelRequest,
     Command,
     DrainNotification,
+    SkipRequest,
     SnapshotRequest,
     StopRequest,
 )
@@ -31,7 +32,8 @@ def test_the_notification_on_the_wire() -> None:
 def test_all_commands_are_listed() -> None:
     """What is registered as a command is in ALL_COMMANDS, which the agent knows."""
     registered = {cls for cls in KINDS.values() if issubclass(cls, Command)}
-    assert set(ALL_COMMANDS) == registered == {DrainNotification, CancelRequest, StopRequest, SnapshotRequest}
+    expected = {DrainNotification, CancelRequest, StopRequest, SnapshotRequest, SkipRequest}
+    assert set(ALL_COMMANDS) == registered == expected
 
 
 def test_a_drain_is_for_the_deployment_and_the_others_for_one_attempt() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 from airflow_streamstate.protocol import events
-from airflow_streamstate.protocol.events import ALL_EVENTS, TERMINAL_EVENTS, Event
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import ALL_EVENTS, TERMINAL_EVENTS
 from support.messages import KINDS
 
 
@@ -18,6 +19,8 @@ def test_all_events_are_listed() -> None:
         "Undoing",
         "Undone",
         "FunctionCalled",
+        "Skipped",
+        "Repositioned",
     }  # fmt: skip
     assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
+from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.sensors.health import StreamHealthSensor
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -29,3 +30,19 @@ def test_a_stream_that_has_failed_will_not_become_healthy(named: NamedHome, cont
     named.stream().deploy().claim().failed("ValueError: boom")
     with pytest.raises(AirflowFailException, match=r"(?s)boom.*--- traceback ---"):
         StreamHealthSensor(task_id="healthy", stream_id="flights").execute(context())
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_it_waits_until_nothing_is_left_to_read(named: NamedHome, context: MakeContext, deferrable: bool) -> None:
+    """The same result either way; so much as is allowed may be left."""
+    attempt = named.stream().deploy().runs()
+    attempt.beat(lags=(SourceLag("file /in", 3, "files"),))
+    options = {"task_id": "zero", "stream_id": "flights", "caught_up": True, "timeout": 0, "deferrable": deferrable}
+    with pytest.raises(TaskDeferred if deferrable else AirflowSensorTimeout) as waiting:
+        StreamHealthSensor(**options).execute(context())
+    if isinstance(waiting.value, TaskDeferred):
+        assert waiting.value.trigger.watch["wanted"] == "caught_up"
+    status = StreamHealthSensor(**options | {"behind_at_most": "3"}).execute(context())
+    assert status["queries"]["delays"]["behind"] == "3 files behind"
+    attempt.beat(lags=(SourceLag("file /in", 0, "files"),))
+    assert StreamHealthSensor(**options).execute(context())["queries"]["delays"]["caught_up"] is True

@@ -10,7 +10,8 @@ from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS
 from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped, Undone
+from airflow_streamstate.protocol.data_events import Undone
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen

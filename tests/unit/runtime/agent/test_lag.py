@@ -40,3 +40,47 @@ def test_rows_behind_are_in_the_sign_of_life(
     else:
         assert behind is None
     assert lag.LagLook
+
+
+def test_each_source_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is behind, until when by the last batches, and what was read since nothing: there is no snapshot yet."""
+    install_adapter(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    stream, plan = SimulatedStream(), make_plan(700, shows_sources=True)
+    plan.sources[0].description = "topic"
+    stream.deploy()
+    stream.order_at(32.2, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    beat = stream.control.heartbeat("d-0001")
+    assert beat is not None
+    query = beat.queries["counts"]
+    (told,) = query.lags
+    assert (told.source, told.unit, told.behind) == ("simulated topic", "rows", query.rows_behind)
+    assert told.behind is not None
+    assert told.seconds_to_zero is not None
+    # Ten rows in a bit more than half a second each, as the simulated query reads them.
+    assert told.behind / 20 < told.seconds_to_zero < told.behind / 10
+    assert query.snapshot_id is None
+    assert query.batches_since_snapshot is None
+    assert query.lags_at is not None
+
+
+@pytest.mark.parametrize(
+    ("points", "seconds"),
+    [
+        ([(1, 0.0, 100)], None),
+        ([(1, 0.0, 100), (2, 10.0, 50)], 10.0),
+        ([(1, 0.0, 100), (1, 5.0, 130), (2, 10.0, 50)], 10.0),  # within a batch it only grows
+        ([(1, 0.0, 100), (2, 10.0, 100)], None),
+        ([(1, 0.0, 100), (2, 10.0, 160)], None),
+        ([(1, 0.0, 100), (2, 10.0, 0)], 0.0),
+        ([(0, 0.0, 9_000), *((number, number * 10.0, 900 - 100 * number) for number in range(1, 9))], 10.0),
+    ],
+)
+def test_a_time_to_zero_is_by_the_last_batches_or_none(
+    points: list[tuple[int, float, int]], seconds: float | None
+) -> None:
+    """None where it grows, stands still, or was seen only once; what is long ago does not count."""
+    trend = lag.Trend()
+    assert [trend.seconds_to_zero(*point) for point in points][-1] == seconds

@@ -12,7 +12,8 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Drained, Event, Started, Stopped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained, Started, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (

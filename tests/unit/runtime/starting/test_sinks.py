@@ -12,7 +12,8 @@ from airflow_streamstate.adapters.sink import known_sinks
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import FencedError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import BatchesSkipped, Drained, Failed, Noted, QueryStarted, Stopped
+from airflow_streamstate.protocol.data_events import BatchesSkipped
+from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.starting.sinks import listed
 from support.simulated_driver import (

@@ -13,16 +13,8 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.plan.model import PlannedSink
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import (
-    Drained,
-    Failed,
-    Noted,
-    QueryStarted,
-    SnapshotReady,
-    Stopped,
-    Undoing,
-    Undone,
-)
+from airflow_streamstate.protocol.data_events import Undoing, Undone
+from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.starting.building import Builder
 from support.built_plans import plan
