@@ -146,10 +146,11 @@ class BarrierPlacement:
         Raises:
             ConflictError: no entry was ever certain.
         """
-        if self._certain_id is None or self._certain_id == 0:
+        certain_id, self._certain_id = self._certain_id, None  # an entry that is put again has to be certain anew
+        if certain_id is None or certain_id == 0:
             raise ConflictError("only what is certain can be taken back", checkpoint=self._checkpoint.prefix)
-        withdraw(self._checkpoint, self._certain_id)
-        return not self._checkpoint.is_committed(self._certain_id - 1)
+        withdraw(self._checkpoint, certain_id)
+        return not self._checkpoint.is_committed(certain_id - 1)
 
     def _put(self, position: Position) -> bool:
         checkpoint = self._checkpoint

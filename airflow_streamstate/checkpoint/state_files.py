@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_streamstate.checkpoint.entries import CommitEntry
-from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of
 from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
 from airflow_streamstate.store.listing import keys_below
 
@@ -115,6 +115,27 @@ def has_begun_planned(checkpoint: Checkpoint, position: Position) -> bool:
     keys = list(keys_below(checkpoint.store, prefix))
     found = [_VERSION.fullmatch(key.rpartition("/")[2]) for key in keys]
     return not keys or any(one is not None and int(one[1]) == version for one in found)
+
+
+def delete_version(checkpoint: Checkpoint, version: int) -> int:
+    """Delete what a batch that did not commit has left of its version of the state; how many files.
+
+    Spark's own maintenance may have made a snapshot of it meanwhile, which would be read before what the batch leaves
+    when it is run again.
+
+    Args:
+        checkpoint: of a query that nobody runs.
+        version: that no commit has led to.
+    """
+    keys = []
+    for key in keys_below(checkpoint.store, checkpoint.key("state/")):
+        found = _VERSION.fullmatch(key.rpartition("/")[2])
+        if found is not None and int(found[1]) == version:
+            keys.append(key)
+    for key in keys:
+        checkpoint.store.delete(crc_key_of(key))
+        checkpoint.store.delete(key)
+    return len(keys)
 
 
 def operator_stores(checkpoint: Checkpoint, batch_id: int, paths: set[str]) -> list[OperatorStores]:

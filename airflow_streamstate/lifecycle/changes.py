@@ -13,6 +13,7 @@ from airflow_streamstate.lifecycle.wish import (
     Return,
     Wish,
     absolute_jar,
+    check_attaches,
     code_digest_of,
     digest_of,
     digest_of_file,
@@ -205,6 +206,7 @@ def changed(before: DeploymentSpec, request: ChangeRequest, home: Store) -> Depl
     """
     application = before.application
     if request.application is not None:
+        check_attaches(request.application, attaches=before.attaches)
         application = pin(home, request.stream_id, request.application)
     master, spark_conn_id = _where(before, request)
     spec = replace(

@@ -101,7 +101,8 @@ def decide_command_outcome(seen: Observation, command_id: str, command_kind: str
         if isinstance(event, Drained | Stopped | SnapshotReady):
             return _from_event(event, entry.number, state, kind)
         if isinstance(event, DrainFailed):
-            return _drain_failed(seen, event, entry.number, state, kind)
+            asked_back = command_id in event.also_answers
+            return _drain_failed(seen, event, entry.number, state, CancelRequest.kind if asked_back else kind)
         if isinstance(event, Skipped):
             return End("skipped", state, event, entry.number, reason=event.reason, command_kind=SkipRequest.kind)
         if isinstance(event, Ignored | Rejected | Expired):

@@ -133,6 +133,7 @@ def read_wish(request: DeployRequest) -> Wish:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
     """
     application = digest_of_file(request.application)
+    check_attaches(request.application, attaches=request.attaches)
     py_files = digests_of(request.py_files, "py_files")
     files = digests_of(request.files, "files")
     jars = tuple(absolute_jar(jar) for jar in request.jars)
@@ -210,6 +211,20 @@ def code_digest_of(
     if attaches:
         code["attaches"] = True
     return digest_of(code)
+
+
+def check_attaches(script: Path, *, attaches: bool) -> None:
+    """See that a script which is to attach by itself says so somewhere: without that nobody would supervise it.
+
+    Raises:
+        InvalidRequestError: it does not.
+    """
+    if attaches and b"attach" not in script.read_bytes():
+        raise InvalidRequestError(
+            "this script never says attach, so that nobody would supervise its queries",
+            application=str(script),
+            next_step="Call airflow_streamstate.runtime.attach() in it, or deploy it without --attach.",
+        )
 
 
 def digest_of(value: Mapping[str, object]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -95,6 +96,16 @@ class DrainStreamOperator(StreamStateOperator):
                 ("begin_within_seconds", self.begin_within_seconds),
             )
         )
+        for name, value, needed in (
+            ("on_deadline", self.on_deadline, within),
+            ("on_flush_deadline", self.on_flush_deadline, flush_within),
+        ):
+            if value != "fail" and needed is None:
+                raise InvalidRequestError(
+                    "this says what is done at a deadline, and none was given",
+                    field=name,
+                    next_step="Give deadline_seconds, or flush_deadline_seconds, or leave it out.",
+                )
         order = hook.drain(
             str(self.stream_id),
             deployment_id=optional_text(self.deployment_id),

@@ -6,9 +6,10 @@ runner, in a rehearsal, and by a plain ``spark-submit``, where there is nothing 
 
 from __future__ import annotations
 
-import atexit
+import importlib
 import os
 import sys
+import threading
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,14 @@ from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.runtime.driver_config import read_driver_config
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
-from airflow_streamstate.runtime.runner import FAILED_STATUS, begin_attempt, end_process
+from airflow_streamstate.runtime.runner import (
+    FAILED_STATUS,
+    begin_attempt,
+    end_process,
+    intercept_classic,
+    with_own_credentials,
+)
+from airflow_streamstate.runtime.script import join_threads
 
 DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
 """Where ``deploy --attach`` says which attempt this is."""
@@ -32,7 +40,7 @@ class Attached:
 
     As a context manager it ends the deployment with its block, and knows of every way in which that ends. Without one,
     the end of the process is the end; what ended it is then known of uncaught errors and of ``sys.exit``, but not of a
-    bare ``raise SystemExit``.
+    bare ``raise SystemExit``; a ``sys.exit`` that somebody catches counts.
 
     Attributes:
         is_supervised: whether this process is an attempt of a deployment.
@@ -50,31 +58,35 @@ class Attached:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._failure = _failure_of(error)
-        status = self._end()
-        if status:
+        if self._supervisor is None:
+            return  # the error, if there is one, is the script's own affair
+        self._failure = None if error is None else _failure_of(error)
+        own, status = _status_of(self._failure), self._end()
+        if status != own:
+            if error is not None:
+                traceback.print_exception(error)
             raise SystemExit(status)
 
     def watch(self) -> None:
         """Be told how the script ends, where no block says it."""
-        hook, leave = sys.excepthook, sys.exit
-
-        def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-            self._failure = _failure_of(error)
-            hook(kind, error, trace)
+        leave = sys.exit
 
         def exit_with(status: str | int | None = None, /) -> NoReturn:
             self._failure = _failure_of(SystemExit(status))
             leave(status)
 
-        sys.excepthook = excepthook
         sys.exit = exit_with
-        atexit.register(self._end_process)
+        # Right after the script's last line, while threads can still be started; ``atexit`` comes too late for that.
+        # What is registered later is called earlier: the pool that a snapshot needs registers its own end first.
+        importlib.import_module("concurrent.futures.thread")
+        threading._register_atexit(self._end_process)  # type: ignore[attr-defined]
 
     def _end_process(self) -> None:
-        own = 0 if self._failure is None else self._failure.exit_status
-        status = self._end()
+        join_threads()
+        uncaught = getattr(sys, "last_value", None)
+        if uncaught is not None:
+            self._failure = _failure_of(uncaught)
+        own, status = _status_of(self._failure), self._end()
         if status != own:
             end_process(status)
 
@@ -82,7 +94,7 @@ class Attached:
         """What became of it, once; the exit status of the process."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
-            return 0 if self._failure is None else self._failure.exit_status
+            return _status_of(self._failure)
         try:
             return supervisor.script_ended(self._failure)
         finally:
@@ -108,16 +120,19 @@ def attach() -> Attached:
             print("streamstate: there is no deployment to attach to; the script runs as it is", file=sys.stderr)
         return Attached()
     try:
-        config = read_driver_config(Path(path))
-        supervisor, agent, intercept = begin_attempt(config, SYSTEM_CLOCK)
+        supervisor, agent, intercept = begin_attempt(with_own_credentials(read_driver_config(Path(path))), SYSTEM_CLOCK)
     except StreamStateError as error:
         print(f"streamstate: {error}", file=sys.stderr)
         sys.exit(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
-    intercept()
     OF_THIS_PROCESS.is_supervised = True
     attached = Attached(supervisor, agent)
     attached.watch()
+    intercept_classic(intercept)
     return attached
+
+
+def _status_of(failure: ScriptFailure | None) -> int:
+    return 0 if failure is None else failure.exit_status
 
 
 def _failure_of(error: BaseException) -> ScriptFailure | None:

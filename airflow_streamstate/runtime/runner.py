@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE_STATUS
     secrets: tuple[str, ...] = ()
     try:
-        config = read_driver_config(Path(given[0]))
-        config = replace(config, secrets=(*config.secrets, *_own_credentials(os.environ)))
+        config = with_own_credentials(read_driver_config(Path(given[0])))
         secrets = config.secrets
         known = secrets_of({}, (), looked_up=secrets)
         hide_in_uncaught(lambda text: redact_text(text, known))
@@ -70,9 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS
 
 
-def _own_credentials(environ: Mapping[str, str]) -> list[str]:
-    """What this driver reaches its home with, handed over by its environment: no script's error may show it either."""
-    return [environ[name] for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if environ.get(name)]
+def with_own_credentials(config: DriverConfig) -> DriverConfig:
+    """The same, with what this driver reaches its home with, handed over by its environment, among the secrets: no
+    script's error may show it either."""
+    names = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    return replace(config, secrets=(*config.secrets, *(os.environ[name] for name in names if os.environ.get(name))))
 
 
 def run_driver(config: DriverConfig, clock: Clock) -> int:
@@ -193,14 +194,12 @@ def _run_script(
 ) -> ScriptFailure | None:
     OF_THIS_PROCESS.begin()
     try:
-        refuse_connect_environment(os.environ)
         # Only now: importing pyspark takes a second, and an order given before the start is then already known.
-        intercept()
+        intercept_classic(intercept)
         from airflow_streamstate.runtime.spark.jvm import jvm_is_gone
     except (InvalidRequestError, ImportError) as error:
         _say(error, config.secrets)
         return ScriptFailure(error=f"{type(error).__name__}: {error}", traceback="", exit_status=FAILED_STATUS)
-    refuse_connect_writers()
 
     def before_report(error: BaseException) -> None:
         # With the JVM went everything that the script could say about its queries; the watchdog ends this process.
@@ -208,6 +207,18 @@ def _run_script(
             clock.sleep(LOST_JVM_SECONDS)
 
     return run_script(config.application, config.arguments, before_report, redacted)
+
+
+def intercept_classic(intercept: Callable[[], None]) -> None:
+    """Intercept the starts of queries, where there is nothing of Spark Connect by which they would escape.
+
+    Raises:
+        InvalidRequestError: there is.
+        ImportError: there is no pyspark.
+    """
+    refuse_connect_environment(os.environ)
+    intercept()
+    refuse_connect_writers()
 
 
 def _say(error: Exception, secrets: Iterable[str]) -> None:

@@ -60,7 +60,7 @@ def run_script(
     except BaseException as error:
         before_report(error)
         failure = _print_failure(error, redacted)
-    _join_threads()
+    join_threads()
     return failure
 
 
@@ -162,7 +162,7 @@ def _is_own(frame: types.FrameType) -> bool:
     return frame.f_code.co_filename.startswith(_PACKAGE + os.sep)
 
 
-def _join_threads() -> None:
+def join_threads() -> None:
     """Wait for the script's threads that are no daemons, as python does before it exits."""
     while True:
         others = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.protocol.events import Drained, DrainFailed, FunctionCalled, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Finished, FunctionCalled, QueryStarted, Stopped
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_jvm")]
@@ -104,3 +104,15 @@ def test_a_drain_from_before_the_start_is_obeyed_by_an_attached_script(tmp_path:
         assert kept(tmp_path) == []
         assert (tmp_path / "closed").read_text() == "drain None\n"
         assert len(stream.events(Drained)) == 1
+
+
+def test_an_attached_script_that_ends_by_itself_leaves_its_snapshot(tmp_path: Path) -> None:
+    """After its last line, while there still are threads: a final snapshot, and the event (1a.11)."""
+    with Deployments(tmp_path, attaches=True) as stream:
+        stream.feed({"t": seconds_of(0, 1), "k": "a", "v": 1})
+        script = SPEAKS.replace(".foreach(Keep())", ".trigger(availableNow=True).foreach(Keep())")
+        driver = stream.deploy(script, str(tmp_path))
+        assert driver.exit_status() == 0, driver.log
+        (finished,) = stream.events(Finished)
+        assert finished.snapshot_id is not None
+        assert stream.manifest(finished.snapshot_id).files_count > 5

@@ -345,6 +345,9 @@ class SimulatedRun:
     def has_initialised(self) -> bool:
         return self._initialised
 
+    def has_running_tasks(self) -> bool:
+        return False
+
     def stop(self) -> None:
         if not self._has_ended:
             self._startable.before_stop(self)

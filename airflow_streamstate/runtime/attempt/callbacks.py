@@ -70,7 +70,8 @@ class Callbacks:
         """A script is run, or run anew, under a supervisor."""
         self.is_supervised = True
         for callbacks in self.named.values():
-            callbacks.clear()
+            # Modules that the script imports stay as they are, and do not name theirs a second time.
+            callbacks[:] = [each for each in callbacks if getattr(each.function, "__module__", "") != "__main__"]
 
 
 OF_THIS_PROCESS = Callbacks()

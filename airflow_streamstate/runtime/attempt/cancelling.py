@@ -9,8 +9,12 @@ from airflow_streamstate.runtime.attempt.answering import clean_up
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 
 
-def cancel_drains(attempt: Attempt) -> bool:
+def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
     """Give the drains of this deployment that somebody takes back, and that have not begun to flush, their end.
+
+    Args:
+        attempt: of the deployment.
+        but: the one that is obeyed just now: its own end answers the requests.
 
     Returns:
         Whether there was one.
@@ -28,8 +32,9 @@ def cancel_drains(attempt: Attempt) -> bool:
         deployment_id=attempt.deployment_id,
         now=attempt.clock.now(),
     )
-    for drain in drains:
-        why = cancelled_in_words(requests[-1][1])
+    drains = [drain for drain in drains if drain.command.command_id != but]
+    for number, drain in enumerate(drains, 1):
+        why, is_last = cancelled_in_words(requests[-1][1]), number == len(drains) and not but
         attempt.reporter.write(
             DrainFailed,
             command_id=drain.command.command_id,
@@ -38,8 +43,9 @@ def cancel_drains(attempt: Attempt) -> bool:
             error=why,
             withdrawn=True,
             cause="cancelled",
-            then="runs_on",
-            also_answers=tuple(request.command_id for _, request in requests),
+            then="" if attempt.only_drains else "runs_on",
+            # With the last of them the requests have their end, and not before (Law 1).
+            also_answers=tuple(request.command_id for _, request in requests) if is_last else (),
         )
         attempt.reporter.say(f"drain {drain.command.command_id} is not begun: {why}")
     if drains:

@@ -107,11 +107,23 @@ class LogicalQuery:
     def stop(self) -> None:
         """The script's own ``stop()``: as without us, unless an ending is under way; then it waits for that."""
         # Without the latch's lock: a listener of the script may call this from within a start().
-        if self._attempt.latch.is_open and self.run is not None:
-            self.run.stop()
-        if not self._attempt.latch.is_open:
+        while not self.is_over:
+            if self._attempt.latch.is_open:
+                if self.run is not None:
+                    self.run.stop()
+                return
             self.has_ended_itself = True  # should the ending be called off
-            self.await_termination()
+            if self.await_termination(WAIT_SLICE_SECONDS):
+                return
+
+    def await_another_run(self, run: QueryRun | None) -> bool:
+        """Wait until something else than this run is what Spark does for the query, as after an ending that was called
+        off; False where it is over instead."""
+        while not self.ended:
+            if self._attempt.latch.is_open and self.run is not run:
+                return True
+            self.await_termination(POLL_SECONDS)
+        return False
 
     # what the rest of the runtime does with it
 

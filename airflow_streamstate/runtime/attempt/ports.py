@@ -79,6 +79,10 @@ class Skipped:
     first: int | None = None
 
 
+class NotWatchedError(Exception):
+    """Spark has started a query, and it could not be watched: it was stopped at once, and may have written."""
+
+
 class QueryRun(Protocol):
     """One run of a query: between one ``start()`` and its end. Implements ``checkpoint.barrier.QueryView`` too."""
 
@@ -101,6 +105,9 @@ class QueryRun(Protocol):
 
     def has_initialised(self) -> bool:
         """Whether this run has read its log and begun its own work (1a.2): before, no barrier may be put."""
+
+    def has_running_tasks(self) -> bool:
+        """Whether a task of it is at work still: of a run that was cut, some outlive its thread for a moment."""
 
     def stop(self) -> None:
         """Spark's ``stop()``: interrupts a running batch; returns when the query has ended."""

@@ -36,7 +36,11 @@ def call_functions(
     done = {
         event.name
         for event in attempt.reporter.events
-        if isinstance(event, FunctionCalled) and event.snapshot_id == manifest.snapshot_id and not event.error
+        if isinstance(event, FunctionCalled)
+        and not event.error
+        and event.occasion == occasion
+        # A deployment is drained once, whichever snapshot tells of it.
+        and (occasion == "drain" or event.snapshot_id == manifest.snapshot_id)
     }
     failures: dict[str, str] = {}
     for callback in attempt.callbacks.named[occasion]:

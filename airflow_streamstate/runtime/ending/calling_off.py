@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from airflow_streamstate.protocol.events import AfterDrain
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
+from airflow_streamstate.runtime.attempt.snapshotting import persist
 from airflow_streamstate.runtime.ending.carrying_on import carry_on
 from airflow_streamstate.runtime.ending.cutting import cut_runs
 from airflow_streamstate.runtime.ending.drain_ends import DrainEnds
@@ -46,14 +47,25 @@ def call_off(attempt: Attempt, ends: DrainEnds, order: Order, then: AfterDrain, 
         end_at_barriers(attempt, running, order.command_id)  # takes our entries back from above what was cut
         finish_stopped(attempt, Order())
         return
-    for query in running_queries(attempt):
-        if query.runs_once and query.run is not None:
-            wait_until_ended(attempt, query.run)
-    if then != "stop":
+    failures = _failures_of_planned(attempt)
+    if then != "stop" and not failures:
         attempt.latch.release("superfluous")
         return
-    failures = end_at_barriers(attempt, running_queries(attempt), order.command_id)
+    failures |= end_at_barriers(attempt, running_queries(attempt), order.command_id)
     if failures:
         fail_queries(attempt, failures)
         return
     finish_stopped(attempt, Order())
+
+
+def _failures_of_planned(attempt: Attempt) -> dict[str, str]:
+    """Wait for what runs a batch that was planned before; why batches failed, by query."""
+    failures = {}
+    for query in list(attempt.queries.values()):
+        run = query.run
+        if query.runs_once and run is not None:
+            wait_until_ended(attempt, run)
+            failure = run.failure()
+            if failure is not None and persist(attempt, "the log", query.checkpoint.position).planned is not None:
+                failures[query.name] = failure
+    return failures

@@ -73,10 +73,10 @@ def _begin_again(attempt: Attempt, runs: Runs, query: LogicalQuery) -> None:
     """What fails here is the query's failure, as that of any other start."""
     run = query.run
     failure = run.failure() if run is not None else None
-    if failure is not None and persist(attempt, "the log", query.checkpoint.position).planned is not None:
-        query.end(failure, run)  # its batch failed: no barrier of ours was the cause (Law 13)
-        return
     try:
+        if failure is not None and persist(attempt, "the log", query.checkpoint.position).planned is not None:
+            query.end(failure, run)  # its batch failed: no barrier of ours was the cause (Law 13)
+            return
         persist(attempt, "the start of a query", lambda: runs.begin(query))
     except FencedError:
         raise

@@ -11,6 +11,7 @@ from airflow_streamstate.protocol.events import AfterDrain, Drained, DrainFailed
 from airflow_streamstate.runtime.attempt.answering import clean_up
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.auditing import audit_at_end
+from airflow_streamstate.runtime.attempt.cancelling import cancel_drains
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.sealing import seal_positions
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist, positions_in
@@ -98,6 +99,9 @@ class DrainEnds:
 
     def called_off(self, call_off: CallOff, then: AfterDrain) -> None:
         """Say that it is called off before anything was flushed; what follows is the caller's."""
+        if call_off.cause == "cancelled":
+            attempt, command_id = self._attempt, self._order.command_id
+            persist(attempt, "the commands", lambda: cancel_drains(attempt, but=command_id))
         choices = () if then == "runs_on" else CHOICES_WITHDRAWN
         self._write_failed("", call_off.why, choices, withdrawn=True, call_off=call_off, then=then)
         clean_up(self._attempt)
@@ -169,7 +173,10 @@ class DrainEnds:
 
     def not_cut(self, names: Sequence[str]) -> None:
         """Queries that were to be stopped in the middle of a batch do not end: the process has to."""
-        self._fail(f"the batch in flight of {', '.join(names)} could not be cut; the driver is ended", "")
+        error = f"the batch in flight of {', '.join(names)} could not be cut; the driver is ended"
+        for query in list(self._attempt.queries.values()):
+            query.end(error)
+        self._fail(error, "")
 
     def _fail(self, error: str, query_name: str) -> None:
         attempt = self._attempt

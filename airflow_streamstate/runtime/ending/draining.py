@@ -7,6 +7,8 @@ event.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.events import AfterDrain, Draining
@@ -114,6 +116,8 @@ class _Drain:
         except NotWaitedForError as late:
             endings += late.endings
             failures = late.failures
+            if failures:  # of others: what is in its batch still has some time to come to its end
+                self._wait_a_while([ending.query for ending in late.waiting])
         if failures:
             raise QueryFailedError(failures)
         self._check()
@@ -129,6 +133,17 @@ class _Drain:
                 bring_to_barrier(attempt, query, self._order.command_id, self._is_enough)
                 self._check()
         self._flush(queries)
+
+    def _wait_a_while(self, queries: list[LogicalQuery]) -> None:
+        clock, began = self._attempt.clock, self._attempt.clock.monotonic_seconds()
+        grace = self._attempt.spec.settings.exit_grace_seconds
+        with suppress(NotWaitedForError):
+            end_at_barriers(
+                self._attempt,
+                queries,
+                self._order.command_id,
+                is_enough=lambda: clock.monotonic_seconds() - began > grace,
+            )
 
     def _is_enough(self) -> bool:
         return not self._has_begun() and self._limits.is_enough()
@@ -210,8 +225,10 @@ class _Drain:
         """The flush was late while a later stage read what the earlier ones had flushed."""
         attempt, reached = self._attempt, self._limits.reached
         running = [query for stage in behind for query in stage if not query.has_stopped_running()]
-        if reached is not None and reached.on_deadline == "kill":
-            cut_runs(attempt, running)
+        not_cut = cut_runs(attempt, running) if reached is not None and reached.on_deadline == "kill" else []
+        if not_cut:
+            self._ends.not_cut(not_cut)
+            return
         failures = end_at_barriers(attempt, running, self._order.command_id)
         if failures:
             raise QueryFailedError(failures)

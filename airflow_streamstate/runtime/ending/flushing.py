@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain, withdraw
 from airflow_streamstate.checkpoint.missing_pin import pin_partitions
 from airflow_streamstate.checkpoint.repair import DrainCommitted, classify
+from airflow_streamstate.checkpoint.state_files import delete_version
 from airflow_streamstate.errors import FencedError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.positions import StateLeft
 from airflow_streamstate.runtime.attempt.attempt import Attempt
-from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
-from airflow_streamstate.runtime.attempt.ports import OperatorRows, QueryRun
+from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.runtime.attempt.ports import NotWatchedError, OperatorRows, QueryRun
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist
 from airflow_streamstate.runtime.ending.flush_reach import FlushReach
 
@@ -107,6 +108,7 @@ class Flush:
         except FencedError:
             raise
         except Exception as error:
+            self._is_first_try = self._is_first_try and not isinstance(error, NotWatchedError)
             self._refusal = f"{type(error).__name__}: {error}"
             self._attempt.reporter.say(traceback.format_exc())
         else:
@@ -130,10 +132,23 @@ class Flush:
             return
         run = self._run
         error = self._refusal or (run.failure() if run is not None else None) or "the flush ended without a commit"
-        withdrawn = may_withdraw and self.has_ended() and self._sink_lacks_batch()
+        withdrawn = may_withdraw and self._is_over() and self._sink_lacks_batch()
         if withdrawn:
+            # First what it left of the state: with the entry still there, whoever comes after a crash flushes again.
+            version = self.batch_id + 1
+            persist(self._attempt, "the state of the flush", lambda: delete_version(checkpoint, version))
             persist(self._attempt, "taking back the drain", lambda: withdraw(checkpoint, self.batch_id))
         self.failure = FlushFailure(error, withdrawn, run)
+
+    def _is_over(self) -> bool:
+        """Whether nothing of it writes any more: its thread has ended, and with a little patience its tasks."""
+        clock, run = self._attempt.clock, self._run
+        until = clock.monotonic_seconds() + self._attempt.spec.settings.exit_grace_seconds
+        while not self.has_ended() or (run is not None and persist(self._attempt, "Spark", run.has_running_tasks)):
+            if clock.monotonic_seconds() >= until:
+                return False
+            clock.sleep(POLL_SECONDS)
+        return True
 
     def _sink_lacks_batch(self) -> bool:
         if self._run is None and self._is_first_try:

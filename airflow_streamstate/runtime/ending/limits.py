@@ -6,11 +6,12 @@ Samza gives a drain a timeout of its own for what is in flight; here the batches
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, OnDrainDeadline
-from airflow_streamstate.protocol.events import DrainFailure, Rejected
+from airflow_streamstate.protocol.events import DrainFailure, Draining, Rejected
 from airflow_streamstate.runtime.attempt.answering import clean_up
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.cancelling import cancelled_in_words, holding_requests
@@ -53,6 +54,7 @@ class Limits:
     def __init__(self, attempt: Attempt, order: Order) -> None:
         self._attempt = attempt
         self._number = order.command_number
+        self._command_id = order.command_id
         self._drain = order.command if isinstance(order.command, DrainNotification) else None
         self._flush_began_at_seconds: float | None = None
         self._looked_at_seconds: float | None = None
@@ -76,7 +78,20 @@ class Limits:
     def begin_flush(self) -> None:
         """From here on it cannot be taken back, and has its second deadline."""
         if self._flush_began_at_seconds is None:
-            self._flush_began_at_seconds = self._attempt.clock.monotonic_seconds()
+            clock, said = self._attempt.clock, self._announced_at()
+            before_seconds = 0.0 if said is None else max(0.0, (clock.now() - said).total_seconds())
+            self._flush_began_at_seconds = clock.monotonic_seconds() - before_seconds
+
+    def _announced_at(self) -> datetime | None:
+        """When this attempt first said that it flushes: a look that was cut short does not give it more time."""
+        said = [
+            event.at
+            for event in self._attempt.reporter.events
+            if isinstance(event, Draining)
+            and event.command_id == self._command_id
+            and event.attempt == self._attempt.number
+        ]
+        return said[0] if said else None
 
     def is_flush_late(self) -> bool:
         """Whether the flush has taken too long; answers whoever would take it back now."""

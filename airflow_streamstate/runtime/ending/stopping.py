@@ -70,8 +70,12 @@ class Ending:
         self._is_stopped_here = False
         self._placement = BarrierPlacement(query.checkpoint, attempt.mark("stop", command_id), query.view)
 
-    def step(self) -> None:
-        """Look and act once; never blocks, but for Spark's own ``stop()`` of a query that runs nothing."""
+    def step(self) -> Step | None:
+        """Look and act once; never blocks, but for Spark's own ``stop()`` of a query that runs nothing.
+
+        Returns:
+            What was seen; None where the store did not answer, or the log is damaged.
+        """
         run = self.query.run
         try:
             self.last_seen = seen = self._placement.step()
@@ -85,7 +89,9 @@ class Ending:
             self.failure, self.done = str(error), True
             if run is not None:
                 run.stop()
-            return
+        else:
+            return seen
+        return None
 
     def _act_on(self, seen: Step) -> None:
         run = self.query.run
@@ -107,13 +113,21 @@ class Ending:
         none. False: it stands at its barrier, and has to be started again. None: not known yet. Never blocks."""
         if self.done or self.query.run is None:
             return False
-        self.step()
+        seen = self.step()
         if self.done:
             return False
-        if isinstance(self.last_seen, NotInitialised | Overwritten):
-            return True
-        # Met or not, what is put again by the next step ends it at a barrier.
-        return self._placement.take_back() or None if isinstance(self.last_seen, Certain) else None
+        if isinstance(seen, Certain):
+            # Met or not: what is put again by the next step ends it at a barrier.
+            return self._placement.take_back() or None
+        if isinstance(seen, NotInitialised | Overwritten):
+            return None if self._has_barrier() else True
+        return None
+
+    def _has_barrier(self) -> bool:
+        """Whether an entry of this deployment lies in the log."""
+        barriers = self.query.checkpoint.position().barriers
+        marks = (barrier.entry.mark for barrier in barriers)
+        return any(mark is not None and mark.deployment_id == self._attempt.deployment_id for mark in marks)
 
 
 def end_at_barriers(

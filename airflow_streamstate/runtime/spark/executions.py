@@ -1,4 +1,6 @@
-"""Whether Spark ran the plan of a batch, by its own record of SQL executions (what its page "SQL" shows).
+"""What Spark has run of a query, by its own records: the plan of a batch, and tasks that are at work still.
+
+Whether it ran a plan is told by its record of SQL executions (what its page "SQL" shows).
 
 A sink that skips a batch never touches its plan: the execution ends without a counter that moved. Input of which a
 filter, pushed down into Parquet, ORC or JSON, left nothing has ``numInputRows`` 0, too, and yet its plan ran.
@@ -55,3 +57,25 @@ def plans_that_ran(jquery: Any, batch_ids: Collection[int], *, is_last: bool = F
 def _let_spark_note(jquery: Any) -> None:
     with contextlib.suppress(Py4JJavaError):  # it is busy for longer
         jquery.sparkSession().sparkContext().listenerBus().waitUntilEmpty(NOTED_WITHIN_MS)
+
+
+def has_running_tasks(jquery: Any, query_run_id: str) -> bool:
+    """Whether a task of a run is at work, by Spark's own status of its jobs; True also where Spark does not tell.
+
+    Args:
+        jquery: the JVM's ``StreamingQuery``.
+        query_run_id: its run, which is the name of the group of its jobs.
+    """
+    try:
+        tracker = jquery.sparkSession().sparkContext().statusTracker()
+        for job_id in tracker.getJobIdsForGroup(query_run_id):
+            job = tracker.getJobInfo(job_id)
+            for stage_id in job.get().stageIds() if job.isDefined() else ():
+                stage = tracker.getStageInfo(stage_id)
+                if stage.isDefined() and int(stage.get().numActiveTasks()) > 0:
+                    return True
+    except (Py4JError, AttributeError, TypeError) as error:
+        if jvm_is_gone(error):
+            raise
+        return True
+    return False

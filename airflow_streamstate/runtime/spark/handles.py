@@ -94,12 +94,16 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
     def processAllAvailable(self) -> None:  # noqa: N802
         if not self._runs:
             return
-        try:
-            super().processAllAvailable()
-        except StreamingQueryException:
-            # Its own failure, or our barrier: the log knows, and so does the logical query soon.
-            self._logical.await_termination()
-            self.raise_failure()
+        while True:
+            run = self._logical.run
+            try:
+                super().processAllAvailable()
+                return
+            except StreamingQueryException:
+                # Its own failure, or our barrier: the log knows, and so does the logical query soon.
+                if not self._logical.await_another_run(run):
+                    self.raise_failure()
+                    return
 
     def explain(self, extended: bool = False) -> None:
         if self._runs:

@@ -19,8 +19,15 @@ from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
 
 from airflow_streamstate.adapters.sink import HeldBatches
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
-from airflow_streamstate.runtime.attempt.ports import AnalyzedPlan, OperatorRows, Progress, Skipped, WriterFacts
-from airflow_streamstate.runtime.spark.executions import plans_that_ran
+from airflow_streamstate.runtime.attempt.ports import (
+    AnalyzedPlan,
+    NotWatchedError,
+    OperatorRows,
+    Progress,
+    Skipped,
+    WriterFacts,
+)
+from airflow_streamstate.runtime.spark.executions import has_running_tasks, plans_that_ran
 from airflow_streamstate.runtime.spark.jvm import (
     jvm_answers,
     jvm_is_ending,
@@ -118,6 +125,10 @@ class SparkQueryRun:
                     or self.jquery.lastProgress() is not None
                 )
         return self._initialised
+
+    def has_running_tasks(self) -> bool:
+        with jvm_answers():
+            return has_running_tasks(self.jquery, self.query_run_id)
 
     def stop(self) -> None:
         with jvm_answers():
@@ -238,7 +249,11 @@ class SparkWriter:
             jquery = jwriter.toTable(self._table_name)
         else:
             jquery = jwriter.start() if self._path is None else jwriter.start(self._path)
-        run = SparkQueryRun(jquery)
+        try:
+            run = SparkQueryRun(jquery)
+        except Exception as error:
+            jquery.stop()
+            raise NotWatchedError(f"{type(error).__name__}: {error}") from error
         self.runs.append(run)
         return run
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.state_files import has_begun_planned, state_file_keys
+from airflow_streamstate.checkpoint.state_files import delete_version, has_begun_planned, state_file_keys
 from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
 from support.checkpoints import (
     memory_checkpoint,
@@ -324,3 +324,18 @@ def test_no_state_before_the_first_commit() -> None:
     """At version 0 there is nothing to list."""
     checkpoint = stateful()
     assert listed(checkpoint, 0) == set()
+
+
+def test_what_a_batch_that_did_not_commit_left_is_deleted_whole() -> None:
+    """Its delta, and a snapshot that Spark's maintenance made of it, which would be read before its next delta."""
+    checkpoint = stateful()
+    write_hdfs_state(checkpoint, range(1, 6))
+    there = {info.key for info in checkpoint.store.list_objects(checkpoint.key("state/"))}
+    folder = next(key for key in there if key.endswith("/5.delta")).rpartition("/")[0]
+    checkpoint.store.put(f"{folder}/5.snapshot", b"flushed")
+    checkpoint.store.put(f"{folder}/.5.snapshot.crc", b"sum")
+    deleted = delete_version(checkpoint, 5)
+    left = {info.key for info in checkpoint.store.list_objects(checkpoint.key("state/"))}
+    assert left == {key for key in there if "5.delta" not in key}
+    assert deleted == sum(key.endswith("/5.delta") for key in there) + 1
+    assert delete_version(checkpoint, 5) == 0

@@ -239,6 +239,7 @@ def test_a_request_to_take_back_is_answered_by_the_event_that_ends_the_drain(sta
     request = stage.controller.cancel_drain(STREAM, request_id="r-9")
     fields = {"query_name": "", "error": "tests has taken it back", "withdrawn": True}
     answer(stage, drain, DrainFailed, **fields, cause="cancelled", then="runs_on", also_answers=(request.command_id,))
+    stage.controller.notifications.clean_up(STREAM)
     found = stage.controller.wait_for_command(STREAM, "d-0001", request.command_id, 5)
     assert (found.outcome, found.state) == ("cancelled", "running")
     again = stage.controller.cancel_drain(STREAM, request_id="r-9")

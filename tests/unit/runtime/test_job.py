@@ -17,9 +17,10 @@ from airflow_streamstate.runtime.job import JobEnd, on_drain, on_stop
 @pytest.fixture(autouse=True)
 def unsaid() -> Iterator[None]:
     """Nothing is said before or after."""
-    OF_THIS_PROCESS.begin()
+    OF_THIS_PROCESS.named = {"drain": [], "stop": []}
+    OF_THIS_PROCESS.is_supervised = True
     yield
-    OF_THIS_PROCESS.begin()
+    OF_THIS_PROCESS.named = {"drain": [], "stop": []}
     OF_THIS_PROCESS.is_supervised = False
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import FunctionType
+
 from airflow_streamstate.runtime.attempt.callbacks import Callbacks, JobEnd
 
 
@@ -22,9 +24,10 @@ def test_each_function_has_a_name_of_its_own() -> None:
 
 def test_a_script_that_is_run_again_says_everything_again() -> None:
     """The second pass of a driver that waits, or an attempt: nothing of the first is called twice."""
-    callbacks = Callbacks()
-    callbacks.add("drain", close, 1.0)
+    callbacks, own = Callbacks(), FunctionType(close.__code__, {"__name__": "__main__"}, "own")
+    callbacks.add("drain", own, 1.0)
+    callbacks.add("drain", close, 1.0)  # of a module that stays imported, and is not run again
     assert not callbacks.is_supervised
     callbacks.begin()
-    assert callbacks.named == {"drain": [], "stop": []}
+    assert [callback.function for callback in callbacks.named["drain"]] == [close]
     assert callbacks.is_supervised

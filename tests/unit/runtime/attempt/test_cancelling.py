@@ -70,3 +70,17 @@ def test_nothing_is_taken_back_unasked() -> None:
     stream.order(DrainNotification)
     assert not cancel_drains(SimulatedDriver(stream).supervisor.attempt)
     assert stream.events_of(DrainFailed) == []
+
+
+def test_one_request_takes_back_all_that_were_ordered_before_it() -> None:
+    """The one that is obeyed and the one behind it; the request is answered with the last of them (Law 1)."""
+    stream, plan = SimulatedStream(), make_plan(200, batch_seconds=5.0)
+    stream.deploy()
+    stream.order_at(6.0, DrainNotification)
+    stream.order_at(6.5, DrainNotification)
+    stream.order_at(7.0, CancelRequest)
+    stream.order_at(200, DrainNotification)
+    assert stream.run(waiting_script(plan)) == 0
+    assert [len(event.also_answers) for event in stream.events_of(DrainFailed)] == [0, 1]
+    assert len(stream.events_of(QueryStarted)) == 1
+    assert_nothing_lost(plan)
