@@ -80,11 +80,8 @@ def _contents(console: Console, operators: Sequence[Row]) -> None:
     for one in operators:
         for timers in one["timers"]:
             when = f"next {timers['next_at']}, last {timers['last_at']}" if timers["count"] else "none is set"
-            console.print(
-                shown(
-                    f"  operator {one['operator_id']}: {timers['count']:,} timers of {_TIMES[timers['time']]}: {when}"
-                )
-            )
+            count = f"{timers['count']:,} timers of {_TIMES[timers['time']]}"
+            console.print(shown(f"  operator {one['operator_id']}: {count}: {when}"))
 
 
 def _export(console: Console, export: Row, since: str | None) -> None:

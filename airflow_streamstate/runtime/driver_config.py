@@ -27,8 +27,8 @@ class DriverConfig:
         arguments: the script's own arguments.
         s3_profile_name: of this machine's AWS files; None for none by name.
         secrets: values that references to secrets stood for, to be taken out of what is said.
-        reading: what of the state of snapshots is to be read (``snapshot.state_order``); None for a driver that runs its
-            script.
+        reading: what of the state of snapshots is to be read (``snapshot.state_order``); None for a driver that
+            runs its script.
         s3_endpoint_url, s3_region: how to reach a home on S3; None for boto3's usual chain. Credentials are never here.
     """
 

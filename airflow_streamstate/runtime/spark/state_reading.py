@@ -162,7 +162,7 @@ def _condition(spark: Any, frame: Any, wanted: Mapping[str, Any]) -> Any:
                 column=path.replace("`", "").removeprefix("key."),
                 type=kind.simpleString(),
                 value=value,
-                next_step='Give it in JSON: a text for a text or a time ("2026-01-01T00:00:00Z"), a number for a number.',
+                next_step='Give it in JSON: a text for texts and times ("2026-01-01T00:00:00Z"), a number for numbers.',
             )
         condition &= column == literal
     return condition
