@@ -12,7 +12,7 @@ from airflow_streamstate.cli.tables import age, plain_table, shown
 
 Row = Mapping[str, Any]
 _TIMES = {"processing_time": "processing time", "event_time": "event time", "timeout": "a timeout"}
-_MAX_CHARACTERS = 160
+_MAX_CHARACTERS = 2_000
 
 
 def state(console: Console, row: Row) -> None:

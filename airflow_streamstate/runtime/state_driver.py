@@ -62,7 +62,7 @@ def _read_by_spark(order: StateOrder, report: Report) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
     from airflow_streamstate.runtime.spark.state_changes import compare
-    from airflow_streamstate.runtime.spark.state_export import export
+    from airflow_streamstate.runtime.spark.state_export import check_export, export
     from airflow_streamstate.runtime.spark.state_reading import look
 
     spark = SparkSession.builder.getOrCreate()
@@ -70,11 +70,10 @@ def _read_by_spark(order: StateOrder, report: Report) -> dict[str, Any]:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         if order.verb == "diff":
             return {"queries": compare(spark, order, report)}
-        if order.export is None or not order.before:
-            found: dict[str, Any] = {"queries": look(spark, order, report)}
-        else:
-            found = {"queries": {}}
-        return found if order.export is None else {**found, "export": export(spark, order, report)}
+        if order.export is not None:
+            check_export(spark, order.export)
+        found = {} if order.before else look(spark, order, report)
+        return {"queries": found, "export": None if order.export is None else export(spark, order, report)}
     finally:
         spark.stop()
 

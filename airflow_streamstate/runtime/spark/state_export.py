@@ -25,6 +25,17 @@ BATCH = "batch_id"
 MAX_ABOUT_BYTES = 1 << 24
 
 
+def check_export(spark: Any, wanted: StateExport) -> None:
+    """See whether tables could be written there, before anything is read; writes nothing.
+
+    Raises:
+        InvalidRequestError: this session cannot write that format, or not there.
+        ConflictError: something lies there.
+    """
+    _check_format(spark, wanted)
+    _Folder(spark, wanted.uri).check(overwrite=wanted.overwrite)
+
+
 def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
     """Write what the order asks for.
 
@@ -32,14 +43,12 @@ def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
         What ``_about.json`` says, with ``problems`` for what could not be written.
 
     Raises:
-        InvalidRequestError: this session cannot write that format, or not there; the operators are not the same in
-            both snapshots.
-        ConflictError: something lies there, or another export is being written.
+        InvalidRequestError: it cannot be written there; the operators are not the same in both snapshots.
+        ConflictError: something lies there by now.
     """
     wanted = order.export
     if wanted is None:
         raise InvalidRequestError("nothing was to be exported")
-    _check_format(spark, wanted)
     tables = [
         (name, place, table)
         for name, place in order.places.items()
@@ -125,12 +134,21 @@ class _Folder:
         except Py4JJavaError as error:
             raise self._unusable(error) from None
 
-    def claim(self, about: dict[str, Any], *, overwrite: bool) -> None:
-        """Make it ours, empty."""
+    def check(self, *, overwrite: bool) -> bool:
+        """Refuse what is not to be replaced; whether anything lies there."""
         try:
             there = [str(status.getPath().getName()) for status in self._listed()]
             if there:
                 self._check_ours(there, overwrite=overwrite)
+        except Py4JJavaError as error:
+            raise self._unusable(error) from None
+        return bool(there)
+
+    def claim(self, about: dict[str, Any], *, overwrite: bool) -> None:
+        """Make it ours, empty."""
+        is_there = self.check(overwrite=overwrite)
+        try:
+            if is_there:
                 self._system.delete(self._path, True)
             self._put(about, overwrite=False)
         except Py4JJavaError as error:
