@@ -1,8 +1,8 @@
 """Forks of snapshots that a reading reads: the snapshot itself is never opened by Spark (Law 4).
 
-Links on a disk, copies on the server on S3. Two files are made anew, of which Spark reads nothing but the settings: the
-entry of the offset log, in version 1, since Spark's readers of state cannot read version 2 (4.2.0: "None.get"); and for
-the change feed the commit of its first batch, of which it only asks whether it is there.
+Links on a disk, copies on the server on S3. Two files may be made anew. Spark's readers take the number of partitions
+from the entry of the offset log, and find none in those of version 2 before a query's first restart (4.2.0, "None.get");
+and for the change feed they ask for the commit of its first batch, of which they want nothing but that it is there.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.state_feed import feed_gap
 from airflow_streamstate.snapshot.state_order import StatePlace
+from airflow_streamstate.snapshot.state_sizes import bytes_by_partition
 from airflow_streamstate.store.interface import Store
 
+PARTITIONS = "spark.sql.shuffle.partitions"
 _NO_COMMIT = "the snapshot does not hold the commit of the feed's first batch, which names the files of its state"
 
 
@@ -54,8 +56,10 @@ def fork_for_reading(
     commit = parse_commit_entry(_body(checkpoints, files, commit_path), key=files[commit_path])
     state_format = 2 if commit.has_state_ids else 1
     instead = {}
-    if offset.version != "v1":
-        instead[offset_path] = format_offset_entry(replace(offset, version="v1", source_keys=()))
+    if PARTITIONS not in offset.conf:
+        sizes = bytes_by_partition(manifest.queries[query_name].files).values()
+        count = 1 + max((partition for partitions in sizes for partition in partitions), default=0)
+        instead[offset_path] = format_offset_entry(replace(offset, conf={**offset.conf, PARTITIONS: str(count)}))
     feed_from, gap = _feed(manifest, since, query_name)
     first_commit = f"commits/{feed_from}"
     if feed_from is not None and first_commit not in files:

@@ -35,7 +35,12 @@ def frame_of(spark: Any, place: StatePlace, table: StateTable, **options: object
     reader = spark.read.format("statestore").options(**table.options)
     if not options:
         reader = reader.option("batchId", place.batch_id)
-    return reader.options(**options).load(place.checkpoint_uri)
+    frame = reader.options(**options).load(place.checkpoint_uri)
+    if table.kind != "join":
+        return frame
+    # The rows have one field more than their type tells (whether they found a match), at which writers stumble.
+    value = F.struct(*(F.col("value").getField(name).alias(name) for name in frame.schema["value"].dataType.names))
+    return frame.select("key", value.alias("value"), PARTITION)
 
 
 def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
