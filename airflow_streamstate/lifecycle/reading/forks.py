@@ -1,7 +1,7 @@
 """Forks of snapshots that a reading reads: the snapshot itself is never opened by Spark (Law 4).
 
 Links on a disk, copies on the server on S3. Two files may be made anew. Spark's readers take the number of partitions
-from the entry of the offset log, and find none in those of version 2 before a query's first restart (4.2.0, "None.get");
+from the entry of the offset log, and find none in those of version 2 before a query's first restart (4.2.0: None.get);
 and for the change feed they ask for the commit of its first batch, of which they want nothing but that it is there.
 """
 

@@ -198,7 +198,7 @@ class Readings:
         try:
             self._say(on_progress, "a fork of the snapshot is made")
             order = self._order(request, wanted, names, verb, export, reading)
-            handle = self._means.drivers.launch_reader(_reader_spec(spec, request, reading.reading_id), order.to_json())
+            handle = self._means.drivers.launch_reader(reader_spec(spec, request, reading.reading_id), order.to_json())
             return self._answer(spec, handle, order, on_progress)
         finally:
             with suppress(StreamStateError):  # the next reading removes it, too
@@ -327,7 +327,7 @@ class Readings:
         delete_below(self._home.home, folder)
 
 
-def _reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) -> DeploymentSpec:
+def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) -> DeploymentSpec:
     """What the reading's driver is given of the deployment's: configuration, packages, jars and environment."""
     return replace(
         spec,
