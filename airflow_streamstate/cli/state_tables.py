@@ -76,7 +76,8 @@ def _contents(console: Console, operators: Sequence[Row]) -> None:
             kind = f"{found['kind']}, with time to live" if found["has_ttl"] else found["kind"]
             columns = ", ".join(f"{column} {type_}" for column, type_ in found["columns"].items())
             table.add_row(shown(f"  {found['table']}"), kind, f"{found['rows']:,}", shown(columns))
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     for one in operators:
         for timers in one["timers"]:
             when = f"next {timers['next_at']}, last {timers['last_at']}" if timers["count"] else "none is set"

@@ -39,16 +39,16 @@ def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: Que
     tables = _by_operator(read["tables"] if read is not None else [])
     problems = list(read["problems"]) if read is not None else []
     sizes = bytes_by_partition(query.files)
-    failed = {_operator_of(problem) for problem in problems}
+    failed = {_operator_of(problem): _name_of(problem) for problem in problems}
     problems += [
         {"table": str(number), "reason": NO_METADATA}
-        for number in sorted(operators_in(query.files) - set(tables) - failed if read is not None else ())
+        for number in sorted(operators_in(query.files) - set(tables) - set(failed) if read is not None else ())
     ]
     return {
         "batch_id": position.batch_id,
         "watermark_at": None if position.watermark_at is None else format_time(position.watermark_at),
         "operators": [
-            _operator(number, tables.get(number, []), sizes.get(number, {}), plan)
+            _operator(number, failed.get(number, ""), tables.get(number, []), sizes.get(number, {}), plan)
             for number in sorted({*tables, *sizes, *failed})
         ],
         "problems": problems,
@@ -56,11 +56,10 @@ def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: Que
 
 
 def _operator(
-    number: int, tables: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], plan: QueryPlan | None
+    number: int, name: str, tables: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], plan: QueryPlan | None
 ) -> dict[str, Any]:
     rows = _summed([table["rows_by_partition"] for table in tables if table["kind"] != "timers"])
     skew = skew_of(rows)
-    name = tables[0]["table"].partition("/")[0].partition("-")[2] if tables else ""
     timers = [
         {**table["timers"], "time": _time_of(table["timers"]["time"], number, plan), "table": table["name"]}
         for table in tables
@@ -68,7 +67,7 @@ def _operator(
     ]
     return {
         "operator_id": number,
-        "name": name,
+        "name": _name_of(tables[0]) if tables else name,
         "partitions": max((len(table["rows_by_partition"]) for table in tables), default=len(sizes)),
         "rows": sum(rows) if tables else None,
         "bytes": sum(sizes.values()),
@@ -99,6 +98,10 @@ def _by_operator(tables: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[
 
 def _operator_of(table: Mapping[str, Any]) -> int:
     return int(str(table["table"]).partition("-")[0])
+
+
+def _name_of(table: Mapping[str, Any]) -> str:
+    return str(table["table"]).partition("/")[0].partition("-")[2]
 
 
 def _summed(lists: Sequence[Sequence[int]]) -> list[int]:

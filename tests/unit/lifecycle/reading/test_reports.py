@@ -48,7 +48,8 @@ def test_what_cannot_be_read_is_told_once() -> None:
     """By Spark's words; or that Spark kept nothing by which it could be."""
     broken = query_report(QUERY, read(n0="[CANNOT_LOAD_STATE_STORE] …"), None)
     assert [problem["reason"] for problem in broken["problems"]] == ["[CANNOT_LOAD_STATE_STORE] …"]
-    assert (broken["operators"][0]["rows"], broken["operators"][0]["bytes"]) == (None, 120)
+    (one,) = broken["operators"]
+    assert (one["name"], one["rows"], one["bytes"]) == ("x", None, 120)
     unknown = query_report(QUERY, read(), None)
     assert unknown["problems"] == [{"table": "0", "reason": NO_METADATA}]
 
