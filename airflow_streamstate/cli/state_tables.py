@@ -96,6 +96,12 @@ def _export(console: Console, export: Row, since: str | None) -> None:
         table.add_row(shown(f"  {one['path']}"), *counts)
     console.print(table)
     _problems(console, "not written", export["problems"], key="path")
+    for name, side in export["only_in"].items():
+        console.print(shown(f"query {name} is only in the {_side(side)} snapshot: not written", "yellow"))
+
+
+def _side(side: str) -> str:
+    return "older" if side == "before" else "newer"
 
 
 def _rows(console: Console, title: str, rows: Sequence[Row], *, more: bool, limit: int) -> None:

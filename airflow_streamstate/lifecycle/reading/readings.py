@@ -184,8 +184,8 @@ class Readings:
         about: Mapping[str, Any],
         on_progress: Report | None,
     ) -> dict[str, Any]:
-        names, _ = self._shared(request, wanted)
-        export = self._export(request, about)
+        names, alone = self._shared(request, wanted)
+        export = self._export(request, {**about, "only_in": alone})
         self.sweep(request.stream_id)
         if not names:
             if request.key is not None or export is not None:
@@ -298,7 +298,8 @@ class Readings:
         export = answer.get("export")
         if export is None:
             return None
-        return {"uri": request.out, **{key: export[key] for key in ("format", "complete", "tables", "problems")}}
+        told = ("format", "complete", "tables", "problems", "only_in")
+        return {"uri": request.out, **{key: export[key] for key in told}}
 
     def _say(self, on_progress: Report | None, words: str) -> None:
         if on_progress is not None:

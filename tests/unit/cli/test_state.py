@@ -75,7 +75,7 @@ def test_a_person_sees_progress_and_tables(kept: Desk) -> None:
 def test_exports_and_changes_are_told(kept: Desk) -> None:
     """Table by table, with the way in which changes were found."""
     export = shell("state", STREAM, "--out", kept.base / "out", "--json").json["export"]
-    assert set(export) == {"uri", "format", "complete", "tables", "problems"}
+    assert set(export) == {"uri", "format", "complete", "tables", "problems", "only_in"}
     answer = shell("state", STREAM, "--out", kept.base / "out", "--changes-since", SNAPSHOT)
     assert f"changes since {SNAPSHOT} written to" in answer.out
     assert "feed" in answer.out

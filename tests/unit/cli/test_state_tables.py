@@ -62,17 +62,13 @@ def test_nothing_is_told_as_nothing() -> None:
 
 
 def test_an_export_that_is_not_whole_says_so() -> None:
-    """And which tables are not there."""
-    export = {
-        "uri": "out",
-        "format": "parquet",
-        "complete": False,
-        "tables": [],
-        "problems": [{"path": "p", "reason": "r"}],
-    }
-    text = state(query(), export=export)
+    """Which tables are not there, and which queries have nothing to be compared with."""
+    facts = {"uri": "out", "format": "parquet", "complete": False, "tables": []}
+    problems = [{"path": "p", "reason": "r"}]
+    text = state(query(), export={**facts, "problems": problems, "only_in": {"old": "before"}})
     assert "not complete" in text
     assert "not written: p cannot be read: r" in text
+    assert "query old is only in the older snapshot: not written" in text
 
 
 def test_a_query_of_one_side_is_told_in_a_comparison() -> None:
