@@ -110,8 +110,8 @@ def status(console: Console, row: Row) -> None:
         "started": f"{start.get('mode')} {start.get('snapshot_id') or ''}".strip(),
         "script": row.get("application"),
         "version": row.get("version_label"),
-        "heartbeat": _age(row.get("heartbeat_age_seconds")),
-        "snapshot": f"{row.get('snapshot_id') or ''} {_age(row.get('snapshot_age_seconds'))}".strip(),
+        "heartbeat": age(row.get("heartbeat_age_seconds")),
+        "snapshot": f"{row.get('snapshot_id') or ''} {age(row.get('snapshot_age_seconds'))}".strip(),
         "last event": _last_event(row.get("last_event")),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
@@ -135,7 +135,7 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
     if not rows:
         console.print(shown(f"no streams in {home_uri}"))
         return
-    table = _table("stream", "state", "deployment", "attempt", "version", "heartbeat", "snapshot", "last event")
+    table = plain_table("stream", "state", "deployment", "attempt", "version", "heartbeat", "snapshot", "last event")
     for row in rows:
         table.add_row(
             shown(row["stream_id"]),
@@ -143,8 +143,8 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
             row["deployment_id"],
             str(row["attempt"] or ""),
             shown(row.get("version_label") or row.get("application") or ""),
-            _age(row.get("heartbeat_age_seconds")),
-            _age(row.get("snapshot_age_seconds")),
+            age(row.get("heartbeat_age_seconds")),
+            age(row.get("snapshot_age_seconds")),
             shown(_last_event(row.get("last_event"))),
         )
     console.print(table)
@@ -159,7 +159,7 @@ def events(console: Console, rows: Sequence[Row]) -> None:
     if not rows:
         console.print("no events yet")
         return
-    table = _table("n", "at", "attempt", "event", "facts")
+    table = plain_table("n", "at", "attempt", "event", "facts")
     for row in rows:
         facts = " ".join(f"{key}={_fact(key, value)}" for key, value in row.items() if key not in _NO_FACTS and value)
         number, at, attempt = (str(row.get(key, "")) for key in ("number", "at", "attempt"))
@@ -190,7 +190,7 @@ def snapshots(console: Console, rows: Sequence[Row]) -> None:
     if not rows:
         console.print("no complete snapshots")
         return
-    table = _table("snapshot", "kind", "taken at", ">files", ">bytes", "batches")
+    table = plain_table("snapshot", "kind", "taken at", ">files", ">bytes", "batches")
     for row in rows:
         batches = " ".join(f"{name}={_short(query['batch_id'])}" for name, query in row["queries"].items())
         table.add_row(
@@ -204,7 +204,7 @@ def problems(console: Console, snapshot_id: str, rows: Sequence[Row]) -> None:
     if not rows:
         console.print(f"{snapshot_id}: every file is what its manifest says")
         return
-    table = _table("problem", "query", "path", "detail")
+    table = plain_table("problem", "query", "path", "detail")
     for row in rows:
         table.add_row(*(shown(row.get(key, "")) for key in ("kind", "query", "path", "detail")))
     console.print(table)
@@ -212,7 +212,7 @@ def problems(console: Console, snapshot_id: str, rows: Sequence[Row]) -> None:
 
 def custody(console: Console, row: Row) -> None:
     """After audit: the chain, then what breaks it, then when nothing ran."""
-    chain = _table("deployment", "starts", "query", "began behind", "ended with", "known by")
+    chain = plain_table("deployment", "starts", "query", "began behind", "ended with", "known by")
     for one in row["deployments"]:
         for name, query in one["queries"].items():
             ids = ("-" if query[key] is None else f"batch {query[key]}" for key in ("began_behind", "ended_with"))
@@ -289,7 +289,7 @@ def _queries(console: Console, row: Row) -> None:
     columns = [key for key in _QUERY_COLUMNS if any(_has_news(key, query) for query in queries.values())]
     if not columns:
         return
-    table = _table("query", *(f">{_QUERY_COLUMNS[key]}" for key in columns))
+    table = plain_table("query", *(f">{_QUERY_COLUMNS[key]}" for key in columns))
     for name, query in queries.items():
         table.add_row(shown(name), *(shown(_short(query.get(key))) for key in columns))
     console.print(table)
@@ -299,7 +299,7 @@ def _has_news(key: str, query: Row) -> bool:
     return bool(query.get(key)) if key == "skipped_batches" else query.get(key) is not None
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
     """A table without lines; a column whose name begins with ``>`` is flush right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
@@ -322,7 +322,8 @@ _UNITS: tuple[tuple[float, str], ...] = ((172_800, "d"), (7_200, "h"), (120, "mi
 _SECONDS_OF: Mapping[str, float] = {"d": 86_400, "h": 3_600, "min": 60}
 
 
-def _age(seconds: float | None) -> str:
+def age(seconds: float | None) -> str:
+    """How long ago, in the unit that people would say it in; "" for never."""
     if seconds is None:
         return ""
     unit = next((name for least, name in _UNITS if seconds >= least), "s")

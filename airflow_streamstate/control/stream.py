@@ -15,6 +15,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
+from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
@@ -155,6 +156,23 @@ class StreamControl:
         check_id(request_id, "request id")
         key = layout.idempotency_key(self.stream_id, request_id)
         stored = self.cells.read(key, RequestRecord, stream_id=self.stream_id, request_id=request_id)
+        return None if stored is None else stored.value
+
+    # readings of state
+
+    def reading_ids(self) -> list[str]:
+        """Every reading of which anything is left, sorted."""
+        return self.home.list_folders(layout.readings_folder(self.stream_id))
+
+    def create_reading(self, reading: StateReading) -> None:
+        """Record a reading; raises ObjectExistsError where it is recorded already."""
+        self.cells.create(layout.reading_key(self.stream_id, reading.reading_id), reading)
+
+    def reading(self, reading_id: str) -> StateReading | None:
+        """What a reading is; None where there is none."""
+        check_id(reading_id, "reading id")
+        key = layout.reading_key(self.stream_id, reading_id)
+        stored = self.cells.read(key, StateReading, stream_id=self.stream_id, reading_id=reading_id)
         return None if stored is None else stored.value
 
     # rehearsals

@@ -19,6 +19,7 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.notifications import Notifications
 from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.planning import Planning
+from airflow_streamstate.lifecycle.reading.readings import Readings
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.lifecycle.secrets import LookUp
 from airflow_streamstate.lifecycle.snapshot_requests import SnapshotRequests
@@ -71,6 +72,7 @@ class Controller:
         self.notifications = Notifications(self._means)
         self.snapshots = Snapshots(self._means)
         self.starts = Starts(self._means, self._attempts, self._watching, self._waits)
+        self.readings = Readings(self._means)
         self.plans = Planning(self._means)
         self.upgrades = Upgrades(self._means)
 

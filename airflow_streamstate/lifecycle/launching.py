@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -145,6 +146,23 @@ class Drivers:
                 self._launcher.kill(handle, GRACE_SECONDS)
                 return handed_over
         return handle
+
+    def launch_reader(self, spec: DeploymentSpec, order: Mapping[str, object]) -> LaunchHandle:
+        """Start a driver that reads state, and runs nothing of a deployment's own.
+
+        Args:
+            spec: Spark's configuration, packages, jars and environment, under the id of the reading.
+            order: what is read (``snapshot.state_order``).
+
+        Raises:
+            InvalidRequestError: it cannot run as it was asked for, or a secret cannot be looked up from here.
+            UnavailableError, OutcomeUnknownError: try again; it stays the same driver.
+        """
+        secrets = resolve(spec, self._look_up)
+        request = self._request(spec, 1, secrets, _place_nothing)
+        self._launcher.check(request)
+        request = replace(request, driver_config={**request.driver_config, "reading": order})
+        return self._launch(request)
 
     def hand_over(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str) -> bool:
         """Make the driver of a rehearsal that waits the driver of this attempt, once the register names it.
@@ -305,3 +323,9 @@ class Drivers:
                 next_step="Run this from Airflow, or deploy with a master instead.",
             )
         return self._spark_connections(spark_conn_id)
+
+
+def _place_nothing(artifact: Artifact, folder: Path) -> None:
+    """A driver is launched for a script; one that reads state never runs it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / artifact.name).write_text("# reads state\n", encoding="utf-8")

@@ -2,7 +2,8 @@
 
 A stream id is the user's. Deployment ids (``d-0001``) carry the stream's fencing token, snapshot ids
 (``d-0001-stopped-000002``) say whose end or which request they hold, so that trying twice makes the same id (Law 2).
-Rehearsals (``r-5f0c1b7e6a0c-0001``) and upgrades (``u-5f0c1b7e6a0c``) are named after the request that asked for them.
+Rehearsals (``r-5f0c1b7e6a0c-0001``) and upgrades (``u-5f0c1b7e6a0c``) are named after the request that asked for them,
+readings of state (``reading-5f0c1b7e6a0c``) too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _DEPLOYMENT = re.compile(r"d-([0-9]{4,12})")
 _REHEARSAL = re.compile(r"r-[0-9a-f]{12}-[0-9]{4}")
 _UPGRADE = re.compile(r"u-[0-9a-f]{12}")
+_READING = re.compile(r"reading-[0-9a-f]{12}")
 
 SnapshotKind = Literal["live", "stopped", "pre-drain", "drained"]
 SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ("live", "stopped", "pre-drain", "drained")
@@ -98,6 +100,16 @@ def upgrade_id_for(request_id: str) -> str:
 def is_upgrade_id(value: str) -> bool:
     """Whether this names an upgrade, and no deployment of a stream."""
     return _UPGRADE.fullmatch(value) is not None
+
+
+def reading_id_for(request_id: str) -> str:
+    """The id of the reading of state that a request became."""
+    return f"reading-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}"
+
+
+def is_reading_id(value: str) -> bool:
+    """Whether this names a reading of state, and no deployment of a stream."""
+    return _READING.fullmatch(value) is not None
 
 
 def launch_key_for(deployment_id: str, attempt: int) -> str:

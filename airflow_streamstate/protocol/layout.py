@@ -12,6 +12,7 @@ import re
 from airflow_streamstate.protocol.ids import (
     decode_query_name,
     encode_query_name,
+    is_reading_id,
     is_rehearsal_id,
     is_upgrade_id,
 )
@@ -38,13 +39,15 @@ def deployment_folder(stream_id: str, deployment_id: str) -> str:
     """Everything that one deployment writes lies below this (Law 4).
 
     A rehearsal has the keys of a deployment, in a room of its own: no list of deployments knows it. So has what an
-    upgrade is to bring.
+    upgrade is to bring, and a reading of state.
     """
     room = "deployments"
     if is_rehearsal_id(deployment_id):
         room = "rehearsals"
     elif is_upgrade_id(deployment_id):
         room = "upgrades"
+    elif is_reading_id(deployment_id):
+        room = "readings"
     return f"{stream_id}/{room}/{deployment_id}"
 
 
@@ -147,6 +150,22 @@ def rehearsal_key(stream_id: str, rehearsal_id: str) -> str:
 def verdict_key(stream_id: str, rehearsal_id: str) -> str:
     """What became of a rehearsal; with it, it is over."""
     return f"{deployment_folder(stream_id, rehearsal_id)}/verdict.json"
+
+
+def readings_folder(stream_id: str) -> str:
+    """The folder whose sub-folders are a stream's readings of state."""
+    return f"{stream_id}/readings"
+
+
+def reading_key(stream_id: str, reading_id: str) -> str:
+    """What a reading of state is; written before anything else of it."""
+    return f"{deployment_folder(stream_id, reading_id)}/reading.json"
+
+
+def reading_fork_folder(stream_id: str, reading_id: str, snapshot_id: str, query_name: str) -> str:
+    """The fork of one query's state that a reading reads (in the checkpoints store)."""
+    folder = deployment_folder(stream_id, reading_id)
+    return f"{folder}/forks/{snapshot_id}/{encode_query_name(query_name)}"
 
 
 def upgrades_folder(stream_id: str) -> str:

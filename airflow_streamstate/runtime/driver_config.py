@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.store.options import S3Options
@@ -26,6 +27,8 @@ class DriverConfig:
         arguments: the script's own arguments.
         s3_profile_name: of this machine's AWS files; None for none by name.
         secrets: values that references to secrets stood for, to be taken out of what is said.
+        reading: what of the state of snapshots is to be read (``snapshot.state_order``); None for a driver that
+            runs its script.
         s3_endpoint_url, s3_region: how to reach a home on S3; None for boto3's usual chain. Credentials are never here.
     """
 
@@ -41,6 +44,7 @@ class DriverConfig:
     s3_region: str | None = None
     secrets: tuple[str, ...] = ()
     s3_profile_name: str | None = None
+    reading: Mapping[str, Any] | None = None
 
     @property
     def s3_options(self) -> S3Options:
@@ -74,6 +78,7 @@ class DriverConfig:
             s3_region=_optional_text(raw, "s3_region"),
             secrets=_texts(raw, "secrets"),
             s3_profile_name=_optional_text(raw, "s3_profile_name"),
+            reading=_optional_object(raw, "reading"),
         )
 
 
@@ -108,6 +113,13 @@ def _texts(raw: Mapping[str, object], name: str) -> tuple[str, ...]:
 
 def _optional_text(raw: Mapping[str, object], name: str) -> str | None:
     return None if raw.get(name) is None else _text(raw, name)
+
+
+def _optional_object(raw: Mapping[str, object], name: str) -> Mapping[str, Any] | None:
+    value = raw.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise _malformed(f"{name} is not an object")
+    return value
 
 
 def _malformed(reason: str) -> MalformedMessageError:

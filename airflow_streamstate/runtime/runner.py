@@ -29,9 +29,11 @@ from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAt
 from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing, oversee
 from airflow_streamstate.runtime.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.runtime.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.runtime.state_driver import read_state
 from airflow_streamstate.runtime.uncaught import hide_in_uncaught
 from airflow_streamstate.runtime.waiting.waiting import WaitingDriver
 from airflow_streamstate.runtime.watchdog import is_child_of_jvm, watch_parent
+from airflow_streamstate.snapshot.state_order import StateOrder
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import s3a_uri
@@ -62,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         secrets = config.secrets
         known = secrets_of({}, (), looked_up=secrets)
         hide_in_uncaught(lambda text: redact_text(text, known))
+        if config.reading is not None:
+            return read_state(config, StateOrder.from_json(config.reading), SYSTEM_CLOCK, end_process)
         run = run_rehearsal if is_rehearsal_id(config.deployment_id) else run_driver
         return run(config, SYSTEM_CLOCK)
     except StreamStateError as error:

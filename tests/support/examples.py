@@ -37,6 +37,7 @@ from airflow_streamstate.protocol.events import (
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
+from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import (
     Artifact,
     Claim,
@@ -229,6 +230,10 @@ EXAMPLES: tuple[Message, ...] = (
     Rehearsal(
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
+    ),
+    StateReading(
+        "orders", "reading-0b8e3c525f0e", ("d-0003-live-000002", "d-0003-live-000001"), AT, LATER, "ada (shell)",
+        WRITE_ID,
     ),
     RehearsalVerdict(
         "orders", "r-0b8e3c525f0e-0001", "failed",

@@ -14,7 +14,7 @@ script that is "run" holds one word per line, and these are what it knows:
 - ``cannot-drain``: rejects a drain;
 - ``drain-fails``: the flush fails.
 
-In a rehearsal it knows the words of ``scripted_rehearsal``.
+In a rehearsal it knows the words of ``scripted_rehearsal``; asked for state, it is a ``scripted_reader``.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ def script(folder: Path, *words: str, name: str = "job.py") -> Path:
 
 def main(argv: list[str]) -> int:
     """The driver's life; returns its exit status."""
+    from support.scripted_reader import read_by_script
     from support.scripted_rehearsal import keep_plan, rehearse
     from support.scripted_stream import QUERY, ScriptedAttempt
 
     config = json.loads(Path(argv[-1]).read_text())
     words = Path(config["application"]).read_text().split()
     print(f"scripted driver: {' '.join(words)}", flush=True)
-    if is_rehearsal_id(config["deployment_id"]):
-        return rehearse(config, words, QUERY)
+    is_reading = config.get("reading") is not None
+    if is_reading or is_rehearsal_id(config["deployment_id"]):
+        return read_by_script(config) if is_reading else rehearse(config, words, QUERY)
     attempt = ScriptedAttempt.of_driver(config, os.getpid())
     attempt.claim(config["launch_key"])
     if attempt.is_only_to_drain():

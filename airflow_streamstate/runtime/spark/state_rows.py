@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_streamstate.runtime.attempt.ports import OperatorRows
+from airflow_streamstate.snapshot.state_tables import variables_in
 
 _DEFAULT_STORE = "default"
 _JOIN_STORES = ("left-keyWithIndexToValue", "right-keyWithIndexToValue")
@@ -91,6 +92,5 @@ def _count(spark: Any, checkpoint_uri: str, operator_id: int, row: Any) -> int:
 
 def _variables(row: Any) -> list[str]:
     properties = json.loads(row["operatorProperties"] or "{}") if "operatorProperties" in row else {}
-    described = properties.get("stateVariables", "[]")
-    variables = json.loads(described) if isinstance(described, str) else described
-    return [str(variable["stateName"]) for variable in variables]
+    names = [str(variable["stateName"]) for variable in variables_in(properties)]
+    return [name for name in names if not name.startswith("$")]  # its timers, which no reader takes for a variable

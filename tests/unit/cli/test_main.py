@@ -52,11 +52,13 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
     """The shortest complete command line of a verb."""
-    rest = {"verify": ["d-0001-stopped-000001"], "deploy": ["--app", str(desk.base / "job.py")]}
-    rest["skip"] = ["--batch", "7", "--reason", "a bad row"]
-    return [verb, *rest.get(verb, []), "--json", "--", stream_id] if verb != "verify" else [
-        verb, "--json", "--", stream_id, *rest[verb]
-    ]  # fmt: skip
+    first, second = "d-0001-stopped-000001", "d-0001-stopped-000002"
+    options = {
+        "deploy": ["--app", str(desk.base / "job.py")],
+        "skip": ["--batch", "7", "--reason", "a bad row"],
+    }
+    snapshots = {"verify": [first], "diff": [first, second]}
+    return [verb, *options.get(verb, []), "--json", "--", stream_id, *snapshots.get(verb, [])]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)

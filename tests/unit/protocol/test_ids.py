@@ -17,11 +17,13 @@ from airflow_streamstate.protocol.ids import (
     deployment_id_for,
     encode_query_name,
     fencing_token_of,
+    is_reading_id,
     is_rehearsal_id,
     is_snapshot_by_command,
     is_upgrade_id,
     launch_key_for,
     periodic_snapshot_id_for,
+    reading_id_for,
     rehearsal_id_for,
     rehearsal_id_in,
     snapshot_id_for,
@@ -170,6 +172,16 @@ def test_a_rehearsal_is_named_after_its_request(request_id: str, number: int) ->
 def test_what_is_no_rehearsal(value: str) -> None:
     """Deployments and snapshots are never taken for one, and so keep their places."""
     assert not is_rehearsal_id(value)
+
+
+def test_a_reading_is_named_after_the_request_that_asked_for_it() -> None:
+    """The same request is the same reading (Law 2); its driver has a launch key as any other."""
+    reading_id = reading_id_for("r-1")
+    assert reading_id == reading_id_for("r-1") != reading_id_for("r-2")
+    assert is_reading_id(check_id(reading_id, "reading id"))
+    assert attempt_of(launch_key_for(reading_id, 1)) == 1
+    others = [deployment_id_for(1), rehearsal_id_for("r-1", 1), upgrade_id_for("r-1"), "reading-", f"{reading_id}-1"]
+    assert [known for known in others if is_reading_id(known)] == []
 
 
 def test_an_upgrade_is_named_after_the_request_that_asked_for_it() -> None:

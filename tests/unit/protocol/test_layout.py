@@ -99,6 +99,16 @@ def test_the_layout_is_as_documented() -> None:
     assert layout.idempotency_key("orders", "r-1") == "orders/idempotency/r-1.json"
 
 
+def test_everything_of_a_reading_lies_below_it() -> None:
+    """Its record, its forks and its launch: nothing of a deployment or a snapshot (Law 4)."""
+    reading_id = "reading-0b8e3c525f0e"
+    own = f"{layout.readings_folder('orders')}/{reading_id}"
+    assert own == f"orders/readings/{reading_id}"
+    assert layout.reading_key("orders", reading_id) == f"{own}/reading.json"
+    assert layout.reading_fork_folder("orders", reading_id, "s-1", "a b") == f"{own}/forks/s-1/a=20b"
+    assert layout.launch_folder("orders", reading_id, "k") == f"{own}/launches/k"
+
+
 def test_everything_of_a_rehearsal_lies_below_it() -> None:
     """Its checkpoints, its launch, and the position that it forks: nothing of a deployment or a snapshot (Law 4)."""
     rehearsal_id = "r-0b8e3c525f0e-0001"

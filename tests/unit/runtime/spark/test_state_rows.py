@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,3 +84,11 @@ def test_a_state_without_windows_has_none_open() -> None:
     """Joins and variables hold no windows; nothing of theirs is read."""
     reader = Reader([_store(0, "symmetricHashJoin", "left-keyWithIndexToValue")], {})
     assert open_windows(reader, "file:/ck") is None
+
+
+def test_timers_are_no_variables() -> None:
+    """Spark lists its own among those of a processor, and its reader refuses them by name."""
+    variables = [{"stateName": name} for name in ("total", "$procTimers_keyToTimestamp")]
+    stores = [_store(0, "transformWithStateExec", properties=json.dumps({"stateVariables": variables}))]
+    (found,) = count_state_rows(Reader(stores, {(0, "total"): 3}), "file:/checkpoint")
+    assert found.rows == 3

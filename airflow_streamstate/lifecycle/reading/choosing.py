@@ -1,0 +1,180 @@
+"""What is read: which snapshot, which of its queries, and where an export may go. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.snapshot.data import query_of
+from airflow_streamstate.snapshot.state_order import ExportFormat
+from airflow_streamstate.snapshot.state_sizes import operators_in
+from airflow_streamstate.store.s3a import plain_uri, s3a_uri
+
+DEADLINE_SECONDS = 600.0
+SHOWN_ROWS = 20
+LOCAL_MASTER = "local[*]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingRequest:
+    """What somebody wants to know of the state of a stream.
+
+    Attributes:
+        snapshot_id: which snapshot; None for the newest one with state.
+        query_name: this query alone; None for all of them.
+        since_snapshot_id: an older snapshot: what became of its rows is compared, or exported.
+        key: columns of the state's keys and their values: these rows are shown.
+        out: a folder or URI that tables are written to; None for none.
+        format, overwrite: how, and whether an earlier export is replaced.
+        limit: how many rows are shown at most, of each table.
+        master: of the driver that reads; it needs none of the deployment's.
+        conf, packages: laid over those of the deployment that the snapshot is of.
+        deadline_seconds: after so long the reading is ended.
+    """
+
+    stream_id: str
+    snapshot_id: str | None = None
+    query_name: str | None = None
+    since_snapshot_id: str | None = None
+    key: Mapping[str, Any] | None = None
+    out: str | None = None
+    format: ExportFormat = "parquet"
+    overwrite: bool = False
+    limit: int = SHOWN_ROWS
+    master: str = LOCAL_MASTER
+    conf: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    deadline_seconds: float = DEADLINE_SECONDS
+
+
+def newest_with_state(
+    manifests: Sequence[SnapshotManifest], stream_id: str, query_name: str | None
+) -> SnapshotManifest:
+    """The newest snapshot in which a query, or that query, has not been flushed.
+
+    Args:
+        manifests: the complete snapshots, oldest first.
+        stream_id: for what is said.
+        query_name: as in the request.
+
+    Raises:
+        SnapshotNotFoundError: there is none.
+    """
+    for manifest in reversed(manifests):
+        queries = manifest.queries if query_name is None else {query_name: manifest.queries.get(query_name)}
+        if any(query is not None and not query.drained for query in queries.values()):
+            return manifest
+    raise SnapshotNotFoundError(
+        "this stream has no snapshot with state" + (" of that query" if query_name else ""),
+        stream_id=stream_id,
+        **({"query_name": query_name} if query_name else {}),
+        snapshots=[manifest.snapshot_id for manifest in manifests][-5:],
+        next_step="Take one with `streamstate snapshot`; what a drain leaves holds positions only.",
+    )
+
+
+def queries_with_state(manifest: SnapshotManifest, query_name: str | None) -> dict[str, QuerySnapshot]:
+    """The queries of a snapshot that are looked at: those that were not flushed.
+
+    Raises:
+        InvalidRequestError: it has no such query, or positions only.
+    """
+    queries = manifest.queries if query_name is None else {query_name: query_of(manifest, query_name)}
+    found = {name: query for name, query in sorted(queries.items()) if not query.drained}
+    if found or not queries:
+        return found
+    raise InvalidRequestError(
+        "this snapshot holds positions only: its state was flushed by a drain",
+        stream_id=manifest.stream_id,
+        snapshot_id=manifest.snapshot_id,
+        next_step="Read the snapshot of kind pre-drain beside it; `streamstate snapshots` lists them.",
+    )
+
+
+def is_stateful(query: QuerySnapshot) -> bool:
+    """Whether there is state of it to be read."""
+    return query.position.batch_id is not None and bool(operators_in(query.files))
+
+
+def check_pair(before: SnapshotManifest, after: SnapshotManifest) -> None:
+    """Refuse to compare a snapshot with itself, by name."""
+    if before.snapshot_id == after.snapshot_id:
+        raise InvalidRequestError(
+            "a snapshot was to be compared with itself",
+            snapshot_id=after.snapshot_id,
+            next_step="Name two snapshots; `streamstate snapshots` lists them.",
+        )
+
+
+def shared_queries(
+    before: Mapping[str, QuerySnapshot], after: Mapping[str, QuerySnapshot]
+) -> tuple[list[str], dict[str, str]]:
+    """The queries that both have with state; and of the others in which one they are.
+
+    Raises:
+        InvalidRequestError: they share none.
+    """
+    first, second = ({name for name, query in side.items() if is_stateful(query)} for side in (before, after))
+    alone = {name: ("before" if name in first else "after") for name in sorted(first ^ second)}
+    if not first & second:
+        raise InvalidRequestError(
+            "these two snapshots share no query with state",
+            before=sorted(before),
+            after=sorted(after),
+            next_step="Name two snapshots of the same queries.",
+        )
+    return sorted(first & second), alone
+
+
+def parse_key(text: str) -> dict[str, Any]:
+    """The columns and values in this JSON object.
+
+    Raises:
+        InvalidRequestError: it is none, or an empty one.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and found:
+        return found
+    raise InvalidRequestError(
+        "a key is given as a JSON object of key columns and values",
+        key=text[:200],
+        next_step="""For example --key '{"origin": "ATL"}'; `streamstate state` shows the columns.""",
+    )
+
+
+def export_uri(out: str, kept: Sequence[str]) -> str:
+    """Where tables are to be written, as Spark is to be told it.
+
+    Args:
+        out: a folder of this machine, or a URI.
+        kept: the URIs of the stores of the home: nothing is ever exported into them.
+
+    Raises:
+        InvalidRequestError: it lies in one of them, or one of them in it.
+    """
+    is_local = "://" not in out and not out.startswith("file:")
+    uri = f"file://{Path(out).expanduser().absolute()}" if is_local else s3a_uri(out)
+    place = _plain(uri)
+    for store_uri in kept:
+        home = _plain(store_uri)
+        if f"{place}/".startswith(f"{home}/") or f"{home}/".startswith(f"{place}/"):
+            raise InvalidRequestError(
+                "state cannot be exported into the home of streams, where snapshots are never written",
+                out=out,
+                home=store_uri,
+                next_step="Name a place of its own.",
+            )
+    return uri.rstrip("/")
+
+
+def _plain(uri: str) -> str:
+    plain = plain_uri(uri)
+    return str(Path(plain).resolve()) if plain.startswith("/") else plain

@@ -1,0 +1,27 @@
+"""Readings of state: what somebody looks at in snapshots, so that whoever comes later can remove what is left of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_streamstate.protocol.codec import Message, message
+
+
+@message
+@dataclass(frozen=True)
+class StateReading(Message):
+    """A reading of the state in snapshots; written before anything else of it.
+
+    Attributes:
+        snapshot_ids: what is read.
+        deadline_at: by then its driver has ended itself, and what is left of it may be removed.
+    """
+
+    stream_id: str
+    reading_id: str
+    snapshot_ids: tuple[str, ...]
+    created_at: datetime
+    deadline_at: datetime
+    requested_by: str
+    write_id: str

@@ -1,0 +1,108 @@
+"""What a driver is asked of the state in forks of snapshots: plain JSON on its way to it, in ``driver.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from airflow_streamstate.errors import MalformedMessageError
+
+Verb = Literal["state", "diff"]
+ExportFormat = Literal["parquet", "delta"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = ("parquet", "delta")
+ABOUT = "_about.json"
+"""Beside exported tables: what they are of. It is there before them, and says ``complete`` after them."""
+RESULT = "result.json"
+PROGRESS = "progress.txt"
+
+
+@dataclass(frozen=True)
+class StatePlace:
+    """A fork of one query's state.
+
+    Attributes:
+        checkpoint_uri: as Spark is to be told it.
+        batch_id: the batch that left the state.
+        state_format: Spark's state checkpoint format, 1 or 2.
+        feed_from: the first batch of the change feed that can be read here; None where none can.
+        feed_gap: why none can.
+    """
+
+    checkpoint_uri: str
+    batch_id: int
+    state_format: int = 1
+    feed_from: int | None = None
+    feed_gap: str = ""
+
+
+@dataclass(frozen=True)
+class StateExport:
+    """Tables to be written.
+
+    Attributes:
+        uri: of the folder, as Spark is to be told it.
+        format: in which they are written.
+        overwrite: an earlier export that lies there is replaced; nothing else ever is.
+        about: what is said of them in ``_about.json``.
+    """
+
+    uri: str
+    format: ExportFormat
+    overwrite: bool
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StateOrder:
+    """One reading.
+
+    Attributes:
+        verb: ``state`` looks at ``places``, and exports them; ``diff`` compares them with ``before``.
+        places: by query name.
+        before: the older state of ``diff``, and of an export of changes; empty for none.
+        key: columns of the state's keys and their values, by which rows are chosen; None for no rows.
+        limit: how many rows are shown at most, of each table.
+        export: where tables are to be written; None for nowhere. With ``before`` it is changes that are written.
+        folder: of this machine, for result and progress.
+        deadline_seconds: after so long the driver ends itself (Law 6).
+    """
+
+    verb: Verb
+    places: Mapping[str, StatePlace]
+    folder: str
+    deadline_seconds: float
+    limit: int
+    before: Mapping[str, StatePlace]
+    key: Mapping[str, Any] | None = None
+    export: StateExport | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """As a plain JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> StateOrder:
+        """The order in this JSON object.
+
+        Raises:
+            MalformedMessageError: it is none.
+        """
+        try:
+            export = raw["export"]
+            return cls(
+                verb=raw["verb"],
+                places={name: StatePlace(**place) for name, place in raw["places"].items()},
+                folder=raw["folder"],
+                deadline_seconds=float(raw["deadline_seconds"]),
+                limit=int(raw["limit"]),
+                before={name: StatePlace(**place) for name, place in raw["before"].items()},
+                key=raw["key"],
+                export=None if export is None else StateExport(**export),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise MalformedMessageError(
+                "the driver was not told what to read as it must be",
+                reason=f"{type(error).__name__}: {error}",
+                next_step="Read state with `streamstate state` or `streamstate diff`; they write this.",
+            ) from None
