@@ -18,7 +18,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.store.interface import Link
 from airflow_streamstate.store.many import delete_many, link_many
 from airflow_streamstate.store.s3 import S3Store
-from airflow_streamstate.store.s3_tries import TRIES, TRY_FOR_SECONDS
+from airflow_streamstate.store.tries import TRIES, TRY_FOR_SECONDS
 from support.fake_clock import FakeClock
 from support.s3_server import BUCKET, Strike, StrikingProxy, Weather, options_for
 
