@@ -311,11 +311,11 @@ class TestCopyAndLink:
     @pytest.mark.parametrize("method", ["copy", "link"])
     def test_the_target_is_replaced(self, store: Store, method: str) -> None:
         """Copy and link put the source's bytes at the target, whatever was there, also a second time."""
-        version = store.put("source", b"new")
+        store.put("source", b"new")
         store.put("deep/er/target", b"old and longer")
         for _ in range(2):
             getattr(store, method)("source", "deep/er/target")
-            assert store.get("deep/er/target") == StoredObject("deep/er/target", b"new", version)
+            assert store.get("deep/er/target").body == b"new"
         assert keys(store) == ["deep/er/target", "source"]
 
     @pytest.mark.parametrize("method", ["copy", "link"])
@@ -413,6 +413,8 @@ class TestManyAtOnce:
 class TestPlace:
     def test_the_uri_names_the_place_alone(self, store: Store) -> None:
         """The URI names the place, and nothing of the credentials."""
-        assert store.uri.startswith(("/", "s3://streams/home/", "memory://"))
+        assert store.uri.startswith(
+            ("/", "s3://streams/home/", "gs://streams/home/", "az://streams/home/", "memory://")
+        )
         assert "test-key" not in store.uri
         assert "test-secret" not in store.uri
