@@ -33,7 +33,7 @@ from airflow_streamstate.runtime.waiting.waiting import WaitingDriver
 from airflow_streamstate.runtime.watchdog import is_child_of_jvm, watch_parent
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.s3a import s3a_uri
+from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
 
 FAILED_STATUS = 1
 USAGE_STATUS = 2
@@ -228,15 +228,15 @@ def _folder_of(checkpoints_uri: str) -> str:
     """Where checkpoints lie, as Spark is to be told it.
 
     Raises:
-        InvalidRequestError: neither in a folder of this machine nor on S3.
+        InvalidRequestError: neither in a folder of this machine nor where Spark has a connector for.
     """
-    if checkpoints_uri.startswith("s3://"):
+    if checkpoints_uri.startswith(SERVER_SCHEMES):
         return s3a_uri(checkpoints_uri)
     if "://" in checkpoints_uri and not checkpoints_uri.startswith("file://"):
         raise InvalidRequestError(
-            "checkpoints must lie in a folder of this machine, or on S3",
+            "checkpoints must lie in a folder of this machine, or on S3, GCS or Azure",
             checkpoints_uri=checkpoints_uri,
-            next_step="Set checkpoints_uri to a folder or s3://bucket/prefix; the home itself may lie elsewhere.",
+            next_step="Set checkpoints_uri to a folder, s3://…, gs://… or abfss://…; the home may lie elsewhere.",
         )
     return "file://" + str(Path(checkpoints_uri.removeprefix("file://")).resolve())
 

@@ -29,6 +29,7 @@ from airflow_streamstate.store.objects_client import (
 )
 from airflow_streamstate.store.objects_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
 from airflow_streamstate.store.options import AzureOptions
+from airflow_streamstate.store.s3a import SparkSettings
 
 API_VERSION = "2021-12-02"
 SCOPE = "https://storage.azure.com/.default"
@@ -90,6 +91,14 @@ class AzureClient(ObjectsClient):
                 retry_config=TRY_ONCE,
                 credential_provider=provider,
             )
+
+    def for_spark(self) -> SparkSettings:
+        if not self.uri.startswith("abfss://"):
+            reason = f"use abfss://{self.container}@{self.account}.dfs.core.windows.net/prefix"
+            raise RequestFailure(Answer.REFUSED, 0, "NoSparkName", reason)
+        host = self.uri.rpartition("@")[2]
+        secrets = {f"spark.hadoop.fs.azure.account.key.{host}": self._key} if self._key else {}
+        return SparkSettings({}, secrets)
 
     def make_ready(self) -> None:
         if self._tokens is not None:

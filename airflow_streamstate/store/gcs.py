@@ -27,6 +27,7 @@ from airflow_streamstate.store.objects_client import (
 )
 from airflow_streamstate.store.objects_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
 from airflow_streamstate.store.options import GCSOptions
+from airflow_streamstate.store.s3a import SparkSettings
 
 ENDPOINT_URL = "https://storage.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -65,6 +66,10 @@ class GCSClient(ObjectsClient):
                 retry_config=TRY_ONCE,
                 credential_provider=provider,
             )
+
+    def for_spark(self) -> SparkSettings:
+        # Its connector finds the application default credentials by itself; which connector that is, is the cluster's.
+        return SparkSettings({}, {})
 
     def make_ready(self) -> None:
         if self._tokens is not None:

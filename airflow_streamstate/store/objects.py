@@ -20,6 +20,7 @@ from airflow_streamstate.store.keys import check_folder, check_key, check_prefix
 from airflow_streamstate.store.objects_client import Found, ObjectsClient
 from airflow_streamstate.store.objects_errors import as_error
 from airflow_streamstate.store.rounds import in_rounds
+from airflow_streamstate.store.s3a import SparkSettings
 from airflow_streamstate.store.tries import until_answered
 from airflow_streamstate.store.writing import Writes
 
@@ -58,6 +59,10 @@ class ObjectStore:
     @property
     def uri(self) -> str:
         return f"{self._place}/{self.prefix}" if self.prefix else self._place
+
+    def for_spark(self) -> SparkSettings:
+        with self._reported("reach by Spark", ""):
+            return self._client.for_spark()
 
     def get(self, key: str) -> StoredObject | None:
         found = self._get(key)
@@ -180,10 +185,17 @@ class ObjectStore:
             for item in self._answered(lambda: list(chain.from_iterable(self._client.pages(folder)))):
                 name = str(item["path"])
                 key = name[len(self._start) :]
-                # A key that ends in a slash is a directory marker of another program's.
                 if name.startswith(self._start + prefix) and is_key(key):
                     found.append(ObjectInfo(key, int(item["size"]), self._client.version_in(item)))
-        yield from sorted(found, key=lambda info: info.key)
+        yield from self._without_markers(sorted(found, key=lambda info: info.key))
+
+    def _without_markers(self, infos: Sequence[ObjectInfo]) -> Iterator[ObjectInfo]:
+        """Hadoop's connectors mark folders by empty objects whose names end in a slash, which obstore leaves out."""
+        folders = {info.key.rpartition("/")[0] for info in infos}
+        for info in infos:
+            if info.size_bytes == 0 and (info.key in folders or self.head(info.key) is None):
+                continue
+            yield info
 
     def _get(self, key: str) -> tuple[StoredObject, str] | None:
         name = self._name(key)

@@ -19,6 +19,7 @@ from obstore.exceptions import BaseError
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.objects_errors import failure_in
 from airflow_streamstate.store.plain_http import ask
+from airflow_streamstate.store.s3a import SparkSettings
 
 TRY_ONCE: Any = {"max_retries": 0}
 
@@ -82,6 +83,10 @@ class ObjectsClient(ABC):
     @abstractmethod
     def request_for(self, method: str, name: str, version: str | None) -> tuple[str, Mapping[str, str]]:
         """Address and headers of a plain request, under the condition of a version where there is one."""
+
+    @abstractmethod
+    def for_spark(self) -> SparkSettings:
+        """With what Spark's connector reaches the same place, as far as it is ours to say."""
 
     @abstractmethod
     def make_ready(self) -> None:

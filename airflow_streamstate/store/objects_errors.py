@@ -114,6 +114,8 @@ def _obstacle(failure: RequestFailure, service: str) -> tuple[str, str]:
 def _refusal(failure: RequestFailure, service: str) -> tuple[str, str]:
     if failure.code in _NO_PLACE:
         return "there is no such bucket or container", "Create it, or correct the URI."
+    if failure.code == "NoSparkName":
+        return "Spark reaches Azure only under a URI that names the account", "Give the abfss URI for checkpoints."
     if failure.code == NO_CREDENTIALS:
         return f"there are no credentials for {service}", "Set them in the environment, or give this machine a role."
     if failure.code == "CertificateError":

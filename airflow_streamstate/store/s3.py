@@ -22,7 +22,7 @@ from airflow_streamstate.store.rounds import in_rounds
 from airflow_streamstate.store.s3_client import boto_errors, make_clients, resolve
 from airflow_streamstate.store.s3_copy import PART_BYTES, SINGLE_COPY_BYTES, Copier, checksum_in
 from airflow_streamstate.store.s3_errors import as_error, classify
-from airflow_streamstate.store.s3a import S3ASettings, s3a_settings
+from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
 from airflow_streamstate.store.tries import until_answered
 from airflow_streamstate.store.writing import PUT, Writes
 
@@ -73,7 +73,7 @@ class S3Store:
     def uri(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
 
-    def for_spark(self) -> S3ASettings:
+    def for_spark(self) -> SparkSettings:
         with self._reported("CreateClient", ""):
             return s3a_settings(resolve(self._options), self.bucket)
 

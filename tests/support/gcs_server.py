@@ -127,7 +127,7 @@ class _Front(BaseHTTPRequestHandler):
             super().handle()
 
     def handle_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self._body()
         if self.path.startswith(("/storage/", "/upload/", "/download/", "/batch/", "/_internal/", "/resumable")):
             self._answer(self._ask(self.command, self.path, body or None, self.headers.get("Content-Type", "")))
             return
@@ -146,6 +146,17 @@ class _Front(BaseHTTPRequestHandler):
             self._answer(self._get(bucket, name))
 
     do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = do_PATCH = handle_any  # noqa: N815 - the base class's names
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # trailers
+        return body
 
     # each in the words of the JSON API
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import random
 from collections.abc import Iterator
 
@@ -124,6 +125,20 @@ def test_each_call_is_one_request(struck: Store, direct: Store, proxy: StrikingP
         proxy.forget()
         act()
         assert len(proxy.seen) == cost, proxy.requests
+
+
+@pytest.mark.parametrize("server", ["gcs"], indirect=True)
+def test_directory_markers_are_not_objects(address: str, direct: Store, s3_prefix: str) -> None:
+    """Hadoop's connectors leave them; empty objects of anybody else stay in the list."""
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+    for marker in ("offsets/", "empty/", ""):
+        connection.request("PUT", f"/streams/{s3_prefix}/{marker}".replace("//", "/"), body=b"")
+        assert connection.getresponse().read() == b""
+    connection.close()
+    direct.put("offsets/0", b"x")
+    direct.put("nothing", b"")
+    assert [info.key for info in direct.list_objects("")] == ["nothing", "offsets/0"]
+    assert direct.get("offsets") is None
 
 
 def test_no_bucket_is_a_mistake_and_not_an_absence(server: str, address: str) -> None:

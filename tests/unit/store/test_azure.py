@@ -78,3 +78,13 @@ def test_versions_are_the_same_in_every_answer() -> None:
     client = AzureClient("c", KEYED)
     assert client.version_in({"e_tag": '"0x1"'}) == client.version_in({"e_tag": "0x1"}) == "0x1"
     assert client.condition_of("0x1") == {"e_tag": '"0x1"'}
+
+
+def test_spark_is_given_the_key_of_a_named_account() -> None:
+    """As a secret, and only under a URI that Spark can read; an ``az`` URI says what to give instead."""
+    named = AzureClient("c", KEYED, "abfss://c@acc.dfs.core.windows.net")
+    assert named.for_spark().secret_conf == {"spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net": "a2V5"}
+    assert not named.for_spark().conf
+    with pytest.raises(InvalidRequestError) as caught:
+        ObjectStore(lambda: AzureClient("c", KEYED), "az://c").for_spark()
+    assert "abfss://c@acc.dfs.core.windows.net" in str(caught.value)

@@ -55,7 +55,7 @@ class _SlowCopies(ObjectsClient):
     def version_in(self, answer: object) -> str:
         return ""
 
-    condition_of = found_in = request_for = version_in  # type: ignore[assignment]
+    condition_of = found_in = request_for = for_spark = version_in  # type: ignore[assignment]
 
     def copy(self, source: str, target: str) -> None: ...
 
