@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.mirrors import mirror_of
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     accept_lost_input_option,
@@ -67,6 +68,13 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
     callback=key_values,
     help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
 )
+@click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="URI",
+    help="Copy snapshots there, too. Repeatable.",
+)
 @click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 @reason_option
 @request_option
@@ -87,6 +95,7 @@ def deploy(
     packages: tuple[str, ...],
     jars: tuple[str, ...],
     settings: dict[str, str],
+    mirrors: tuple[str, ...],
     **rest: Any,
 ) -> None:
     """Make a script the next version of STREAM, and start it.
@@ -107,6 +116,7 @@ def deploy(
         packages=split(packages),
         jars=split(jars),
         settings=_settings(session, settings),
+        mirrors=tuple(dict.fromkeys(mirror_of(session, uri).uri for uri in mirrors)),
         **rest,
     )
     controller = session.controller()

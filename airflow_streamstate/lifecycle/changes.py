@@ -166,6 +166,7 @@ class PinnedVersion:
             spark_conn_id=spec.spark_conn_id,
             settings=spec.settings,
             environment=spec.environment,
+            mirrors=spec.mirrors,
             allow_literal_secrets=True,  # as it was recorded
         )
 

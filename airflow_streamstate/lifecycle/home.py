@@ -132,7 +132,7 @@ class Home:
 
     def stream_ids(self) -> list[str]:
         """The streams of this home, sorted."""
-        return [name for name in self.home.list_folders("") if _is_stream_id(name) and self._has_register(name)]
+        return [name for name in self.home.list_folders("") if is_stream_id(name) and self._has_register(name)]
 
     def _has_register(self, stream_id: str) -> bool:
         return self.home.head(layout.register_key(stream_id)) is not None
@@ -223,7 +223,8 @@ def _no_conditions(store: Store, reason: str) -> InvalidRequestError:
     )
 
 
-def _is_stream_id(name: str) -> bool:
+def is_stream_id(name: str) -> bool:
+    """Whether a stream can have this name."""
     try:
         check_stream_id(name)
     except InvalidRequestError:

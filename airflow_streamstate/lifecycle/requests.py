@@ -42,6 +42,7 @@ class DeployRequest:
         spark_conn_id: an Airflow connection whose spark-submit launches it.
         settings: of the agent in the driver; None for the defaults of the home.
         assume_dead: take over although nobody can say whether the old driver has ended.
+        mirrors: URIs of places that snapshots are copied to; empty for none.
         request_id: names the request over all its tries (Law 2); None for a new one.
 
     Raises:
@@ -70,6 +71,7 @@ class DeployRequest:
     request_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     allow_literal_secrets: bool = False
+    mirrors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)

@@ -102,6 +102,7 @@ class Wish:
             jars=self.jars,
             version_label=request.version_label,
             environment=dict(request.environment),
+            mirrors=request.mirrors,
         )
 
     def pin(self, home: Store) -> None:
@@ -158,6 +159,8 @@ def read_wish(request: DeployRequest) -> Wish:
     }
     if request.accept_lost_input:  # as the environment
         asked["accept_lost_input"] = sorted(request.accept_lost_input)
+    if request.mirrors:
+        asked["mirrors"] = sorted(request.mirrors)
     return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
 
 

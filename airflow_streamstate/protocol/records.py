@@ -71,6 +71,7 @@ class DeploymentSpec(Message):
         code_digest: one sha256 over application, py-files, files, arguments, conf, environment, packages and master.
         version_label: the user's own name of this version ("" for none).
         environment: variables of the driver beside those of whoever launches it; references as in ``arguments``.
+        mirrors: places that its snapshots are copied to.
     """
 
     stream_id: str
@@ -95,6 +96,7 @@ class DeploymentSpec(Message):
     jars: tuple[str, ...] = ()
     version_label: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    mirrors: tuple[str, ...] = ()
 
 
 @message

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -85,7 +86,7 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
         watch_parent(clock, end_process)
     supervisor = _become_attempt(config, *_open_stores(config, clock), clock)
     hide_in_uncaught(supervisor.attempt.reporter.redacted)
-    agent = Agent(supervisor, end_process)
+    agent = Agent(supervisor, end_process, partial(open_store, options=config.s3_options, clock=clock))
     agent.start()
 
     def intercept() -> None:
@@ -147,7 +148,7 @@ def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, 
         )
         supervisor = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
         hide_in_uncaught(supervisor.attempt.reporter.redacted)
-        agents.append(Agent(supervisor, end_process))
+        agents.append(Agent(supervisor, end_process, partial(open_store, options=config.s3_options, clock=clock)))
         agents[-1].start()
         return supervisor
 

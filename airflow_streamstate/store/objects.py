@@ -68,6 +68,16 @@ class ObjectStore:
         found = self._get(key)
         return None if found is None else found[0]
 
+    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
+        name = self._name(key)
+        with self._reported("get", key):
+            try:
+                return self._unless_absent(lambda: self._client.get_range(name, start, size_bytes))
+            except RequestFailure as failure:
+                if failure.status == 416:  # it ends before
+                    return b""
+                raise
+
     def head(self, key: str) -> ObjectInfo | None:
         found = self._head(key)
         return None if found is None else ObjectInfo(key, found.size_bytes, found.version, found.modified_at)

@@ -100,6 +100,11 @@ class ObjectsClient(ABC):
             version = self.version_in(found.meta)
             return bytes(found.bytes()), version, str(attributes.get(self.write_id_name, ""))
 
+    def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
+        """So many bytes from ``start`` on, fewer where the object ends before."""
+        with self._asking():
+            return bytes(obstore.get_range(self._store, name, start=start, length=size_bytes))
+
     def put(self, name: str, body: bytes, write_id: str, *, mode: Any) -> str:
         """Put under obstore's mode; the new version."""
         with self._asking():

@@ -47,6 +47,8 @@ def failure_in(kind: str, text: str) -> RequestFailure:
     said = text.partition("\n\nDebug source")[0]
     if "token request" in said or "managed identity" in said.lower():
         return RequestFailure(Answer.NOT_DONE, 0, CREDENTIALS_AWAY, _URL.sub("…", said)[:300])
+    if "Wanted range starting at" in said:  # told by the client itself, of an object that ends before
+        return RequestFailure(Answer.REFUSED, 416, "InvalidRange", said[:300])
     status = int(found[1]) if (found := _STATUS.search(said)) else 0
     code = found[1] if (found := _CODE.search(said)) else ""
     reason = found[1].strip() if (found := _MESSAGE.search(said)) else _URL.sub("…", said)[:300]

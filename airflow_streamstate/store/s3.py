@@ -81,6 +81,21 @@ class S3Store:
         found = self._get(key)
         return None if found is None else found[0]
 
+    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
+        name, wanted = self._name(key), f"bytes={start}-{start + size_bytes - 1}"
+
+        def send() -> bytes:
+            answer = self._client.get_object(Bucket=self.bucket, Key=name, Range=wanted)
+            return bytes(answer["Body"].read())
+
+        with self._reported("GetObject", key):
+            try:
+                return self._unless_absent(send)
+            except RequestFailure as failure:
+                if failure.status == 416:  # it ends before
+                    return b""
+                raise
+
     def head(self, key: str) -> ObjectInfo | None:
         answer = self._head(key)
         if answer is None:

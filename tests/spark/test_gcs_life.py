@@ -9,6 +9,7 @@ import pytest
 
 from support.gcs_server import BUCKET
 from support.maven import fetch_jars, pinned
+from support.object_stores import object_store
 from support.s3_stream import S3Stream
 from support.shell import Desk, desk_with, shell
 
@@ -80,6 +81,7 @@ def test_a_life_on_gcs(desk: Desk, gcs_url: str) -> None:
     stream.feed(2)
     third = stream.deploy().json
     assert third["start"]["mode"] == "seed"
+    stream.wait_until_read(object_store("gcs", gcs_url, "life"), third["deployment_id"])
     ended = stream.done("drain").json
     assert ended["queries"]["counts"]["state_rows_left"] == 0
     assert stream.written() == stream.expected()

@@ -226,7 +226,7 @@ class _Front(BaseHTTPRequestHandler):
             status, _, body = self._ask("GET", f"{_object(bucket, name)}?alt=media&{generation}")
             if status == 200:
                 break
-        return status, _headers_of(about), body
+        return _part_of(body, _headers_of(about), self.headers.get("Range", ""))
 
     def _list(self, bucket: str, query: str) -> Answer:
         asked = {key: values[0] for key, values in parse_qs(query).items()}
@@ -263,6 +263,16 @@ class _Front(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
         self.wfile.flush()
+
+
+def _part_of(body: bytes, headers: dict[str, str], wanted: str) -> Answer:
+    if not wanted:
+        return 200, headers, body
+    first, _, last = wanted.removeprefix("bytes=").partition("-")
+    start, end = int(first), min(int(last), len(body) - 1)
+    if start > end:
+        return _error(416, "InvalidRange")
+    return 206, {**headers, "content-range": f"bytes {start}-{end}/{len(body)}"}, body[start : end + 1]
 
 
 def _object(bucket: str, name: str) -> str:

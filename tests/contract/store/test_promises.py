@@ -18,6 +18,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.store.interface import Link, ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.many import checksum_of, checksums_of, delete_many, link_many
+from airflow_streamstate.store.ranges import read_range
 
 BAD_KEYS = ["", "/a", "a/", "a//b", ".", "a/../b", "./a", "a\0b", "a\nb", "x" * 901, "a/.~streamstate-x"]
 DEADLINE_SECONDS = 40
@@ -408,6 +409,18 @@ class TestManyAtOnce:
         wanted = [*(f"a/{number:02}" for number in range(40)), "none"]
         assert checksums_of(store, wanted) == [checksum_of(store, key) for key in wanted]
         assert checksums_of(store, []) == []
+
+
+class TestRanges:
+    def test_a_part_is_those_bytes(self, store: Store) -> None:
+        """From anywhere to anywhere; past its end there is nothing, and of no object there is no part."""
+        store.put("a/b", bytes(range(200)))
+        assert read_range(store, "a/b", 0, 10) == bytes(range(10))
+        assert read_range(store, "a/b", 150, 50) == bytes(range(150, 200))
+        assert read_range(store, "a/b", 190, 50) == bytes(range(190, 200))
+        assert read_range(store, "a/b", 200, 50) == b""
+        assert read_range(store, "a", 0, 10) is None
+        assert read_range(store, "none", 0, 10) is None
 
 
 class TestPlace:

@@ -17,6 +17,7 @@ def test_all_events_are_listed() -> None:
         "BatchesSkipped",
         "Undoing",
         "Undone",
+        "SnapshotMirrored",
     }  # fmt: skip
     assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}
 
