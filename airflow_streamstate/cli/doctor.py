@@ -34,6 +34,7 @@ _LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "s3": ("boto3",),
     "gs": ("obstore", "google-auth"),
     "az": ("obstore",),
+    "abfs": ("obstore",),
     "abfss": ("obstore",),
 }
 """By the scheme of a URI: what reaches it."""

@@ -69,9 +69,14 @@ def restore_home(session: Session, uris: tuple[str, ...], stream_ids: tuple[str,
     controller = session.controller()
     mirrors = [controller.mirrors.open(uri) for uri in uris]
     restoring = Restoring(controller.home, mirrors, session.requested_by)
-    wanted = stream_ids or tuple(
-        name for name in restoring.stream_ids() if controller.home.control(name).register() is None
-    )
+    known = () if stream_ids else restoring.stream_ids()
+    if not stream_ids and not known:
+        raise InvalidRequestError(
+            "these mirrors have no stream",
+            mirrors=[mirror.uri for mirror in mirrors],
+            next_step="Correct the URI: it is what --mirror or --to said, without the name of a stream.",
+        )
+    wanted = stream_ids or tuple(name for name in known if controller.home.control(name).register() is None)
     rows = []
     with session.progress("restoring") as report:
         for stream_id in wanted:

@@ -63,7 +63,7 @@ class AzureClient(ObjectsClient):
         self.container = container
         self.account = options.account_name or _said(ACCOUNT_VARIABLES)
         if not self.account:
-            raise RequestFailure(Answer.REFUSED, 0, "NoAccount", f"set {ACCOUNT_VARIABLES[0]}, or use an abfss URI")
+            raise RequestFailure(Answer.REFUSED, 0, "NoAccount", "neither the environment nor the URI says it")
         self.endpoint_url = (
             options.endpoint_url or _said(ENDPOINT_VARIABLES) or f"https://{self.account}.blob.core.windows.net"
         ).rstrip("/")
@@ -93,7 +93,7 @@ class AzureClient(ObjectsClient):
             )
 
     def for_spark(self) -> SparkSettings:
-        if not self.uri.startswith("abfss://"):
+        if not self.uri.startswith(("abfs://", "abfss://")):
             reason = f"use abfss://{self.container}@{self.account}.dfs.core.windows.net/prefix"
             raise RequestFailure(Answer.REFUSED, 0, "NoSparkName", reason)
         host = self.uri.rpartition("@")[2]
@@ -113,7 +113,9 @@ class AzureClient(ObjectsClient):
 
     def found_in(self, headers: Mapping[str, str]) -> Found:
         version = headers.get("etag", "").strip(_QUOTE)
-        md5 = headers.get("content-md5", "")
+        # Of what was put in blocks, Azure keeps the MD5 that the writer claims, and hadoop-azure claims wrong ones. What
+        # was put at once, as we do it, has the server's own.
+        md5 = headers.get("content-md5", "") if f"x-ms-meta-{self.write_id_name}" in headers else ""
         return Found(
             size_bytes=int(headers.get("content-length") or 0),
             version=version,

@@ -118,6 +118,10 @@ def _refusal(failure: RequestFailure, service: str) -> tuple[str, str]:
         return "there is no such bucket or container", "Create it, or correct the URI."
     if failure.code == "NoSparkName":
         return "Spark reaches Azure only under a URI that names the account", "Give the abfss URI for checkpoints."
+    if failure.code == "NoAccount":
+        return "no storage account is named", "Set AZURE_STORAGE_ACCOUNT_NAME, or give an abfss URI, which names it."
+    if failure.code == "EndpointWithUser":
+        return f"the endpoint of {service} holds a user or a password", "Give the endpoint without it."
     if failure.code == NO_CREDENTIALS:
         return f"there are no credentials for {service}", "Set them in the environment, or give this machine a role."
     if failure.code == "CertificateError":

@@ -46,7 +46,7 @@ def open_store(uri: str, *, options: S3Options | None = None, clock: Clock = SYS
         return _open_s3(uri, rest[2:], options or S3Options(), clock)
     if scheme == "gs" and rest.startswith("//"):
         return _open_gcs(uri, rest[2:], clock)
-    if scheme in ("az", "abfss") and rest.startswith("//"):
+    if scheme in ("az", "abfs", "abfss") and rest.startswith("//"):
         return _open_azure(uri, rest[2:], scheme, clock)
     if scheme == "memory" and rest.startswith("//") and len(rest) > 2:
         with _memory_guard:
@@ -90,12 +90,12 @@ def _open_gcs(uri: str, place: str, clock: Clock) -> Store:
 def _open_azure(uri: str, place: str, scheme: str, clock: Clock) -> Store:
     account: str | None = None
     head = f"{scheme}://{place.partition('/')[0]}"
-    if scheme == "abfss":
+    if scheme != "az":
         authority, slash, path = place.partition("/")
         container, _, host = authority.partition("@")
         found = _AZURE_HOST.fullmatch(host)
         if found is None:
-            raise _bad_uri("an abfss URI needs container@account.dfs.core.windows.net before the first slash", uri)
+            raise _bad_uri("this URI needs container@account.dfs.core.windows.net before the first slash", uri)
         account, place = found[1], f"{container}{slash}{path}"
     container, prefix = _parts_of(uri, place)
     with _library("Azure Blob", uri, "obstore", "airflow-streamstate[azure]", ("obstore",)):

@@ -72,7 +72,7 @@ def s3a_settings(resolved: ResolvedS3, bucket: str) -> SparkSettings:
     return SparkSettings(_for_bucket(bucket, settings), _for_bucket(bucket, secrets))
 
 
-SERVER_SCHEMES = ("s3://", "gs://", "abfss://")
+SERVER_SCHEMES = ("s3://", "gs://", "abfs://", "abfss://")
 """How URIs of stores begin that Spark reaches by a connector."""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.store.s3 import S3Store
-from support.launches import end_processes, living_processes
+from support.launches import command_lines, end_processes
 from support.s3_proxy import StrikingProxy
 from support.s3_requests import S3Request
 from support.s3_server import BUCKET, SECRET_KEY, options_for, striking_proxy
@@ -76,12 +76,6 @@ def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) 
     """A home on S3 and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
     with desk_on_s3(tmp_path, monkeypatch, proxy.endpoint_url, HOME) as made:
         yield made
-
-
-def command_lines(folder: str) -> str:
-    """The command lines of a driver and all that it started."""
-    found = [Path(f"/proc/{process.pid}/cmdline") for process in living_processes(folder)]
-    return "\n".join(path.read_text("utf-8", "replace") for path in found if path.exists())
 
 
 def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real_url: str) -> None:

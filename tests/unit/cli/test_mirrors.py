@@ -58,6 +58,7 @@ def test_people_are_told_what_went_where(desk: Desk, tmp_path: Path) -> None:
         (("mirror", "flights", "--to", "{home}"), 2, "another place than the home"),
         (("mirror", "unknown", "--to", "{base}/m"), 2, "no such stream"),
         (("restore-home", "--from", "{base}/nothing", "--stream", "flights2"), 2, "no mirror has a complete snapshot"),
+        (("restore-home", "--from", "{base}/nothing"), 2, "these mirrors have no stream"),
         (("restore-home",), 2, "--from"),
     ],
 )

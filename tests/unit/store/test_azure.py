@@ -63,9 +63,11 @@ def test_a_key_that_is_none_is_refused() -> None:
 
 
 def test_headers_tell_size_tag_checksum_and_copies() -> None:
-    """A blob without an MD5 has its entity tag; a copy that is under way is not there yet."""
+    """An MD5 counts where the blob was put at once, by us; a copy that is under way is not there yet."""
     client = AzureClient("c", KEYED)
     headers = {"etag": '"0x1"', "content-length": "5", "content-md5": "XUFAKrxLKna5cZ2REBfFkg=="}
+    assert client.found_in(headers).checksum == "etag:0x1"
+    headers["x-ms-meta-streamstatewrite"] = "id"
     found = client.found_in(headers)
     assert (found.size_bytes, found.version, found.is_copied) == (5, "0x1", True)
     assert found.checksum == "md5:5d41402abc4b2a76b9719d911017c592"

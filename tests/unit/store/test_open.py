@@ -132,7 +132,13 @@ def test_gcs_and_azure_are_a_place_and_a_prefix(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:9")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acc")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
-    for uri in ("gs://b", "gs://b/p/q", "az://c/p", "abfss://c@other.dfs.core.windows.net/p"):
+    for uri in (
+        "gs://b",
+        "gs://b/p/q",
+        "az://c/p",
+        "abfs://c@other.dfs.core.windows.net/p",
+        "abfss://c@other.dfs.core.windows.net/p",
+    ):
         assert open_store(uri).uri == open_store(f"{uri}/").uri == uri
 
 
