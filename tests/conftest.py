@@ -80,6 +80,28 @@ def real_url() -> Iterator[str]:
         yield endpoint_url
 
 
+@pytest.fixture(scope="session")
+def gcs_url() -> Iterator[str]:
+    """Address of a server of Google Cloud Storage; skips on a machine without Go."""
+    from support.gcs_server import gcs_server
+
+    with gcs_server() as endpoint_url:
+        if endpoint_url is None:
+            pytest.skip("fake-gcs-server is built with Go, which is not here")
+        yield endpoint_url
+
+
+@pytest.fixture(scope="session")
+def azure_url() -> Iterator[str]:
+    """Address of a server of Azure Blob; skips on a machine without npm."""
+    from support.azurite import azurite_server
+
+    with azurite_server() as endpoint_url:
+        if endpoint_url is None:
+            pytest.skip("Azurite is installed with npm, which is not here")
+        yield endpoint_url
+
+
 @pytest.fixture(params=["moto", pytest.param("real", marks=pytest.mark.s3)])
 def s3_endpoint_url(request: pytest.FixtureRequest) -> str:
     """Each S3 server in turn."""

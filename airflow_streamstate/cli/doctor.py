@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,17 @@ from airflow_streamstate.launch.connectors import connector_for
 from airflow_streamstate.launch.master import addresses_of, check_master, check_master_answers, own_disk_note
 from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
 from airflow_streamstate.store.local import LocalStore
-from airflow_streamstate.store.s3a import ReachedByS3A
 
 JAVA_RELEASES = (17, 21)
 JAVA_SECONDS = 30
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "s3": ("boto3",),
+    "gs": ("obstore", "google-auth"),
+    "az": ("obstore",),
+    "abfs": ("obstore",),
+    "abfss": ("obstore",),
+}
+"""By the scheme of a URI: what reaches it."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,20 @@ def connector_check() -> Check:
         return Check("s3 connector", False, error.message, error.next_step)
     brought = ", ".join(connector.packages) or "nothing is brought"
     return Check("s3 connector", True, f"{brought} ({connector.reason})")
+
+
+def library_checks(uris: Collection[str]) -> Iterator[Check]:
+    """What the python of drivers needs to reach a home on a server: the agent in the driver writes there, too."""
+    wanted = sorted({package for uri in uris for package in _LIBRARIES.get(uri.partition("://")[0], ())})
+    if not wanted:
+        return
+    python = driver_python(os.environ)
+    found = versions_in(python, wanted)
+    where = "" if python == sys.executable else f" in {python}"
+    for package in wanted:
+        there = None if found is None else found.get(package)
+        mend = "" if there else f"{python} -m pip install {package}: drivers reach the home with it."
+        yield Check(package, there is not None, f"{there or 'not installed'}{where}", mend)
 
 
 def java_check() -> Check:
@@ -178,8 +199,9 @@ def _home_checks(session: Session) -> Iterator[Check]:
         return
     try:
         home = session.home()
-        if isinstance(home.checkpoints, ReachedByS3A):
+        if home.checkpoints.uri.startswith("s3://"):
             yield connector_check()
+        yield from library_checks({home.home.uri, home.checkpoints.uri})
         yield Check("home", True, home.check())
     except StreamStateError as error:
         yield Check("home", False, _fact(error), error.next_step or "Give a home that can be written.")

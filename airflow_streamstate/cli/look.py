@@ -117,7 +117,12 @@ def _follow(session: Session, reader: LogReader) -> None:
 @pass_session
 def snapshots(session: Session, /, stream_id: str) -> None:
     """List the complete snapshots of STREAM, oldest first."""
-    rows = [tables.snapshot_row(manifest) for manifest in session.controller().snapshots.all(stream_id)]
+    controller = session.controller()
+    places = controller.mirrors.places(stream_id)
+    rows = [
+        {**tables.snapshot_row(manifest), "mirrors": places.get(manifest.snapshot_id, [])}
+        for manifest in controller.snapshots.all(stream_id)
+    ]
     session.emit({"snapshots": rows}, lambda console: tables.snapshots(console, rows))
 
 

@@ -112,7 +112,7 @@ def shared(verb: Verb) -> Verb:
         ),
         click.option(
             "--home", metavar="URI", expose_value=False, callback=_set_home,
-            help=f"Where streams are kept: a folder, or s3://bucket/prefix. Also from {HOME_VARIABLE}.",
+            help=f"Where streams are kept: a folder, s3://bucket/prefix, gs://…, az://…. Also from {HOME_VARIABLE}.",
         ),
     ):  # fmt: skip
         verb = option(verb)

@@ -75,7 +75,12 @@ class Session:
 
     def controller(self) -> Controller:
         """The verbs, on this machine's spark-submit."""
-        return Controller.local(self.home(), clock=self.clock, requested_by=f"{_user()} (shell)")
+        return Controller.local(self.home(), clock=self.clock, requested_by=self.requested_by)
+
+    @property
+    def requested_by(self) -> str:
+        """Who asks, for records."""
+        return f"{_user()} (shell)"
 
     def emit(self, value: Mapping[str, object], human: Human) -> None:
         """Print the result: one JSON object, or what a person reads."""

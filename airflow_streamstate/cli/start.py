@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.mirrors import mirror_of
 from airflow_streamstate.cli.offsets import Moment, read_offsets_file
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
@@ -88,6 +89,13 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
     help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
 )
 @click.option("--attach", "attaches", is_flag=True, help="The script calls runtime.attach(): submit it itself.")
+@click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="URI",
+    help="Copy snapshots there, too. Repeatable.",
+)
 @click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 @reason_option
 @request_option
@@ -113,6 +121,7 @@ def deploy(
     jars: tuple[str, ...],
     settings: dict[str, str],
     offsets_path: str | None,
+    mirrors: tuple[str, ...],
     **rest: Any,
 ) -> None:
     """Make a script the next version of STREAM, and start it.
@@ -134,6 +143,7 @@ def deploy(
         jars=split(jars),
         settings=_settings(session, settings),
         offsets=read_offsets_file(offsets_path),
+        mirrors=tuple(dict.fromkeys(mirror_of(session, uri).uri for uri in mirrors)),
         **rest,
     )
     goal = _goal(wait_seconds, caught_up_seconds, behind_at_most)

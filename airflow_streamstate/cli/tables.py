@@ -190,13 +190,38 @@ def snapshots(console: Console, rows: Sequence[Row]) -> None:
     if not rows:
         console.print("no complete snapshots")
         return
-    table = plain_table("snapshot", "kind", "taken at", ">files", ">bytes", "batches")
+    is_mirrored = any(row.get("mirrors") for row in rows)
+    heads = ("snapshot", "kind", "taken at", ">files", ">bytes", "batches", *(["also at"] if is_mirrored else []))
+    table = plain_table(*heads)
     for row in rows:
         batches = " ".join(f"{name}={_short(query['batch_id'])}" for name, query in row["queries"].items())
-        table.add_row(
-            row["snapshot_id"], row["kind"], row["taken_at"], str(row["files"]), f"{row['bytes']:,}", shown(batches)
-        )
+        cells = [row["snapshot_id"], row["kind"], row["taken_at"], str(row["files"]), f"{row['bytes']:,}"]
+        also = [shown(" ".join(row.get("mirrors", ())))] if is_mirrored else []
+        table.add_row(*cells, shown(batches), *also)
     console.print(table)
+
+
+def mirrored(console: Console, rows: Sequence[Row]) -> None:
+    """After mirror: what went where."""
+    table = plain_table("snapshot", "mirror", ">files", ">bytes")
+    for row in rows:
+        table.add_row(row["snapshot_id"], shown(row["mirror"]), str(row["files"]), f"{row['bytes']:,}")
+    console.print(table)
+
+
+def restored(console: Console, rows: Sequence[Row]) -> None:
+    """After restore-home: what the next deployment of each stream starts from."""
+    if not rows:
+        console.print("the mirrors have no stream that this home has not")
+        return
+    table = plain_table("stream", "snapshot", "kind", ">files", ">bytes", "")
+    for row in rows:
+        since = "" if row["is_end"] else "what ran behind it comes again"
+        cells = (row["stream_id"], row["snapshot_id"], row["kind"], str(row["files"]), f"{row['bytes']:,}")
+        table.add_row(*cells, shown(since))
+    console.print(table)
+    for one in {(gone["mirror"], gone["why"]) for row in rows for gone in row["dropped"]}:
+        console.print(shown(f"{one[0]} was given up: {one[1]}"))
 
 
 def problems(console: Console, snapshot_id: str, rows: Sequence[Row]) -> None:

@@ -168,6 +168,7 @@ class PinnedVersion:
             settings=spec.settings,
             environment=spec.environment,
             attaches=spec.attaches,
+            mirrors=spec.mirrors,
             allow_literal_secrets=True,  # as it was recorded
         )
 

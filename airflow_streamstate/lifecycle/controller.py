@@ -16,6 +16,7 @@ from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.launching import SparkConnections
 from airflow_streamstate.lifecycle.logs import LogReader
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.mirrors import Mirrors
 from airflow_streamstate.lifecycle.notifications import Notifications
 from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.planning import Planning
@@ -73,6 +74,7 @@ class Controller:
         self.snapshots = Snapshots(self._means)
         self.starts = Starts(self._means, self._attempts, self._watching, self._waits)
         self.readings = Readings(self._means)
+        self.mirrors = Mirrors(self._means)
         self.plans = Planning(self._means)
         self.upgrades = Upgrades(self._means)
 

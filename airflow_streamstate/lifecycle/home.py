@@ -24,7 +24,7 @@ from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options
-from airflow_streamstate.store.s3a import ReachedByS3A
+from airflow_streamstate.store.s3a import ReachedBySpark
 
 _PROBE_FOLDER = "_doctor"  # no stream can have this name
 
@@ -34,7 +34,7 @@ class HomeConfig:
     """Where streams are kept.
 
     Attributes:
-        home_uri: a folder path, ``file:///path`` or ``s3://bucket/prefix``.
+        home_uri: as ``store.open.open_store`` takes it.
         checkpoints_uri: where checkpoints and the data of snapshots lie; None for under the home.
         s3: how to reach S3; None for boto3's own chain.
         launches_folder: the folder of this machine for launches (code, driver configuration, log, exit status); None
@@ -66,7 +66,7 @@ class Home:
         if config.checkpoints_uri is not None:
             checkpoints = open_store(config.checkpoints_uri, options=config.s3, clock=clock)
             self._checkpoints = self.home if checkpoints.uri == self.home.uri else checkpoints
-        self._is_for_spark = isinstance(self._checkpoints, LocalStore | ReachedByS3A)
+        self._is_for_spark = isinstance(self._checkpoints, LocalStore | ReachedBySpark)
         self._launches = _launches_folder(config, self._checkpoints)
 
     @classmethod
@@ -97,10 +97,10 @@ class Home:
         """
         if not self._is_for_spark:
             raise InvalidRequestError(
-                "checkpoints must lie in a folder of this machine, or on S3",
+                "checkpoints must lie in a folder of this machine, or on S3, GCS or Azure",
                 home_uri=self.home.uri,
                 checkpoints_uri=self.config.checkpoints_uri or "not set",
-                next_step="Set checkpoints_uri (--checkpoints) to a folder, or to s3://bucket/prefix.",
+                next_step="Set checkpoints_uri (--checkpoints) to a folder, s3://…, gs://… or abfss://….",
             )
         return self._checkpoints
 
@@ -132,7 +132,7 @@ class Home:
 
     def stream_ids(self) -> list[str]:
         """The streams of this home, sorted."""
-        return [name for name in self.home.list_folders("") if _is_stream_id(name) and self._has_register(name)]
+        return [name for name in self.home.list_folders("") if is_stream_id(name) and self._has_register(name)]
 
     def _has_register(self, stream_id: str) -> bool:
         return self.home.head(layout.register_key(stream_id)) is not None
@@ -223,7 +223,8 @@ def _no_conditions(store: Store, reason: str) -> InvalidRequestError:
     )
 
 
-def _is_stream_id(name: str) -> bool:
+def is_stream_id(name: str) -> bool:
+    """Whether a stream can have this name."""
     try:
         check_stream_id(name)
     except InvalidRequestError:

@@ -26,7 +26,7 @@ from airflow_streamstate.protocol.ids import is_rehearsal_id, launch_key_for
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.local import LocalStore
-from airflow_streamstate.store.s3a import ReachedByS3A
+from airflow_streamstate.store.s3a import ReachedBySpark
 
 LAUNCH_TRIES = 3
 LAUNCH_PAUSE_SECONDS = 0.5
@@ -246,7 +246,7 @@ class Drivers:
         log_path = self._home.launch_path(layout.driver_log_key(spec.stream_id, spec.deployment_id, launch_key))
         connection = self._connection(spec.spark_conn_id) if spec.spark_conn_id is not None else None
         checkpoints = self._home.checkpoints
-        s3a = checkpoints.for_spark() if isinstance(checkpoints, ReachedByS3A) else None
+        reach = checkpoints.for_spark() if isinstance(checkpoints, ReachedBySpark) else None
 
         def code(artifact: Artifact, kind: str) -> str:
             place(artifact, folder / _CODE / kind)
@@ -258,7 +258,7 @@ class Drivers:
             arguments=secrets.arguments,
             master=spec.master,
             # To a file for its owner alone, with the secrets among it; what the deployment says itself wins.
-            conf=secrets.conf if s3a is None else {**s3a.conf, **s3a.secret_conf, **secrets.conf},
+            conf=secrets.conf if reach is None else {**reach.conf, **reach.secret_conf, **secrets.conf},
             environment={
                 **self._credentials(),
                 **(connection.environment if connection is not None else {}),
@@ -271,7 +271,7 @@ class Drivers:
             driver_config={**self._driver_config(spec, attempt), "secrets": list(secrets.values)},
             folder=str(folder),
             log_path=str(log_path),
-            needs_s3=s3a is not None,
+            needs_s3=checkpoints.uri.startswith("s3://"),
             spark_submit=connection.spark_submit if connection is not None else None,
             # A rehearsal runs the script by our runner: under it ``attach()`` has nothing to do.
             attaches=spec.attaches and not is_rehearsal_id(spec.deployment_id),

@@ -45,6 +45,7 @@ class DeployRequest:
         spark_conn_id: an Airflow connection whose spark-submit launches it.
         settings: of the agent in the driver; None for the defaults of the home.
         assume_dead: take over although nobody can say whether the old driver has ended.
+        mirrors: URIs of places that snapshots are copied to; empty for none.
         request_id: names the request over all its tries (Law 2); None for a new one.
         attaches: the script is submitted itself, its arguments on the command line, and calls ``runtime.attach()``.
         max_snapshot_age_seconds: refuse to start from what is older; None for no bound.
@@ -84,6 +85,7 @@ class DeployRequest:
     offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     begins_at: datetime | None = None
     accept_repeated_input: tuple[str, ...] = ()
+    mirrors: tuple[str, ...] = ()
 
     @property
     def begins_elsewhere(self) -> bool:

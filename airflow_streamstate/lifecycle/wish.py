@@ -105,6 +105,7 @@ class Wish:
             version_label=request.version_label,
             environment=dict(request.environment),
             attaches=request.attaches,
+            mirrors=request.mirrors,
         )
 
     def pin(self, home: Store) -> None:
@@ -169,6 +170,8 @@ def read_wish(request: DeployRequest) -> Wish:
         asked["offsets"] = {name: list(lines) for name, lines in request.offsets.items()}
         asked["begins_at"] = None if request.begins_at is None else request.begins_at.isoformat()
         asked["accept_repeated_input"] = sorted(request.accept_repeated_input)
+    if request.mirrors:
+        asked["mirrors"] = sorted(request.mirrors)
     return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
 
 

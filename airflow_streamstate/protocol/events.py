@@ -276,6 +276,22 @@ class FunctionCalled(Event):
 
 @message
 @dataclass(frozen=True)
+class SnapshotMirrored(Event):
+    """A snapshot is whole at a mirror, too.
+
+    Attributes:
+        mirror_uri: which.
+        files, size_bytes: what was copied there; what was there before is not in it.
+    """
+
+    snapshot_id: str
+    mirror_uri: str
+    files: int
+    size_bytes: int
+
+
+@message
+@dataclass(frozen=True)
 class Noted(Event):
     """Something a person would want to know, and that changes no state."""
 
@@ -286,6 +302,6 @@ class Noted(Event):
 ALL_EVENTS: tuple[type[Event], ...] = (
     Claimed, Started, QueryStarted, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady, Drained,
     DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
-    Undone, FunctionCalled, Skipped, Repositioned, Noted,
+    Undone, FunctionCalled, Skipped, Repositioned, SnapshotMirrored, Noted,
 )  # fmt: skip
 TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)

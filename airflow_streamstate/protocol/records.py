@@ -79,6 +79,7 @@ class DeploymentSpec(Message):
         version_label: the user's own name of this version ("" for none).
         environment: variables of the driver beside those of whoever launches it; references as in ``arguments``.
         attaches: the script is submitted itself and calls ``runtime.attach()``, instead of being run by our runner.
+        mirrors: places that its snapshots are copied to.
     """
 
     stream_id: str
@@ -104,6 +105,7 @@ class DeploymentSpec(Message):
     version_label: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     attaches: bool = False
+    mirrors: tuple[str, ...] = ()
 
 
 @message

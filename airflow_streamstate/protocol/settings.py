@@ -69,5 +69,5 @@ class AgentSettings:
 
 def default_settings(home_uri: str) -> AgentSettings:
     """The defaults for a home: polling is dear on S3 and cheap on disk."""
-    on_s3 = home_uri.startswith("s3:")
+    on_s3 = home_uri.startswith(("s3:", "gs:", "az:", "abfs:", "abfss:"))
     return AgentSettings(command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3 if on_s3 else COMMAND_POLL_SECONDS_ON_DISK)

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -36,7 +37,7 @@ from airflow_streamstate.runtime.watchdog import is_child_of_jvm, watch_parent
 from airflow_streamstate.snapshot.state_order import StateOrder
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.s3a import s3a_uri
+from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
 
 FAILED_STATUS = 1
 USAGE_STATUS = 2
@@ -107,7 +108,7 @@ def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent
         watch_parent(clock, end_process)
     supervisor = _become_attempt(config, *_open_stores(config, clock), clock)
     hide_in_uncaught(supervisor.attempt.reporter.redacted)
-    agent = Agent(supervisor, end_process)
+    agent = Agent(supervisor, end_process, partial(open_store, options=config.s3_options, clock=clock))
     agent.start()
 
     def intercept() -> None:
@@ -166,7 +167,7 @@ def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, 
         )
         supervisor = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
         hide_in_uncaught(supervisor.attempt.reporter.redacted)
-        agents.append(Agent(supervisor, end_process))
+        agents.append(Agent(supervisor, end_process, partial(open_store, options=config.s3_options, clock=clock)))
         agents[-1].start()
         return supervisor
 
@@ -258,15 +259,15 @@ def _folder_of(checkpoints_uri: str) -> str:
     """Where checkpoints lie, as Spark is to be told it.
 
     Raises:
-        InvalidRequestError: neither in a folder of this machine nor on S3.
+        InvalidRequestError: neither in a folder of this machine nor where Spark has a connector for.
     """
-    if checkpoints_uri.startswith("s3://"):
+    if checkpoints_uri.startswith(SERVER_SCHEMES):
         return s3a_uri(checkpoints_uri)
     if "://" in checkpoints_uri and not checkpoints_uri.startswith("file://"):
         raise InvalidRequestError(
-            "checkpoints must lie in a folder of this machine, or on S3",
+            "checkpoints must lie in a folder of this machine, or on S3, GCS or Azure",
             checkpoints_uri=checkpoints_uri,
-            next_step="Set checkpoints_uri to a folder or s3://bucket/prefix; the home itself may lie elsewhere.",
+            next_step="Set checkpoints_uri to a folder, s3://…, gs://… or abfss://…; the home may lie elsewhere.",
         )
     return "file://" + str(Path(checkpoints_uri.removeprefix("file://")).resolve())
 

@@ -60,6 +60,16 @@ class LocalStore:
             body = _read(path)
         return None if body is None else StoredObject(key, body, _version_of(body))
 
+    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
+        with disk_errors("get", key, self.root):
+            try:
+                file = self.path_of(key).open("rb", buffering=0)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+            with file:
+                file.seek(start)
+                return file.read(size_bytes)
+
     def head(self, key: str) -> ObjectInfo | None:
         path = self._at(key)
         with disk_errors("head", key, self.root):

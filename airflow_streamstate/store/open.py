@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,9 +14,13 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options
 
-KNOWN_URIS = "a folder path, file:///path, s3://bucket/prefix, memory://name"
+KNOWN_URIS = (
+    "a folder path, file:///path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
+    "abfss://container@account.dfs.core.windows.net/prefix, memory://name"
+)
+_AZURE_HOST = re.compile(r"([a-z0-9]+)\.(dfs|blob)\.core\.[a-z0-9.-]+")
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_guard = threading.Lock()
@@ -25,11 +31,11 @@ def open_store(uri: str, *, options: S3Options | None = None, clock: Clock = SYS
 
     Args:
         uri: one of KNOWN_URIS; two opens of one ``memory://name`` in one process share their objects.
-        options: how to reach S3; of no meaning elsewhere.
+        options: how to reach S3; of no meaning elsewhere: GCS and Azure Blob are reached as the environment says.
         clock: for waits between tries.
 
     Raises:
-        InvalidRequestError: the URI names no known backend, or boto3 is missing for S3.
+        InvalidRequestError: the URI names no known backend, or its client library is missing here.
     """
     scheme, separator, rest = uri.partition(":")
     if not separator or "/" in scheme or scheme == "":
@@ -38,6 +44,10 @@ def open_store(uri: str, *, options: S3Options | None = None, clock: Clock = SYS
         return _open_folder(_path_of_file_uri(uri, rest), clock)
     if scheme == "s3" and rest.startswith("//"):
         return _open_s3(uri, rest[2:], options or S3Options(), clock)
+    if scheme == "gs" and rest.startswith("//"):
+        return _open_gcs(uri, rest[2:], clock)
+    if scheme in ("az", "abfs", "abfss") and rest.startswith("//"):
+        return _open_azure(uri, rest[2:], scheme, clock)
     if scheme == "memory" and rest.startswith("//") and len(rest) > 2:
         with _memory_guard:
             return _memory_stores.setdefault(rest[2:], MemoryStore(rest[2:]))
@@ -62,21 +72,59 @@ def _path_of_file_uri(uri: str, rest: str) -> str:
 
 
 def _open_s3(uri: str, place: str, options: S3Options, clock: Clock) -> Store:
-    bucket, _, prefix = place.partition("/")
-    if not bucket or "@" in bucket or ":" in bucket:
-        raise _bad_uri("an S3 URI needs a bucket, and nothing else before the first slash", uri)
-    try:
+    bucket, prefix = _parts_of(uri, place)
+    with _library("S3", uri, "boto3", "boto3>=1.40", ("boto3", "botocore")):
         # Imported only here: a driver whose home is a folder needs no boto3.
         from airflow_streamstate.store.s3 import S3Store
+    return S3Store(bucket, prefix, options, clock=clock)
+
+
+def _open_gcs(uri: str, place: str, clock: Clock) -> Store:
+    bucket, prefix = _parts_of(uri, place)
+    with _library("GCS", uri, "obstore and google-auth", "airflow-streamstate[gcs]", ("obstore", "google", "requests")):
+        from airflow_streamstate.store.gcs import GCSClient
+        from airflow_streamstate.store.objects import ObjectStore
+    return ObjectStore(lambda: GCSClient(bucket, GCSOptions()), f"gs://{bucket}", prefix, clock=clock)
+
+
+def _open_azure(uri: str, place: str, scheme: str, clock: Clock) -> Store:
+    account: str | None = None
+    head = f"{scheme}://{place.partition('/')[0]}"
+    if scheme != "az":
+        authority, slash, path = place.partition("/")
+        container, _, host = authority.partition("@")
+        found = _AZURE_HOST.fullmatch(host)
+        if found is None:
+            raise _bad_uri("this URI needs container@account.dfs.core.windows.net before the first slash", uri)
+        account, place = found[1], f"{container}{slash}{path}"
+    container, prefix = _parts_of(uri, place)
+    with _library("Azure Blob", uri, "obstore", "airflow-streamstate[azure]", ("obstore",)):
+        from airflow_streamstate.store.azure import AzureClient
+        from airflow_streamstate.store.objects import ObjectStore
+    options = AzureOptions(account_name=account)
+    return ObjectStore(lambda: AzureClient(container, options, head), head, prefix, clock=clock)
+
+
+def _parts_of(uri: str, place: str) -> tuple[str, str]:
+    bucket, _, prefix = place.partition("/")
+    if not bucket or "@" in bucket or ":" in bucket:
+        raise _bad_uri("this URI needs a bucket or container, and nothing else before the first slash", uri)
+    return bucket, prefix.removesuffix("/")
+
+
+@contextmanager
+def _library(service: str, uri: str, wanted: str, package: str, modules: tuple[str, ...]) -> Iterator[None]:
+    """Say what is to be installed where a client library is missing: here, or in a driver's own Python."""
+    try:
+        yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("boto3", "botocore"):
+        if error.name is None or error.name.partition(".")[0] not in modules:
             raise
         raise InvalidRequestError(
-            "a store on S3 needs boto3, which is not installed here",
+            f"a store on {service} needs {wanted}, which is not installed here",
             uri=uri,
-            next_step="Install boto3 where this runs: `pip install 'boto3>=1.40'`.",
+            next_step=f"Install it where this runs: `pip install '{package}'`.",
         ) from error
-    return S3Store(bucket, prefix.removesuffix("/"), options, clock=clock)
 
 
 def _bad_uri(message: str, uri: str) -> InvalidRequestError:

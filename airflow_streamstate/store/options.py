@@ -1,4 +1,4 @@
-"""How to reach S3. Its own module, so that naming the options needs no boto3."""
+"""How to reach S3, GCS and Azure Blob. Its own module, so that naming the options needs no client library."""
 
 from __future__ import annotations
 
@@ -46,3 +46,35 @@ class ResolvedS3:
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class GCSOptions:
+    """How to reach Google Cloud Storage. Credentials are Google's application default ones, of this machine.
+
+    Attributes:
+        endpoint_url: another server than Google's, which is asked without credentials; else ``STORAGE_EMULATOR_HOST``.
+        connect_timeout_seconds, read_timeout_seconds: bounds of each request (Law 6).
+    """
+
+    endpoint_url: str | None = None
+    connect_timeout_seconds: float = 5.0
+    read_timeout_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class AzureOptions:
+    """How to reach Azure Blob Storage. What is not said here is asked of the environment (``store.azure``).
+
+    Attributes:
+        account_name: the storage account; else ``AZURE_STORAGE_ACCOUNT_NAME``.
+        account_key: its key; else ``AZURE_STORAGE_ACCOUNT_KEY``, else ``AZURE_STORAGE_SAS_TOKEN``, else azure-identity.
+        endpoint_url: another server than Azure's; else ``AZURE_STORAGE_ENDPOINT``.
+        connect_timeout_seconds, read_timeout_seconds: bounds of each request (Law 6).
+    """
+
+    account_name: str | None = None
+    account_key: str | None = field(default=None, repr=False)
+    endpoint_url: str | None = None
+    connect_timeout_seconds: float = 5.0
+    read_timeout_seconds: float = 60.0

@@ -1,8 +1,7 @@
 """A store on S3, or on a server that speaks its protocol.
 
 A lost reply must not look like a conflict: a client that sends a conditional write again reports 412, as if someone
-else had won. So each request is sent once, and a write whose outcome is unknown is read back before anything else
-(Law 8). Every put carries an id of its own in the object's metadata, by which it is known when it is read back.
+else had won. So each request is sent once here, and what is repeated, ``writing`` and ``tries`` repeat (Law 8).
 Create-if-absent is a Put, never a Copy: servers ignore conditions on a copy's target.
 """
 
@@ -14,22 +13,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.errors import (
-    ConflictError,
-    ObjectExistsError,
-    ObjectMissingError,
-    OutcomeUnknownError,
-    StreamStateError,
-    VersionConflictError,
-)
+from airflow_streamstate.errors import ObjectMissingError, StreamStateError
+from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.interface import Link, ObjectInfo, StoredObject
 from airflow_streamstate.store.keys import check_folder, check_key, check_prefix, is_key
 from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.rounds import in_rounds
 from airflow_streamstate.store.s3_client import boto_errors, make_clients, resolve
-from airflow_streamstate.store.s3_copy import PART_BYTES, SINGLE_COPY_BYTES, Copier, checksum_in, in_rounds
-from airflow_streamstate.store.s3_errors import Answer, S3Failure, as_error, classify
-from airflow_streamstate.store.s3_tries import until_answered, until_known
-from airflow_streamstate.store.s3a import S3ASettings, s3a_settings
+from airflow_streamstate.store.s3_copy import PART_BYTES, SINGLE_COPY_BYTES, Copier, checksum_in
+from airflow_streamstate.store.s3_errors import as_error, classify
+from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
+from airflow_streamstate.store.tries import until_answered
+from airflow_streamstate.store.writing import PUT, Writes
 
 Result = TypeVar("Result")
 
@@ -71,19 +66,35 @@ class S3Store:
         self._options = options or S3Options()
         with self._reported("CreateClient", ""):
             self._client, copying_client = make_clients(self._options)
+        self._writes = Writes(clock, self._get, self._report)
         self._copier = Copier(copying_client, bucket, clock, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
 
     @property
     def uri(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
 
-    def for_spark(self) -> S3ASettings:
+    def for_spark(self) -> SparkSettings:
         with self._reported("CreateClient", ""):
             return s3a_settings(resolve(self._options), self.bucket)
 
     def get(self, key: str) -> StoredObject | None:
         found = self._get(key)
         return None if found is None else found[0]
+
+    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
+        name, wanted = self._name(key), f"bytes={start}-{start + size_bytes - 1}"
+
+        def send() -> bytes:
+            answer = self._client.get_object(Bucket=self.bucket, Key=name, Range=wanted)
+            return bytes(answer["Body"].read())
+
+        with self._reported("GetObject", key):
+            try:
+                return self._unless_absent(send)
+            except RequestFailure as failure:
+                if failure.status == 416:  # it ends before
+                    return b""
+                raise
 
     def head(self, key: str) -> ObjectInfo | None:
         answer = self._head(key)
@@ -99,28 +110,13 @@ class S3Store:
         return in_rounds([partial(self.checksum_of, key) for key in keys])
 
     def create(self, key: str, body: bytes) -> str:
-        taken = ObjectExistsError("an object is there already", key=key)
-
-        def look(stored: StoredObject | None, _doubtful: bool) -> None:
-            if stored is not None:
-                raise taken
-
-        return self._put(key, body, look, taken, IfNoneMatch="*")
+        return self._writes.create(key, body, self._putting(key, body, IfNoneMatch="*"))
 
     def replace(self, key: str, body: bytes, version: str) -> str:
-        changed = VersionConflictError("the object has another version, or is gone", key=key)
-        overtaken = OutcomeUnknownError("others wrote or removed it around a try whose reply was lost", key=key)
-
-        def look(stored: StoredObject | None, doubtful: bool) -> None:
-            if stored is None or stored.version != version:
-                # A try may have landed and been written over since: no word of "not written" (Law 8).
-                raise overtaken if doubtful else changed
-
-        return self._put(key, body, look, changed, IfMatch=version)
+        return self._writes.replace(key, body, version, self._putting(key, body, IfMatch=version))
 
     def put(self, key: str, body: bytes) -> str:
-        others = ConflictError("others keep writing this object", key=key, next_step="Try again in a moment.")
-        return self._put(key, body, lambda _stored, _doubtful: None, others)
+        return self._writes.put(key, body, self._putting(key, body))
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
@@ -154,29 +150,18 @@ class S3Store:
 
     def delete(self, key: str, version: str | None = None) -> None:
         name = self._name(key)
-        changed = VersionConflictError("the object has another version", key=key)
         condition = {} if version is None else {"IfMatch": version}
 
         def send() -> str:
             try:
                 with boto_errors():
                     self._client.delete_object(Bucket=self.bucket, Key=name, **condition)
-            except S3Failure as failure:
+            except RequestFailure as failure:
                 if failure.answer is not Answer.ABSENT:
                     raise
             return ""
 
-        def read_back(doubtful: bool) -> str | None:
-            if version is None and not doubtful:
-                return None
-            stored = self.get(key)
-            if stored is None:
-                return ""
-            if version is None or stored.version == version:
-                return None
-            raise changed
-
-        self._write("DeleteObject", key, send, read_back, changed)
+        self._writes.delete(key, version, send)
 
     def delete_many(self, keys: Sequence[str]) -> None:
         names = [self._name(key) for key in keys]
@@ -195,62 +180,31 @@ class S3Store:
             if errors:
                 code = str(errors[0].get("Code", ""))
                 status = 503 if code in ("InternalError", "ServiceUnavailable") else 403 if "Denied" in code else 400
-                raise S3Failure(classify(status, code), status, code, str(errors[0].get("Message", "")))
+                raise RequestFailure(classify(status, code), status, code, str(errors[0].get("Message", "")))
 
         with self._reported("DeleteObject", key, writes=True):
             self._answered(send)
 
     # writing
 
-    def _put(
-        self,
-        key: str,
-        body: bytes,
-        look: Callable[[StoredObject | None, bool], None],
-        conflict: ConflictError,
-        **condition: str,
-    ) -> str:
-        """One put, with an id of its own, so that it is told from another's put of equal bytes.
+    def _putting(self, key: str, body: bytes, **condition: str) -> Callable[[str], str]:
+        name = self._name(key)
 
-        Args:
-            look: raises where what is there, and is not of this put, forbids another try; told whether one may have
-                landed.
-        """
-        name, write_id = self._name(key), self._clock.new_uuid()
-
-        def send() -> str:
+        def send(write_id: str) -> str:
             with boto_errors():
                 answer = self._client.put_object(
                     Bucket=self.bucket, Key=name, Body=body, Metadata={WRITE_ID: write_id}, **condition
                 )
                 return str(answer["ETag"])
 
-        def read_back(doubtful: bool) -> str | None:
-            found = self._get(key)
-            if found is not None and doubtful and found[1] == write_id and found[0].body == body:
-                return found[0].version
-            look(None if found is None else found[0], doubtful)
-            return None
+        return send
 
-        return self._write("PutObject", key, send, read_back, conflict)
-
-    def _write(
-        self,
-        action: str,
-        key: str,
-        send: Callable[[], str],
-        read_back: Callable[[bool], str | None],
-        conflict: ConflictError,
-    ) -> str:
-        """One write, as ``until_known``; ``action`` is S3's name of it."""
-
-        def report(failure: S3Failure, doubtful: bool) -> StreamStateError:
-            return as_error(failure, action=action, bucket=self.bucket, key=key, doubtful=doubtful)
-
-        return until_known(self._clock, send, read_back, conflict, report)
+    def _report(self, act: str, key: str, failure: RequestFailure, doubtful: bool) -> StreamStateError:
+        action = "PutObject" if act == PUT else "DeleteObject"
+        return as_error(failure, action=action, bucket=self.bucket, key=key, doubtful=doubtful)
 
     def _copy(self, source_key: str, target_key: str, size_bytes: int | None = None) -> str:
-        """The checksum of the copy; raises S3Failure, and ObjectMissingError."""
+        """The checksum of the copy; raises RequestFailure, and ObjectMissingError."""
         source, target = self._name(source_key), self._name(target_key)
         if source == target:
             # S3 refuses to copy an object onto itself.
@@ -260,7 +214,7 @@ class S3Store:
             return checksum
         try:
             return self._copier.copy(source, target, size_bytes)
-        except S3Failure as failure:
+        except RequestFailure as failure:
             if failure.answer is Answer.ABSENT:
                 raise _missing(source_key) from None
             raise
@@ -283,7 +237,9 @@ class S3Store:
                 )
                 if page.get("IsTruncated") and not page.get("NextContinuationToken"):
                     # Half a list must not be taken for the whole.
-                    raise S3Failure(Answer.REFUSED, 200, "NoContinuationToken", "the server does not go on listing")
+                    raise RequestFailure(
+                        Answer.REFUSED, 200, "NoContinuationToken", "the server does not go on listing"
+                    )
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -309,7 +265,7 @@ class S3Store:
                     lambda: self._client.head_object(Bucket=self.bucket, Key=name, **request)
                 )
                 return answer
-            except S3Failure as failure:
+            except RequestFailure as failure:
                 if failure.answer is Answer.ABSENT and self._is_bucket_seen:
                     return None
                 if not failure.is_mute or failure.answer not in (Answer.ABSENT, Answer.REFUSED):
@@ -328,7 +284,7 @@ class S3Store:
         """The answer to a GET; None where there is no object, which means a bucket that is there."""
         try:
             return self._answered(send)
-        except S3Failure as failure:
+        except RequestFailure as failure:
             if failure.answer is not Answer.ABSENT:
                 raise
             self._is_bucket_seen = True
@@ -350,7 +306,7 @@ class S3Store:
     def _reported(self, action: str, key: str, *, writes: bool = False) -> Iterator[None]:
         try:
             yield
-        except S3Failure as failure:
+        except RequestFailure as failure:
             doubtful = writes and failure.answer is Answer.UNKNOWN
             raise as_error(failure, action=action, bucket=self.bucket, key=key, doubtful=doubtful) from failure
 

@@ -28,8 +28,9 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
+from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.options import ResolvedS3, S3Options
-from airflow_streamstate.store.s3_errors import NAMED_ENDPOINT, Answer, S3Failure, classify
+from airflow_streamstate.store.s3_errors import NAMED_ENDPOINT, classify
 
 COPY_TIMEOUT_SECONDS = 300.0
 POOL_CONNECTIONS = 32
@@ -47,23 +48,23 @@ def boto_errors() -> Iterator[None]:
         raise _of_response(error.response) from error
     except SSLError as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise S3Failure(Answer.REFUSED, 0, "CertificateError", str(error)) from error
+            raise RequestFailure(Answer.REFUSED, 0, "CertificateError", str(error)) from error
         # At its beginning as a rule, but not only there.
-        raise S3Failure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
+        raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
     except (ConnectionError, CredentialRetrievalError, MetadataRetrievalError, TokenRetrievalError) as error:
         # No connection was made (the first is botocore's), or nothing to sign with: nothing was sent.
-        raise S3Failure(Answer.NOT_DONE, 0, type(error).__name__, str(error)) from error
+        raise RequestFailure(Answer.NOT_DONE, 0, type(error).__name__, str(error)) from error
     except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, ResponseParserError) as error:
-        raise S3Failure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
+        raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
     except BotoCoreError as error:
-        raise S3Failure(Answer.REFUSED, 0, type(error).__name__, str(error)) from error
+        raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, str(error)) from error
 
 
-def _of_response(response: Mapping[str, Any]) -> S3Failure:
+def _of_response(response: Mapping[str, Any]) -> RequestFailure:
     about, details = response.get("ResponseMetadata", {}), response.get("Error", {})
     status, code = int(about.get("HTTPStatusCode", 0)), str(details.get("Code", ""))
     region = details.get("Region") or about.get("HTTPHeaders", {}).get("x-amz-bucket-region") or ""
-    return S3Failure(classify(status, code), status, code, str(details.get("Message", "")), str(region))
+    return RequestFailure(classify(status, code), status, code, str(details.get("Message", "")), str(region))
 
 
 def make_clients(options: S3Options) -> tuple[Any, Any]:
@@ -72,7 +73,7 @@ def make_clients(options: S3Options) -> tuple[Any, Any]:
     Clients are safe between threads; sessions are not, so nothing keeps the session.
 
     Raises:
-        S3Failure: boto3 takes the options for wrong.
+        RequestFailure: boto3 takes the options for wrong.
     """
     with boto_errors():
         session = _session(options)
@@ -97,7 +98,7 @@ def resolve(options: S3Options) -> ResolvedS3:
     """What boto3 makes of the options, its environment, files and roles: for others who have to reach the same place.
 
     Raises:
-        S3Failure: boto3 takes the options for wrong.
+        RequestFailure: boto3 takes the options for wrong.
     """
     with boto_errors():
         session = _session(options)
@@ -132,10 +133,10 @@ def _client(session: Any, options: S3Options, config: Config) -> Any:
         client = session.client("s3", region_name=region, endpoint_url=options.endpoint_url, config=config)
     except ValueError as error:  # botocore's word for an endpoint that is no URL
         shown = re.sub(r"//[^/\s]*@", "//***@", str(error))
-        raise S3Failure(Answer.REFUSED, 0, type(error).__name__, shown) from None
+        raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, shown) from None
     if "@" in client.meta.endpoint_url.partition("://")[2].partition("/")[0]:
         # It would be in errors, and in Spark's settings under a name that nobody takes for a secret's.
-        raise S3Failure(Answer.REFUSED, 0, NAMED_ENDPOINT, "it is not shown")
+        raise RequestFailure(Answer.REFUSED, 0, NAMED_ENDPOINT, "it is not shown")
     return client
 
 

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.errors import OutcomeUnknownError, UnavailableError
+from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.rounds import side_by_side
 from airflow_streamstate.store.s3_client import boto_errors
-from airflow_streamstate.store.s3_errors import Answer, S3Failure
-from airflow_streamstate.store.s3_tries import until_answered
-
-Result = TypeVar("Result")
+from airflow_streamstate.store.tries import until_answered
 
 SINGLE_COPY_BYTES = 5 * 1024**3
 """S3 copies no larger object in one request."""
 PART_BYTES = 256 * 1024**2
 MOST_PARTS = 10_000
-THREADS = 16
 _CHECKSUMS = ("SHA256", "CRC64NVME", "CRC32C", "CRC32", "SHA1")
 
 
@@ -64,21 +60,21 @@ class Copier:
             size_bytes: of the source; None where unknown: then a refusal tells whether it was too large.
 
         Raises:
-            S3Failure: it was not copied; ABSENT where there is no source.
+            RequestFailure: it was not copied; ABSENT where there is no source.
         """
         if size_bytes is not None and size_bytes > self._single_copy_bytes:
             return self._copy_parts(source, target)
         try:
             # CRC-32 is what the standard library can compare with; without a word AWS would choose another.
             answer = self._send("copy_object", CopySource=self._place(source), Key=target, ChecksumAlgorithm="CRC32")
-        except S3Failure as failure:
+        except RequestFailure as failure:
             if failure.answer is not Answer.REFUSED or not self._is_large(source):
                 raise
             return self._copy_parts(source, target)
         return checksum_in({**answer, **answer["CopyObjectResult"]})
 
     def _is_large(self, source: str) -> bool:
-        with suppress(S3Failure):  # then the refusal that is told is the copy's
+        with suppress(RequestFailure):  # then the refusal that is told is the copy's
             return int(self._send("head_object", Key=source)["ContentLength"]) > self._single_copy_bytes
         return False
 
@@ -106,9 +102,9 @@ class Copier:
         try:
             parts = side_by_side([partial(copy_part, number) for number in numbers])
             self._send("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
-        except S3Failure as failure:
+        except RequestFailure as failure:
             if failure.code != "NoSuchUpload" or not self._has_landed(target, parts):
-                with suppress(S3Failure):  # what stays costs space only; a lifecycle rule of the bucket removes it
+                with suppress(RequestFailure):  # what stays costs space only; a lifecycle rule of the bucket removes it
                     self._send("abort_multipart_upload", **upload)
                 raise
         return checksum_in(self._send("head_object", Key=target, ChecksumMode="ENABLED"))
@@ -121,7 +117,7 @@ class Copier:
         try:
             digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
             found = self._send("head_object", Key=target)["ETag"]
-        except (ValueError, S3Failure):
+        except (ValueError, RequestFailure):
             return False
         return bool(found == f'"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"')
 
@@ -135,60 +131,6 @@ class Copier:
                 return answer
 
         return until_answered(self._clock, send)
-
-
-def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -> list[Result]:
-    """Do them all, some at a time; their results in order. After a failure none is begun, and all that were are over.
-
-    Raises:
-        Exception: the first failure.
-    """
-    if len(acts) < 2:
-        return [act() for act in acts]
-    failures: list[BaseException] = []
-
-    def unless_failed(act: Callable[[], Result]) -> Result:
-        if failures:  # the pool goes on until somebody tells it
-            raise CancelledError
-        try:
-            return act()
-        except BaseException as failure:
-            failures.append(failure)
-            raise
-
-    with ThreadPoolExecutor(min(threads, len(acts)), thread_name_prefix="streamstate-s3") as pool:
-        futures: list[Future[Result]] = [pool.submit(unless_failed, act) for act in acts]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-    if failures:
-        raise failures[0]
-    return [future.result() for future in futures]
-
-
-def in_rounds(acts: Sequence[Callable[[], Result]]) -> list[Result]:
-    """As ``side_by_side`` for acts that may be done twice. Among thousands some outlast their tries: these come again,
-    until a round gets none of them done.
-
-    Raises:
-        UnavailableError, OutcomeUnknownError: of the last round.
-        Exception: the first failure of another kind.
-    """
-    done: dict[int, Result] = {}
-
-    def act(number: int) -> None:
-        done[number] = acts[number]()
-
-    while True:
-        left = [number for number in range(len(acts)) if number not in done]
-        try:
-            side_by_side([partial(act, number) for number in left])
-        except (UnavailableError, OutcomeUnknownError):
-            if all(number not in done for number in left):
-                raise
-        else:
-            return [done[number] for number in range(len(acts))]
 
 
 def checksum_in(answer: Mapping[str, Any]) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
 from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.store.answers import Answer, RequestFailure
 
 _ABSENT = ("NoSuchKey", "NoSuchVersion", "404")
 _BUSY = ("ConditionalRequestConflict", "OperationAborted")
@@ -29,46 +28,6 @@ _NO_TIME = ("ReadTimeoutError", "ConnectTimeoutError")
 _NO_CREDENTIALS_NOW = ("CredentialRetrievalError", "MetadataRetrievalError", "TokenRetrievalError")
 
 
-class Answer(enum.Enum):
-    """The kinds of answers that callers tell apart."""
-
-    ABSENT = "absent"
-    PRECONDITION = "precondition"  # the condition of a conditional write did not hold
-    BUSY = "busy"  # another conditional write was under way: read again, then try again
-    NOT_DONE = "not_done"  # turned away or never reached: nothing was changed
-    UNKNOWN = "unknown"  # a write may have landed
-    REFUSED = "refused"  # the same request will be refused again
-
-    @property
-    def may_pass(self) -> bool:
-        """Whether the same request may be answered otherwise a moment later."""
-        return self in (Answer.BUSY, Answer.NOT_DONE, Answer.UNKNOWN)
-
-
-@dataclass(eq=False)
-class S3Failure(Exception):  # noqa: N818 - never leaves this room
-    """One request that did not succeed.
-
-    Attributes:
-        answer: what it means.
-        status: HTTP status; 0 where there was no response.
-        code: S3's code, or the name of the client's error.
-        reason: in the words of the server or client; holds no credential.
-        region: where the bucket lies, if the server said so; else "".
-    """
-
-    answer: Answer
-    status: int
-    code: str
-    reason: str
-    region: str = ""
-
-    @property
-    def is_mute(self) -> bool:
-        """Whether it says no more than its status: answers to HEAD have no body."""
-        return self.status != 0 and self.code in ("", str(self.status))
-
-
 def classify(status: int, code: str) -> Answer:
     """What a response that is no success means."""
     if status == 412:
@@ -86,7 +45,9 @@ def classify(status: int, code: str) -> Answer:
     return Answer.REFUSED
 
 
-def as_error(failure: S3Failure, *, action: str, bucket: str, key: str, doubtful: bool = False) -> StreamStateError:
+def as_error(
+    failure: RequestFailure, *, action: str, bucket: str, key: str, doubtful: bool = False
+) -> StreamStateError:
     """The package's error for a failure.
 
     Args:
@@ -114,7 +75,7 @@ def as_error(failure: S3Failure, *, action: str, bucket: str, key: str, doubtful
     return InvalidRequestError(message, next_step=next_step, **facts)
 
 
-def _obstacle(failure: S3Failure) -> tuple[str, str]:
+def _obstacle(failure: RequestFailure) -> tuple[str, str]:
     if failure.answer is Answer.PRECONDITION:
         return "the object changed while it was copied", "Try again; take a newer position of a running query."
     if failure.status == 507:
@@ -190,7 +151,7 @@ _REFUSALS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 
-def _refusal(failure: S3Failure) -> tuple[str, str]:
+def _refusal(failure: RequestFailure) -> tuple[str, str]:
     for codes, message, next_step in _REFUSALS:
         if failure.code in codes:
             return message, next_step

@@ -1,4 +1,6 @@
-"""What Spark's S3A must be told to reach the same bucket with the same credentials. Pure: no boto3, no environment.
+"""What Spark must be told to reach the same bucket with the same credentials, by S3A and other connectors of Hadoop.
+
+Pure: no boto3, no environment.
 
 Everything is set for the one bucket (``fs.s3a.bucket.NAME.…``), so that a script's own data on other buckets, with
 other credentials, is left alone. Names and classes are those of hadoop-aws 3.4 and newer (AWS SDK 2).
@@ -20,8 +22,8 @@ CHAIN_PROVIDER = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProv
 
 
 @dataclass(frozen=True)
-class S3ASettings:
-    """Spark configuration for one bucket.
+class SparkSettings:
+    """Spark configuration for one bucket or container.
 
     Attributes:
         conf: what may be seen.
@@ -34,18 +36,18 @@ class S3ASettings:
 
 
 @runtime_checkable
-class ReachedByS3A(Protocol):
-    """A store whose objects Spark reads and writes by S3A."""
+class ReachedBySpark(Protocol):
+    """A store on a server, whose objects Spark reads and writes by a connector of Hadoop's."""
 
-    def for_spark(self) -> S3ASettings:
+    def for_spark(self) -> SparkSettings:
         """With what Spark reaches the same bucket as the store does.
 
         Raises:
-            InvalidRequestError: boto3 takes the options for wrong.
+            InvalidRequestError: the options are wrong, or this place has no name that Spark knows.
         """
 
 
-def s3a_settings(resolved: ResolvedS3, bucket: str) -> S3ASettings:
+def s3a_settings(resolved: ResolvedS3, bucket: str) -> SparkSettings:
     """The configuration with which S3A reaches this bucket as boto3 does.
 
     Credentials that last are handed over. Those of a role are not: they would end in the middle, so the driver and its
@@ -67,7 +69,11 @@ def s3a_settings(resolved: ResolvedS3, bucket: str) -> S3ASettings:
             secrets["session.token"] = resolved.session_token
     else:
         settings["aws.credentials.provider"] = CHAIN_PROVIDER
-    return S3ASettings(_for_bucket(bucket, settings), _for_bucket(bucket, secrets))
+    return SparkSettings(_for_bucket(bucket, settings), _for_bucket(bucket, secrets))
+
+
+SERVER_SCHEMES = ("s3://", "gs://", "abfs://", "abfss://")
+"""How URIs of stores begin that Spark reaches by a connector."""
 
 
 def s3a_uri(uri: str) -> str:

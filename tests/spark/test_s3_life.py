@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.store.s3 import S3Store
-from support.launches import end_processes, living_processes, wait_until
+from support.launches import command_lines, end_processes
 from support.s3_proxy import StrikingProxy
 from support.s3_requests import S3Request
 from support.s3_server import BUCKET, SECRET_KEY, options_for, striking_proxy
@@ -78,12 +78,6 @@ def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) 
         yield made
 
 
-def command_lines(folder: str) -> str:
-    """The command lines of a driver and all that it started."""
-    found = [Path(f"/proc/{process.pid}/cmdline") for process in living_processes(folder)]
-    return "\n".join(path.read_text("utf-8", "replace") for path in found if path.exists())
-
-
 def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real_url: str) -> None:
     """Deploy, snapshot, stop, restore, drain, seed, kill -9, resume, drain: rows in are rows out (1a.3 on S3A).
 
@@ -122,16 +116,7 @@ def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real
     stream.feed(2)
     assert stream.done("resume").json["attempt"] == 2
 
-    def is_read() -> bool:
-        # The file source's own log, in batches that are committed.
-        checkpoint = f"flights/deployments/{third['deployment_id']}/checkpoints/counts"
-        names = [info.key.rpartition("/")[2] for info in striker.store.list_objects(f"{checkpoint}/sources/0/")]
-        commits = [info.key.rpartition("/")[2] for info in striker.store.list_objects(f"{checkpoint}/commits/")]
-        newest = max((int(name.partition(".")[0]) for name in names if name[0] != "."), default=-1)
-        offsets = striker.store.get(f"{checkpoint}/offsets/{max(int(name) for name in commits if name.isdigit())}")
-        return newest >= stream.files - 1 and offsets is not None and f'"logOffset":{newest}' in offsets.body.decode()
-
-    wait_until(is_read, "all that was fed to be read", 300)
+    stream.wait_until_read(striker.store, third["deployment_id"])
     ended = stream.done("drain").json
     assert ended["queries"]["counts"]["state_rows_left"] == 0
     assert stream.written() == stream.expected()

@@ -30,6 +30,7 @@ from airflow_streamstate.protocol.events import (
     Noted,
     QueryStarted,
     Rejected,
+    SnapshotMirrored,
     SnapshotReady,
     Started,
     Stopped,
@@ -130,6 +131,9 @@ EXAMPLES: tuple[Message, ...] = (
     _event(
         SnapshotReady, snapshot_id="d-0003-live-000006", snapshot_kind="live", queries=_POSITIONS,
         command_id=COMMAND_ID, command_number=6, request_id="af-9876",
+    ),
+    _event(
+        SnapshotMirrored, snapshot_id="d-0003-live-000006", mirror_uri="gs://b/p", files=12, size_bytes=4096
     ),
     _event(
         Drained, command_id=COMMAND_ID, command_number=4, snapshot_id="d-0003-drained-000002", queries=_POSITIONS,

@@ -93,3 +93,9 @@ def nothing_left_behind(base: Path) -> Iterator[None]:
     finally:
         for folder in (path for path in (base / "launches").rglob("*") if path.is_dir()):
             end_processes(str(folder))
+
+
+def command_lines(folder: str) -> str:
+    """The command lines of a driver and all that it started."""
+    found = [Path(f"/proc/{process.pid}/cmdline") for process in living_processes(folder)]
+    return "\n".join(path.read_text("utf-8", "replace") for path in found if path.exists())

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.versitygw import cache_folder
+from support.go_program import cache_folder
 
 REPOSITORY = "https://repo1.maven.org/maven2"
 TRIES = 3

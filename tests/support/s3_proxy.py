@@ -261,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         proxy: StrikingProxy = self.server.proxy  # type: ignore[attr-defined]
         connection = http.client.HTTPConnection(proxy.server, timeout=FORWARD_SECONDS)
         try:
-            ours = ("expect", "connection", "transfer-encoding")
+            ours = ("expect", "connection", "transfer-encoding", "content-length")
             headers = {name: value for name, value in self.headers.items() if name.lower() not in ours}
             if body or self.command in ("PUT", "POST"):
                 headers["Content-Length"] = str(len(body))

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.interface import Store
 from support.drivers import CONF, seconds_of
 from support.file_sink import rows_in
+from support.launches import wait_until
 from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY
 from support.shell import Answer, Desk, desk_with, shell
 
@@ -78,10 +80,25 @@ class S3Stream:
             total += Counter({f"{row['k']} n": int(str(row["n"])), f"{row['k']} s": int(str(row["s"]))})
         return total
 
-    def deploy(self) -> Answer:
+    def wait_until_read(self, store: Store, deployment_id: str) -> None:
+        """Until every file is in a committed batch, by the file source's own log and the offsets."""
+        checkpoint = f"flights/deployments/{deployment_id}/checkpoints/counts"
+
+        def is_read() -> bool:
+            names = [info.key.rpartition("/")[2] for info in store.list_objects(f"{checkpoint}/sources/0/")]
+            commits = [info.key.rpartition("/")[2] for info in store.list_objects(f"{checkpoint}/commits/")]
+            newest = max((int(name.partition(".")[0]) for name in names if name[0] != "."), default=-1)
+            committed = max((int(name) for name in commits if name.isdigit()), default=-1)
+            offsets = store.get(f"{checkpoint}/offsets/{committed}") if committed >= 0 else None
+            is_newest = offsets is not None and f'"logOffset":{newest}' in offsets.body.decode()
+            return newest >= self.files - 1 and is_newest
+
+        wait_until(is_read, "all that was fed to be read", 300)
+
+    def deploy(self, *words: object) -> Answer:
         """Deploy the script, and see it healthy."""
         answer = shell(
-            *("deploy", "flights", "--app", self.app, "--master", "local[2]", *self._conf, *WAIT, "--json"),
+            *("deploy", "flights", "--app", self.app, "--master", "local[2]", *self._conf, *words, *WAIT, "--json"),
             *("--", self.base),
         )
         assert answer.status == 0, (answer, shell("logs", "flights").out[-6000:])

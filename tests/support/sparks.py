@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.versitygw import cache_folder
+from support.go_program import cache_folder
 
 NEWEST: dict[str, str] = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
 """The one release of each Spark that the tests know."""

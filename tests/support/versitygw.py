@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import http.client
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,52 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support import go_program
+
 VERSION = "v1.8.0"
 MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
-BUILD_SECONDS = 540
 START_SECONDS = 30
 _PR_SET_PDEATHSIG = 1
 
 
-def cache_folder() -> Path:
-    """Where built and downloaded servers are kept between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "airflow-streamstate"
-
-
 def find_or_build() -> Path | None:
-    """The server's program, built if it is not there yet; None on a machine without Go.
-
-    Raises:
-        RuntimeError: Go is there, and the build did not succeed: a run must not quietly test less.
-    """
-    folder = cache_folder() / f"versitygw-{VERSION}"
-    program = folder / "versitygw"
-    if program.is_file():
-        return program
-    go = shutil.which("go")
-    if go is None:
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once build once
-        if not program.is_file():
-            _build(go, folder, program)
-    return program
-
-
-def _build(go: str, folder: Path, program: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        done = subprocess.run(
-            [go, "install", MODULE],
-            env={**os.environ, "GOBIN": made},
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"versitygw could not be built: {done.stderr[-2000:]}")
-        (Path(made) / "versitygw").replace(program)
+    """The server's program, built if it is not there yet; None on a machine without Go."""
+    return go_program.find_or_build("versitygw", VERSION, MODULE)
 
 
 @contextmanager

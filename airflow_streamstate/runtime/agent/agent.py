@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from airflow_streamstate.errors import FencedError, StreamStateError
 from airflow_streamstate.runtime.agent.heartbeats import Heart
+from airflow_streamstate.runtime.agent.mirroring import ROUND_SECONDS, Mirroring, OpenMirror
 from airflow_streamstate.runtime.agent.obeying import CommandDesk
 from airflow_streamstate.runtime.agent.periodic_snapshots import PeriodicSnapshots
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
@@ -29,10 +30,12 @@ class Agent:
     Args:
         supervisor: of a claimed attempt.
         end_process: ends the process with a status, from whatever thread; in a real driver it does not return.
+        open_mirror: opens the mirrors of the deployment; None where none is to be written.
     """
 
-    def __init__(self, supervisor: Supervisor, end_process: EndProcess) -> None:
+    def __init__(self, supervisor: Supervisor, end_process: EndProcess, open_mirror: OpenMirror | None = None) -> None:
         self._attempt: Attempt = supervisor.attempt
+        self._mirroring = None if open_mirror is None else Mirroring(self._attempt, open_mirror)
         self._end_process = end_process
         self._desk = CommandDesk(self._attempt)
         self._periodic = PeriodicSnapshots(self._attempt)
@@ -53,6 +56,8 @@ class Agent:
         ):
             threading.Thread(target=self._loop, args=(step, seconds), name=name, daemon=True).start()
         threading.Thread(target=self._seal_later, name="streamstate-seals", daemon=True).start()
+        if self._mirroring is not None and self._attempt.spec.mirrors:
+            self._attempt.in_background(self._mirror)
 
     def stop(self) -> None:
         """Let both loops end; does not wait for them."""
@@ -62,6 +67,14 @@ class Agent:
         while not self._stopped.is_set():
             step()
             self._attempt.clock.sleep(seconds)
+
+    def _mirror(self) -> None:
+        while not self._stopped.is_set() and self._mirroring is not None:
+            try:
+                self._mirroring.round()
+            except Exception:
+                self._attempt.reporter.say(f"unexpected, the job goes on (the mirrors): {traceback.format_exc()}")
+            self._attempt.clock.sleep(ROUND_SECONDS)
 
     def _seal_later(self) -> None:
         self._attempt.clock.sleep(SEAL_OLDER_AFTER_SECONDS)

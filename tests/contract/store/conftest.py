@@ -27,6 +27,9 @@ S3_STORES = [
     pytest.param("real", marks=pytest.mark.s3),
     pytest.param("real-faults", marks=pytest.mark.s3),
 ]
+OBJECT_STORES = [
+    pytest.param(kind, marks=pytest.mark.objects) for kind in ("gcs", "gcs-faults", "azure", "azure-faults")
+]
 """With faults: a tenth of all requests goes wrong, in every way that there is, and what is tried again arrives."""
 
 
@@ -53,7 +56,27 @@ def open_s3(request: pytest.FixtureRequest, s3_prefix: str) -> Callable[[str], S
     return open_store
 
 
-@pytest.fixture(params=[*STORES, *S3_STORES])
+@pytest.fixture
+def open_objects(request: pytest.FixtureRequest, s3_prefix: str) -> Callable[[str], Store]:
+    """Opens an empty store on the server of GCS or Azure Blob, with faults where the name ends in ``-faults``."""
+
+    def open_store(kind: str) -> Store:
+        from support.object_stores import object_store
+
+        server, _, faults = kind.partition("-")
+        endpoint_url = request.getfixturevalue(f"{server}_url")
+        if not faults:
+            return object_store(server, endpoint_url, s3_prefix)
+        running = striking_proxy(endpoint_url)
+        proxy = running.__enter__()
+        request.addfinalizer(lambda: running.__exit__(None, None, None))
+        proxy.weather = Weather(FAULTY_SHARE, seed=int(s3_prefix.rpartition("/")[2]), mercy=True)
+        return object_store(server, proxy.endpoint_url, s3_prefix, clock=FakeClock())
+
+    return open_store
+
+
+@pytest.fixture(params=[*STORES, *S3_STORES, *OBJECT_STORES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """An empty store of each kind; "faultless" is the faulty one without a fault."""
     if request.param == "memory":
@@ -62,6 +85,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return FaultyStore(MemoryStore())
     if request.param.startswith("local"):
         return LocalStore(tmp_path / "home", fsync=request.param == "local-synced")
+    if request.param.startswith(("gcs", "azure")):
+        open_objects: Callable[[str], Store] = request.getfixturevalue("open_objects")
+        return open_objects(request.param)
     open_s3: Callable[[str], S3Store] = request.getfixturevalue("open_s3")
     return open_s3(request.param)
 

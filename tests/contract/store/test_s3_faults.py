@@ -8,19 +8,18 @@ import pytest
 
 from airflow_streamstate.errors import (
     InvalidRequestError,
-    ObjectExistsError,
     ObjectMissingError,
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
-    VersionConflictError,
 )
 from airflow_streamstate.store.interface import Link
 from airflow_streamstate.store.many import delete_many, link_many
 from airflow_streamstate.store.s3 import S3Store
-from airflow_streamstate.store.s3_tries import TRIES, TRY_FOR_SECONDS
+from airflow_streamstate.store.tries import TRIES, TRY_FOR_SECONDS
 from support.fake_clock import FakeClock
 from support.s3_server import BUCKET, Strike, StrikingProxy, Weather, options_for
+from support.store_model import Model
 
 STEPS = 150
 
@@ -39,56 +38,6 @@ def clock() -> FakeClock:
 @pytest.fixture
 def struck(s3_proxy: StrikingProxy, s3_prefix: str, clock: FakeClock) -> S3Store:
     return S3Store(BUCKET, s3_prefix, options_for(s3_proxy.endpoint_url), clock=clock)
-
-
-class Model:
-    """What may be under each key, by what the store said of the writes so far.
-
-    Args:
-        store: is asked for everything.
-    """
-
-    def __init__(self, store: S3Store) -> None:
-        self._store = store
-        self.bodies: dict[str, set[bytes | None]] = {key: {None} for key in ("a", "b/c", "b/d")}
-        self._versions: dict[str, str] = dict.fromkeys(self.bodies, '"none"')
-        self.outcomes: set[str] = set()
-
-    def step(self, chance: random.Random) -> str:
-        """Do one thing, and note what was said of it; the key that it was done to."""
-        key = chance.choice(sorted(self.bodies))
-        body = b"%d" % chance.randrange(3)  # often equal to what is there
-        verb = chance.choice(["create", "create", "replace", "replace", "put", "delete"])
-        after: set[bytes | None] = {None if verb == "delete" else body}
-        try:
-            getattr(self, verb)(key, body)
-        except UnavailableError:
-            after = self.bodies[key]
-        except OutcomeUnknownError:
-            after |= self.bodies[key]
-        except ObjectExistsError:
-            after = self.bodies[key] - {None}
-            assert after, f"{key} cannot have been there"
-        except VersionConflictError:
-            after = self.bodies[key]
-        else:
-            self.outcomes.add(verb)
-        self.bodies[key] = after
-        return key
-
-    def create(self, key: str, body: bytes) -> None:
-        self._versions[key] = self._store.create(key, body)
-        assert None in self.bodies[key], f"{key} cannot have been free"
-
-    def replace(self, key: str, body: bytes) -> None:
-        self._versions[key] = self._store.replace(key, body, self._versions[key])
-        assert self.bodies[key] != {None}, f"{key} cannot have been there"
-
-    def put(self, key: str, body: bytes) -> None:
-        self._versions[key] = self._store.put(key, body)
-
-    def delete(self, key: str, body: bytes) -> None:
-        self._store.delete(key)
 
 
 class TestStorm:

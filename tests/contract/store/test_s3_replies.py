@@ -20,7 +20,7 @@ from airflow_streamstate.store.interface import Link
 from airflow_streamstate.store.many import link_many
 from airflow_streamstate.store.options import S3Options
 from airflow_streamstate.store.s3 import S3Store
-from airflow_streamstate.store.s3_tries import TRIES
+from airflow_streamstate.store.tries import TRIES
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, Strike, StrikingProxy, options_for
 

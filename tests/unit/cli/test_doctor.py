@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.cli.doctor import java_check, machine_checks, pyspark_checks
+from airflow_streamstate.cli.doctor import java_check, library_checks, machine_checks, pyspark_checks
 from airflow_streamstate.launch.master import own_disk_note
 from support.s3_server import BUCKET
 from support.shell import Answer, Desk, shell
@@ -187,3 +187,17 @@ def test_a_spark_of_its_own_needs_no_pyspark_here(tmp_path: Path, monkeypatch: p
 
 def _nothing_is_installed(name: str) -> str:
     raise importlib.metadata.PackageNotFoundError(name)
+
+
+def test_what_drivers_reach_the_home_with_is_looked_for_in_their_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library of each scheme once, in the interpreter that drivers run in; a folder needs none."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho \'{"obstore": "0.12.1"}\'\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    assert list(library_checks({"/data/home", "file:///x", "memory://y"})) == []
+    found = {check.name: check for check in library_checks({"gs://b/p", "az://c"})}
+    assert {name: check.ok for name, check in found.items()} == {"google-auth": False, "obstore": True}
+    assert f"{python} -m pip install google-auth" in found["google-auth"].mend

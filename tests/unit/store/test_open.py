@@ -61,7 +61,10 @@ def test_s3_is_bucket_and_prefix(uri: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "uri",
     [
-        "gs://b/p",
+        "gs:b",
+        "gs://",
+        "az:///p",
+        "abfss://c/p",
         "s3a://b/p",
         "s3:b",
         "s3://",
@@ -89,7 +92,9 @@ def test_what_names_no_place_is_refused(uri: str) -> None:
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("uri", ["s3://key:hidden@bucket/p", "ftp://user:hidden@host/p"])
+@pytest.mark.parametrize(
+    "uri", ["s3://key:hidden@bucket/p", "gs://key:hidden@bucket/p", "abfss://c:hidden@x/p", "ftp://user:hidden@host/p"]
+)
 def test_a_password_in_a_uri_is_not_repeated(uri: str) -> None:
     """Credentials do not belong in a URI, and do not appear in its error."""
     with pytest.raises(InvalidRequestError) as caught:
@@ -120,3 +125,33 @@ def test_s3_without_boto3_says_what_to_install() -> None:
         "try:\n    open_store('s3://b/p')\nexcept InvalidRequestError as error:\n    print(error)\n"
     )
     assert "pip install 'boto3" in run_without_boto3(code)
+
+
+def test_gcs_and_azure_are_a_place_and_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither disk nor network is asked; an abfss URI names its account, and is kept as it is."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:9")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acc")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    for uri in (
+        "gs://b",
+        "gs://b/p/q",
+        "az://c/p",
+        "abfs://c@other.dfs.core.windows.net/p",
+        "abfss://c@other.dfs.core.windows.net/p",
+    ):
+        assert open_store(uri).uri == open_store(f"{uri}/").uri == uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "missing", "extra"),
+    [("gs://b/p", "obstore", "[gcs]"), ("gs://b/p", "google", "[gcs]"), ("az://c/p", "obstore", "[azure]")],
+)
+def test_a_missing_library_says_what_to_install(uri: str, missing: str, extra: str) -> None:
+    """As in a driver's Python that has only pyspark."""
+    code = (
+        "from airflow_streamstate.errors import InvalidRequestError\n"
+        "from airflow_streamstate.store.open import open_store\n"
+        f"sys.modules[{missing!r}] = None\n"
+        f"try:\n    open_store({uri!r})\nexcept InvalidRequestError as error:\n    print(error)\n"
+    )
+    assert f"airflow-streamstate{extra}" in run_without_boto3(code)

@@ -9,9 +9,10 @@ import pytest
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
+from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.options import ResolvedS3, S3Options
 from airflow_streamstate.store.s3_client import boto_errors, make_clients, resolve
-from airflow_streamstate.store.s3_errors import Answer, S3Failure, as_error
+from airflow_streamstate.store.s3_errors import as_error
 from support.s3_server import options_for
 
 NAMES = [
@@ -61,7 +62,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_each_client_error_becomes_an_answer(error: Exception, answer: Answer) -> None:
     """Only where nothing can have been sent is a write certainly not done."""
-    with pytest.raises(S3Failure) as caught, boto_errors():
+    with pytest.raises(RequestFailure) as caught, boto_errors():
         raise error
     assert caught.value.answer is answer
     assert caught.value.status == 0
@@ -77,7 +78,7 @@ def test_each_client_error_becomes_an_answer(error: Exception, answer: Answer) -
 def test_the_region_that_a_server_names_is_told(error: dict[str, str], headers: dict[str, str]) -> None:
     """A redirect tells where the bucket lies, in its body or in its head."""
     response = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 301, "HTTPHeaders": headers}}
-    with pytest.raises(S3Failure) as caught, boto_errors():
+    with pytest.raises(RequestFailure) as caught, boto_errors():
         raise boto.ClientError(response, "HeadObject")
     assert caught.value.region == "eu-west-1"
 
@@ -130,7 +131,7 @@ def test_an_endpoint_with_a_password_is_refused_and_not_shown(monkeypatch: pytes
     """It would be in errors and in Spark's settings, wherever it came from."""
     for ask in (lambda: resolve(S3Options(endpoint_url=url)), lambda: make_clients(S3Options())):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
-        with pytest.raises(S3Failure) as caught:
+        with pytest.raises(RequestFailure) as caught:
             ask()
         assert caught.value.answer is Answer.REFUSED
         assert "hunter2" not in str(as_error(caught.value, action="s3:GetObject", bucket="b", key="k"))
@@ -148,7 +149,7 @@ def test_profiles_are_honoured(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest
     monkeypatch.setenv("AWS_PROFILE", "mine")
     assert resolve(S3Options()) == ResolvedS3("eu-south-1", "http://f:3", "file-key", "file-secret")
     monkeypatch.setenv("AWS_PROFILE", "none")
-    with pytest.raises(S3Failure) as caught:
+    with pytest.raises(RequestFailure) as caught:
         make_clients(S3Options())
     assert (caught.value.answer, caught.value.code) == (Answer.REFUSED, "ProfileNotFound")
 
@@ -176,6 +177,6 @@ def test_a_profile_is_that_of_the_machines_files(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK-OF-ENVIRONMENT")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SK")
     assert resolve(S3Options(region="r", profile_name="streams")).access_key_id == "AK-OF-PROFILE"
-    with pytest.raises(S3Failure) as raised:
+    with pytest.raises(RequestFailure) as raised:
         resolve(S3Options(region="r", profile_name="nobody"))
     assert raised.value.answer is Answer.REFUSED

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
-from airflow_streamstate.store.s3_errors import Answer, S3Failure, as_error, classify
+from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.s3_errors import as_error, classify
 
 ANSWERS = [
     (404, "NoSuchKey", Answer.ABSENT),
@@ -44,16 +45,18 @@ def test_each_answer_has_one_meaning(status: int, code: str, answer: Answer) -> 
 @pytest.mark.parametrize("answer", [answer for answer in Answer if answer is not Answer.REFUSED])
 def test_what_is_not_refused_may_be_tried_again(answer: Answer) -> None:
     """Every answer that is no refusal ends as unavailable, or as unknown where a write may have landed. (Law 8)"""
-    failure = S3Failure(answer, 500, "Code", "words")
+    failure = RequestFailure(answer, 500, "Code", "words")
     assert type(as_error(failure, action="PutObject", bucket="b", key="k")) is UnavailableError
     assert type(as_error(failure, action="PutObject", bucket="b", key="k", doubtful=True)) is OutcomeUnknownError
 
 
 def test_reached_and_not_reached_are_different_facts() -> None:
     """A server that answers badly is not called unreachable."""
-    reached = as_error(S3Failure(Answer.UNKNOWN, 500, "InternalError", ""), action="GetObject", bucket="b", key="k")
+    reached = as_error(
+        RequestFailure(Answer.UNKNOWN, 500, "InternalError", ""), action="GetObject", bucket="b", key="k"
+    )
     not_reached = as_error(
-        S3Failure(Answer.NOT_DONE, 0, "EndpointConnectionError", ""), action="x", bucket="b", key="k"
+        RequestFailure(Answer.NOT_DONE, 0, "EndpointConnectionError", ""), action="x", bucket="b", key="k"
     )
     assert reached.message == "S3 cannot serve the request now"
     assert not_reached.message == "S3 cannot be reached"
@@ -84,7 +87,7 @@ def test_reached_and_not_reached_are_different_facts() -> None:
 def test_a_refusal_says_what_to_mend(status: int, code: str, words: str) -> None:
     """The refusals that have a remedy of their own name it, with bucket, action and key."""
     error: StreamStateError = as_error(
-        S3Failure(Answer.REFUSED, status, code, "words"), action="PutObject", bucket="b", key="k"
+        RequestFailure(Answer.REFUSED, status, code, "words"), action="PutObject", bucket="b", key="k"
     )
     assert type(error) is InvalidRequestError
     assert error.message == words
@@ -94,7 +97,7 @@ def test_a_refusal_says_what_to_mend(status: int, code: str, words: str) -> None
 
 def test_another_refusal_keeps_the_servers_words() -> None:
     """A refusal that nobody foresaw is told with the server's own code and words."""
-    error = as_error(S3Failure(Answer.REFUSED, 400, "Odd", "very odd"), action="PutObject", bucket="b", key="k")
+    error = as_error(RequestFailure(Answer.REFUSED, 400, "Odd", "very odd"), action="PutObject", bucket="b", key="k")
     assert 'code=Odd reason="very odd"' in str(error)
 
 
@@ -114,7 +117,7 @@ def test_another_refusal_keeps_the_servers_words() -> None:
 )
 def test_an_obstacle_says_what_to_look_at(answer: Answer, status: int, code: str, words: str) -> None:
     """What may pass is told apart, each with its next step."""
-    error = as_error(S3Failure(answer, status, code, "words"), action="GetObject", bucket="b", key="k")
+    error = as_error(RequestFailure(answer, status, code, "words"), action="GetObject", bucket="b", key="k")
     assert type(error) is UnavailableError
     assert error.message == words
     assert error.next_step
@@ -122,12 +125,12 @@ def test_an_obstacle_says_what_to_look_at(answer: Answer, status: int, code: str
 
 def test_the_buckets_own_region_is_told() -> None:
     """A redirect that names the region is told with it."""
-    failure = S3Failure(Answer.REFUSED, 301, "PermanentRedirect", "words", "eu-west-1")
+    failure = RequestFailure(Answer.REFUSED, 301, "PermanentRedirect", "words", "eu-west-1")
     assert as_error(failure, action="GetObject", bucket="b", key="k").context["region"] == "eu-west-1"
 
 
 def test_only_a_bare_status_is_mute() -> None:
     """An answer to HEAD says its status and no more; a failure of the client is no answer."""
-    assert S3Failure(Answer.REFUSED, 403, "403", "").is_mute
-    assert not S3Failure(Answer.REFUSED, 403, "AccessDenied", "").is_mute
-    assert not S3Failure(Answer.REFUSED, 0, "NoCredentialsError", "").is_mute
+    assert RequestFailure(Answer.REFUSED, 403, "403", "").is_mute
+    assert not RequestFailure(Answer.REFUSED, 403, "AccessDenied", "").is_mute
+    assert not RequestFailure(Answer.REFUSED, 0, "NoCredentialsError", "").is_mute

@@ -7,21 +7,22 @@ from collections.abc import Callable
 import pytest
 
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
-from airflow_streamstate.store.s3_errors import Answer, S3Failure, as_error
-from airflow_streamstate.store.s3_tries import TRIES, TRY_FOR_SECONDS, until_answered, until_known
+from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.s3_errors import as_error
+from airflow_streamstate.store.tries import TRIES, TRY_FOR_SECONDS, until_answered, until_known
 from support.fake_clock import FakeClock
 
 BUSY, LOST, AWAY, HELD, NO = (
-    S3Failure(Answer.BUSY, 409, "ConditionalRequestConflict", ""),
-    S3Failure(Answer.UNKNOWN, 500, "InternalError", ""),
-    S3Failure(Answer.NOT_DONE, 503, "SlowDown", ""),
-    S3Failure(Answer.PRECONDITION, 412, "PreconditionFailed", ""),
-    S3Failure(Answer.REFUSED, 403, "AccessDenied", ""),
+    RequestFailure(Answer.BUSY, 409, "ConditionalRequestConflict", ""),
+    RequestFailure(Answer.UNKNOWN, 500, "InternalError", ""),
+    RequestFailure(Answer.NOT_DONE, 503, "SlowDown", ""),
+    RequestFailure(Answer.PRECONDITION, 412, "PreconditionFailed", ""),
+    RequestFailure(Answer.REFUSED, 403, "AccessDenied", ""),
 )
 CONFLICT = ConflictError("taken")
 
 
-def sending(*failures: S3Failure, clock: FakeClock | None = None, seconds: float = 0.0) -> Callable[[], str]:
+def sending(*failures: RequestFailure, clock: FakeClock | None = None, seconds: float = 0.0) -> Callable[[], str]:
     """A request that fails like this, one after the other, and then succeeds."""
     left = list(failures)
 
@@ -35,25 +36,25 @@ def sending(*failures: S3Failure, clock: FakeClock | None = None, seconds: float
     return send
 
 
-def report(failure: S3Failure, doubtful: bool) -> StreamStateError:
+def report(failure: RequestFailure, doubtful: bool) -> StreamStateError:
     return as_error(failure, action="PutObject", bucket="b", key="k", doubtful=doubtful)
 
 
 @pytest.mark.parametrize("failure", [BUSY, LOST, AWAY])
-def test_what_passes_is_sent_again_with_growing_pauses(failure: S3Failure) -> None:
+def test_what_passes_is_sent_again_with_growing_pauses(failure: RequestFailure) -> None:
     """A request that may be sent twice is, with pauses that double, and a bounded number of times. (Law 6)"""
     clock = FakeClock()
     assert until_answered(clock, sending(*[failure] * (TRIES - 1))) == "v"
     assert clock.slept_seconds == pytest.approx([0.2, 0.4, 0.8])
-    with pytest.raises(S3Failure):
+    with pytest.raises(RequestFailure):
         until_answered(clock, sending(*[failure] * TRIES))
 
 
-@pytest.mark.parametrize("failure", [HELD, NO, S3Failure(Answer.ABSENT, 404, "NoSuchKey", "")])
-def test_an_answer_that_lasts_is_taken_at_once(failure: S3Failure) -> None:
+@pytest.mark.parametrize("failure", [HELD, NO, RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "")])
+def test_an_answer_that_lasts_is_taken_at_once(failure: RequestFailure) -> None:
     """Absent, refused and not held are answers: nothing is sent again."""
     clock = FakeClock()
-    with pytest.raises(S3Failure):
+    with pytest.raises(RequestFailure):
         until_answered(clock, sending(failure))
     assert clock.slept_seconds == []
 
@@ -61,7 +62,7 @@ def test_an_answer_that_lasts_is_taken_at_once(failure: S3Failure) -> None:
 def test_a_silent_server_is_given_up_by_the_clock() -> None:
     """Tries that each take their whole timeout do not add up to minutes. (Law 6)"""
     clock = FakeClock()
-    with pytest.raises(S3Failure):
+    with pytest.raises(RequestFailure):
         until_answered(clock, sending(*[LOST] * 9, clock=clock, seconds=20.0))
     assert clock.monotonic_seconds() < TRY_FOR_SECONDS + 20.0
 

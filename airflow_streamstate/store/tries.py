@@ -1,4 +1,4 @@
-"""Sending one request to S3 until its answer is known: how often, how long, and with which pauses."""
+"""Sending one request to a server until its answer is known: how often, how long, and with which pauses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.store.s3_errors import Answer, S3Failure
+from airflow_streamstate.store.answers import Answer, RequestFailure
 
 Result = TypeVar("Result")
 
@@ -43,13 +43,13 @@ def until_answered(clock: Clock, send: Callable[[], Result]) -> Result:
     """Send a request that may be sent twice (a read, a copy), until there is an answer that lasts.
 
     Raises:
-        S3Failure: the answer is none that passes, or it did not pass within the tries.
+        RequestFailure: the answer is none that passes, or it did not pass within the tries.
     """
     tries = Tries(clock)
     while True:
         try:
             return send()
-        except S3Failure as failure:
+        except RequestFailure as failure:
             if not failure.answer.may_pass or tries.are_over():
                 raise
         tries.pause()
@@ -60,7 +60,7 @@ def until_known(
     send: Callable[[], str],
     read_back: Callable[[bool], str | None],
     conflict: ConflictError,
-    report: Callable[[S3Failure, bool], StreamStateError],
+    report: Callable[[RequestFailure, bool], StreamStateError],
 ) -> str:
     """Send a write until its outcome is known, or its tries are over; the version that it left.
 
@@ -80,7 +80,7 @@ def until_known(
     while True:
         try:
             return send()
-        except S3Failure as failure:
+        except RequestFailure as failure:
             last = failure
         doubtful = doubtful or last.answer is Answer.UNKNOWN
         if last.answer is Answer.REFUSED:
@@ -101,8 +101,8 @@ def until_known(
 
 def _read_back(
     read_back: Callable[[bool], str | None],
-    report: Callable[[S3Failure, bool], StreamStateError],
-    last: S3Failure,
+    report: Callable[[RequestFailure, bool], StreamStateError],
+    last: RequestFailure,
     doubtful: bool,
 ) -> str | None:
     try:

@@ -1,0 +1,93 @@
+"""``mirror`` and ``restore-home``: snapshots at a second place, and a home made again from there."""
+
+from __future__ import annotations
+
+import click
+
+from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared, stream_argument
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.restoring import Restoring
+from airflow_streamstate.snapshot.fetch import Progress
+from airflow_streamstate.store.interface import Store
+
+
+def mirror_of(session: Session, uri: str) -> Store:
+    """The store of a mirror, opened; raises as ``Mirrors.open``."""
+    return session.controller().mirrors.open(uri)
+
+
+@click.command(cls=HelpfulCommand, short_help="Copy a stream's snapshots to its mirrors now.")
+@stream_argument
+@click.option("--to", "uris", multiple=True, metavar="URI", help="There instead of its own mirrors. Repeatable.")
+@shared
+@pass_session
+def mirror(session: Session, /, stream_id: str, uris: tuple[str, ...]) -> None:
+    """Copy every complete snapshot of STREAM to its mirrors, with what is needed to deploy from there.
+
+    The driver of a stream that was deployed with --mirror does so by itself while it runs. What is there already is not
+    copied again, so this may be cut short and repeated.
+    """
+    controller = session.controller()
+    wanted = uris or controller.mirrors.of(stream_id)
+    if not wanted:
+        raise InvalidRequestError(
+            "this stream has no mirrors",
+            stream_id=stream_id,
+            next_step="Name one with --to URI, or deploy with --mirror URI.",
+        )
+    stores = [controller.mirrors.open(uri) for uri in wanted]
+    rows = []
+    with session.progress(f"mirroring {stream_id}") as report:
+
+        def tell(uri: str, snapshot_id: str, progress: Progress) -> None:
+            report(f"{snapshot_id} to {uri}: {_words(progress)}")
+
+        for uri, done in controller.mirrors.copy(stream_id, stores, on_progress=tell):
+            facts = {"snapshot_id": done.snapshot_id, "mirror": uri, "files": done.files, "bytes": done.size_bytes}
+            rows.append(facts)
+    session.emit({"stream_id": stream_id, "snapshots": rows}, lambda console: tables.mirrored(console, rows))
+
+
+@click.command("restore-home", cls=HelpfulCommand, short_help="Make a home again from mirrors.")
+@click.option("--from", "uris", multiple=True, required=True, metavar="URI", help="A mirror. Repeatable: all are read.")
+@click.option("--stream", "stream_ids", multiple=True, metavar="STREAM", help="Only this one. Repeatable.")
+@click.option(
+    "--accept-duplicates",
+    is_flag=True,
+    help="Also from a snapshot behind which something ran: its rows come again, into sinks that may hold them.",
+)
+@shared
+@pass_session
+def restore_home(session: Session, uris: tuple[str, ...], stream_ids: tuple[str, ...], accept_duplicates: bool) -> None:
+    """Make in --home every stream that the mirrors have, so that `deploy STREAM` starts from its newest snapshot there.
+
+    A stream that the home has is left as it is; named by --stream it is refused. Data comes from every mirror that
+    answers, is verified as it arrives, and makes a stream only when it is whole.
+    """
+    controller = session.controller()
+    mirrors = [controller.mirrors.open(uri) for uri in uris]
+    restoring = Restoring(controller.home, mirrors, session.requested_by)
+    known = () if stream_ids else restoring.stream_ids()
+    if not stream_ids and not known:
+        raise InvalidRequestError(
+            "these mirrors have no stream",
+            mirrors=[mirror.uri for mirror in mirrors],
+            next_step="Correct the URI: it is what --mirror or --to said, without the name of a stream.",
+        )
+    wanted = stream_ids or tuple(name for name in known if controller.home.control(name).register() is None)
+    rows = []
+    with session.progress("restoring") as report:
+        for stream_id in wanted:
+
+            def tell(progress: Progress, stream_id: str = stream_id) -> None:
+                report(f"{stream_id}: {_words(progress)}")
+
+            found = restoring.restore(stream_id, accept_duplicates=accept_duplicates, on_progress=tell)
+            rows.append(found.to_json())
+    session.emit({"streams": rows}, lambda console: tables.restored(console, rows))
+
+
+def _words(progress: Progress) -> str:
+    return f"{progress.files_done} of {progress.files} files, {progress.bytes_done:,} of {progress.size_bytes:,} bytes"

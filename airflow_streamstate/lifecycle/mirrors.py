@@ -1,0 +1,82 @@
+"""The mirrors of a stream: which snapshots are there, and bringing there what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.protocol.events import SnapshotMirrored
+from airflow_streamstate.snapshot.fetch import Progress
+from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.open import open_store
+
+
+class Mirrors:
+    """Looks after the copies.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def open(self, uri: str) -> Store:
+        """The store of a mirror.
+
+        Raises:
+            InvalidRequestError: it names no store, or the home itself.
+        """
+        home = self._means.home
+        mirror = open_store(uri, options=home.config.s3, clock=self._means.clock)
+        if mirror.uri in (home.home.uri, home.checkpoints.uri):
+            raise InvalidRequestError(
+                "a mirror is another place than the home",
+                mirror=mirror.uri,
+                next_step="Name another disk, bucket or region.",
+            )
+        return mirror
+
+    def of(self, stream_id: str) -> tuple[str, ...]:
+        """The mirrors of a stream's current deployment."""
+        control = self._means.home.need_stream(stream_id)
+        deployment_id = control.need_register().value.deployment_id
+        return () if deployment_id is None else control.spec(deployment_id).mirrors
+
+    def places(self, stream_id: str) -> dict[str, list[str]]:
+        """By snapshot, the mirrors that its drivers have said it to be at."""
+        control = self._means.home.need_stream(stream_id)
+        found: dict[str, list[str]] = {}
+        for deployment_id in control.deployment_ids():
+            for entry in self._means.observer.events(control, deployment_id):
+                event = entry.event
+                if isinstance(event, SnapshotMirrored) and event.mirror_uri not in found.get(event.snapshot_id, ()):
+                    found.setdefault(event.snapshot_id, []).append(event.mirror_uri)
+        return found
+
+    def copy(
+        self,
+        stream_id: str,
+        mirrors: Sequence[Store],
+        *,
+        on_progress: Callable[[str, str, Progress], None] = lambda _uri, _snapshot_id, _progress: None,
+    ) -> Iterator[tuple[str, Mirrored]]:
+        """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
+        """
+        home = self._means.home
+        control = home.need_stream(stream_id)
+        for mirror in mirrors:
+            for snapshot_id in control.snapshot_ids():
+                if control.readable_manifest(snapshot_id) is None:
+                    continue
+
+                def report(progress: Progress, uri: str = mirror.uri, snapshot_id: str = snapshot_id) -> None:
+                    on_progress(uri, snapshot_id, progress)
+
+                yield mirror.uri, mirror_snapshot(control, home.checkpoints, mirror, snapshot_id, on_progress=report)

@@ -1,0 +1,340 @@
+"""Fetching objects from any of several places at once, piece by piece, each verified as it arrives.
+
+Every place has readers of its own that take the next piece from one queue, so a fast place gives more than a slow one.
+A place that leaves a piece unanswered for too long is dropped, and its pieces go to the others. A file is written to
+its target when all its pieces are there and nothing speaks against them; what makes a snapshot of the files, its
+manifest, is not fetched here and comes last (Law 3): half fetched, nobody reads it, and a second fetch goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.errors import (
+    OutcomeUnknownError,
+    SnapshotCorruptError,
+    SnapshotIncompleteError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.ranges import read_range
+
+FETCH_BATCH_BYTES = 4 * 1024 * 1024
+FETCH_TIMEOUT_SECONDS = 5.0
+READERS = 4
+"""Of each place."""
+OPEN_BYTES = 64 * 1024 * 1024
+"""Files are begun as long as those under way have no more bytes than this together; a larger one comes alone."""
+WRITE_TRIES = 3
+LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One object to fetch, under the same key everywhere.
+
+    Attributes:
+        key: its key.
+        size_bytes: exact.
+        complaint: what speaks against these bytes as a whole; "" for nothing.
+    """
+
+    key: str
+    size_bytes: int
+    complaint: Callable[[bytes], str]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a fetch has come."""
+
+    files: int
+    files_done: int
+    size_bytes: int
+    bytes_done: int
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a fetch did.
+
+    Attributes:
+        files, size_bytes: what was fetched; what was there already is not in it.
+        dropped: places that were given up, each with why.
+    """
+
+    files: int
+    size_bytes: int
+    dropped: tuple[tuple[str, str], ...]
+
+
+@dataclass
+class _File:
+    wanted: Wanted
+    body: bytearray
+    left: int
+    sources: set[int] = field(default_factory=set)
+    refused: dict[int, str] = field(default_factory=dict)
+    only: int | None = None
+    """Read from one place alone, after pieces of several did not make the file."""
+
+
+@dataclass(eq=False)
+class _Piece:
+    file: _File
+    start: int
+    size_bytes: int
+
+
+def fetch(
+    places: Sequence[Store],
+    target: Store,
+    wanted: Sequence[Wanted],
+    *,
+    batch_bytes: int = FETCH_BATCH_BYTES,
+    timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
+    clock: Clock = SYSTEM_CLOCK,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    go_on: Callable[[], None] = lambda: None,
+) -> Fetched:
+    """Bring these objects to the target; doing it again goes on where it was cut short.
+
+    Args:
+        places: where they may lie; the first is asked no more than the others.
+        target: where they go, whole or not at all.
+        wanted: which.
+        batch_bytes: the largest piece that is asked for at once.
+        timeout_seconds: a place that leaves a piece unanswered for longer is dropped.
+        clock: for the time of that.
+        on_progress: called after each file, from the calling thread.
+        go_on: called whenever a file is done; raises to give up.
+
+    Raises:
+        UnavailableError: no place answers any more, or the target does not.
+        SnapshotIncompleteError: a file is at none of the places that answer.
+        SnapshotCorruptError: no place that answers has a file as it was captured.
+    """
+    return _Fetch(places, target, batch_bytes, timeout_seconds, clock).run(wanted, on_progress, go_on)
+
+
+class _Fetch:
+    def __init__(
+        self, places: Sequence[Store], target: Store, batch_bytes: int, timeout_seconds: float, clock: Clock
+    ) -> None:
+        self._places = list(places)
+        self._target = target
+        self._batch_bytes = max(1, batch_bytes)
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._pieces: deque[_Piece] = deque()
+        self._asked: dict[_Piece, tuple[int, float]] = {}
+        self._dropped: dict[int, str] = {}
+        self._done: list[_File] = []
+        self._open: list[_File] = []
+        self._failure: BaseException | None = None
+        self._is_over = False
+
+    def run(
+        self, wanted: Sequence[Wanted], on_progress: Callable[[Progress], None], go_on: Callable[[], None]
+    ) -> Fetched:
+        left = deque(one for one in wanted if not self._is_there(one))
+        files, size_bytes = len(wanted), sum(one.size_bytes for one in wanted)
+        files_done, bytes_done = files - len(left), size_bytes - sum(one.size_bytes for one in left)
+        there = files_done, bytes_done
+        on_progress(Progress(files, files_done, size_bytes, bytes_done))
+        if not left:
+            return Fetched(0, 0, ())
+        for number in range(len(self._places)):
+            for _ in range(READERS):
+                threading.Thread(target=self._read, args=(number,), name="streamstate-fetch", daemon=True).start()
+        try:
+            while left or self._open:
+                go_on()
+                self._begin(left)
+                for file in self._wait():
+                    files_done, bytes_done = files_done + 1, bytes_done + file.wanted.size_bytes
+                    on_progress(Progress(files, files_done, size_bytes, bytes_done))
+        finally:
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
+        dropped = tuple((self._places[number].uri, why) for number, why in sorted(self._dropped.items()))
+        return Fetched(files_done - there[0], bytes_done - there[1], dropped)
+
+    def _is_there(self, wanted: Wanted) -> bool:
+        info = self._target.head(wanted.key)
+        if info is None or info.size_bytes != wanted.size_bytes:
+            return False
+        stored = self._target.get(wanted.key)
+        return stored is not None and not wanted.complaint(stored.body)
+
+    # the calling thread
+
+    def _begin(self, left: deque[Wanted]) -> None:
+        with self._changed:
+            under_way = sum(file.wanted.size_bytes for file in self._open)
+            while left and (not self._open or under_way + left[0].size_bytes <= OPEN_BYTES):
+                one = left.popleft()
+                file = _File(one, bytearray(one.size_bytes), 0)
+                self._open.append(file)
+                under_way += one.size_bytes
+                self._ask_for(file)
+            self._changed.notify_all()
+
+    def _ask_for(self, file: _File) -> None:
+        """One byte more than there should be is asked for: a longer file is another one."""
+        starts = range(0, file.wanted.size_bytes, self._batch_bytes) or range(1)
+        for start in starts:
+            size_bytes = min(self._batch_bytes, file.wanted.size_bytes - start)
+            is_last = start + size_bytes >= file.wanted.size_bytes
+            self._pieces.append(_Piece(file, start, size_bytes + is_last))
+        file.left = len(starts)
+        file.sources.clear()
+
+    def _wait(self) -> list[_File]:
+        """What was done since the last time; waits until something is."""
+        with self._changed:
+            while True:
+                self._drop_silent()
+                if self._failure is not None:
+                    raise self._failure
+                if self._done or not self._open:
+                    done, self._done = self._done, []
+                    return done
+                if len(self._dropped) == len(self._places) and any(file.left for file in self._open):
+                    raise self._nobody()
+                self._changed.wait(LOOK_SECONDS)
+
+    def _drop_silent(self) -> None:
+        now = self._clock.monotonic_seconds()
+        for number, asked_at in list(self._asked.values()):
+            if now - asked_at > self._timeout_seconds:
+                self._drop(number, f"it did not answer within {self._timeout_seconds:g} s")
+
+    def _drop(self, number: int, why: str) -> None:
+        """Called with the lock held."""
+        if number in self._dropped:
+            return
+        self._dropped[number] = why
+        for piece in [piece for piece, (asked, _) in self._asked.items() if asked == number]:
+            del self._asked[piece]
+            self._pieces.appendleft(piece)
+        for file in [file for file in self._open if file.only == number and file.left]:
+            file.only = None
+            self._again(file, number, why)
+        self._changed.notify_all()
+
+    def _nobody(self) -> StreamStateError:
+        return UnavailableError(
+            "no place of the snapshot answers",
+            places={self._places[number].uri: why for number, why in self._dropped.items()},
+            next_step="Try again when one does: what was fetched is not fetched again.",
+        )
+
+    # readers
+
+    def _read(self, number: int) -> None:
+        place = self._places[number]
+        while (piece := self._next(number)) is not None:
+            try:
+                part = read_range(place, piece.file.wanted.key, piece.start, piece.size_bytes)
+            except StreamStateError as error:
+                with self._changed:
+                    self._drop(number, str(error))
+                return
+            try:
+                self._take(number, piece, part)
+            except BaseException as error:
+                with self._changed:
+                    self._failure = self._failure or error
+                    self._changed.notify_all()
+                return
+
+    def _next(self, number: int) -> _Piece | None:
+        with self._changed:
+            while True:
+                if self._is_over or number in self._dropped:
+                    return None
+                for piece in self._pieces:
+                    file = piece.file
+                    if number not in file.refused and file.only in (None, number):
+                        self._pieces.remove(piece)
+                        self._asked[piece] = (number, self._clock.monotonic_seconds())
+                        return piece
+                self._changed.wait(1.0)
+
+    def _take(self, number: int, piece: _Piece, part: bytes | None) -> None:
+        file = piece.file
+        with self._changed:
+            if self._asked.pop(piece, None) is None:
+                return  # dropped meanwhile: somebody else reads it
+            expected = min(piece.size_bytes, file.wanted.size_bytes - piece.start)
+            if part is None or len(part) != expected:
+                self._again(file, number, "missing" if part is None else "of another size")
+                return
+            file.body[piece.start : piece.start + expected] = part
+            file.sources.add(number)
+            file.left -= 1
+            if file.left:
+                return
+        complaint = file.wanted.complaint(bytes(file.body))
+        if complaint:
+            with self._changed:
+                self._mistrust(file, complaint)
+            return
+        self._write(file)
+        with self._changed:
+            self._open.remove(file)
+            self._done.append(file)
+            self._changed.notify_all()
+
+    def _mistrust(self, file: _File, complaint: str) -> None:
+        """Whose pieces are wrong is not to be seen where they came from several: each place alone, then."""
+        if len(file.sources) == 1:
+            self._again(file, next(iter(file.sources)), complaint)
+        else:
+            self._again(file, None, complaint)
+
+    def _again(self, file: _File, refused: int | None, why: str) -> None:
+        """Read a file anew, without a place whose copy is none; called with the lock held."""
+        if refused is not None:
+            file.refused[refused] = why
+        for piece in [piece for piece in self._asked if piece.file is file]:
+            del self._asked[piece]
+        self._pieces = deque(piece for piece in self._pieces if piece.file is not file)
+        open_places = [
+            number for number in range(len(self._places)) if number not in file.refused and number not in self._dropped
+        ]
+        if not open_places:
+            self._failure = self._failure or self._lost(file)
+        else:
+            file.only = open_places[0]
+            self._ask_for(file)
+        self._changed.notify_all()
+
+    def _lost(self, file: _File) -> StreamStateError:
+        if len(self._dropped) == len(self._places):
+            return self._nobody()
+        said = {self._places[number].uri: why for number, why in {**self._dropped, **file.refused}.items()}
+        kind = SnapshotIncompleteError if set(file.refused.values()) <= {"missing"} else SnapshotCorruptError
+        return kind(
+            "a file of the snapshot is at no place as it was captured",
+            key=file.wanted.key,
+            places=said,
+            next_step="Take an older snapshot, or put the file back from a backup.",
+        )
+
+    def _write(self, file: _File) -> None:
+        for _ in range(WRITE_TRIES - 1):
+            try:
+                self._target.put(file.wanted.key, bytes(file.body))
+                return
+            except OutcomeUnknownError:
+                continue  # the same bytes again are as good as finding out (Law 8)
+        self._target.put(file.wanted.key, bytes(file.body))

@@ -1,0 +1,116 @@
+"""A copy of a snapshot at another place, with what of the home is needed to go on from it there.
+
+A mirror has the layout of a home: plain objects under the same keys, each created once and never changed. So whatever
+an old driver still writes there is what it wrote before, and which deployment is the newest is told by the records
+themselves. The manifest comes last there, too (Law 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import ObjectExistsError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
+from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.store.interface import Store
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """What was copied; nothing where the snapshot was there already."""
+
+    snapshot_id: str
+    files: int
+    size_bytes: int
+
+
+def is_mirrored(control: StreamControl, mirror: Store, snapshot_id: str) -> bool:
+    """Whether a snapshot is whole at a mirror."""
+    return mirror.head(layout.manifest_key(control.stream_id, snapshot_id)) is not None
+
+
+def mirror_snapshot(
+    control: StreamControl,
+    checkpoints: Store,
+    mirror: Store,
+    snapshot_id: str,
+    *,
+    batch_bytes: int = FETCH_BATCH_BYTES,
+    timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    go_on: Callable[[], None] = lambda: None,
+) -> Mirrored:
+    """Copy a complete snapshot to a mirror; doing it again goes on where it was cut short (Law 2).
+
+    Args:
+        control: the stream.
+        checkpoints: where the data lies.
+        mirror: where it goes.
+        snapshot_id: which.
+        batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``.
+
+    Raises:
+        SnapshotNotFoundError: there is no complete snapshot of this id.
+        SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; no manifest is at the mirror.
+        UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
+    """
+    manifest = control.need_manifest(snapshot_id)
+    if is_mirrored(control, mirror, snapshot_id):
+        carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have come later
+        return Mirrored(snapshot_id, 0, 0)
+    fetched = fetch_data(
+        manifest,
+        sealed_in(control, snapshot_id),
+        [checkpoints],
+        mirror,
+        batch_bytes=batch_bytes,
+        timeout_seconds=timeout_seconds,
+        on_progress=on_progress,
+        go_on=go_on,
+    )
+    carry_records(control, mirror, manifest.deployment_id)
+    carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
+    carry(control.home, mirror, layout.manifest_key(control.stream_id, snapshot_id))
+    return Mirrored(snapshot_id, fetched.files, fetched.size_bytes)
+
+
+def carry_records(control: StreamControl, mirror: Store, deployment_id: str) -> None:
+    """What a deployment runs, the plans of its queries, and what it said until now.
+
+    An attempt carries them at its start, so that a mirror knows of whatever has run behind the snapshots that it has.
+    """
+    spec = control.spec(deployment_id)
+    for key in artifact_keys(spec):
+        carry(control.home, mirror, key)
+    for prefix in (
+        layout.plans_prefix(control.stream_id, deployment_id),
+        layout.events_prefix(control.stream_id, deployment_id),
+    ):
+        there = {info.key for info in mirror.list_objects(prefix)}
+        for info in control.home.list_objects(prefix):
+            if info.key not in there:
+                carry(control.home, mirror, info.key)
+    carry(control.home, mirror, layout.spec_key(control.stream_id, deployment_id))
+
+
+def artifact_keys(spec: DeploymentSpec) -> list[str]:
+    """Where the files lie that a deployment runs."""
+    pinned = (spec.application, *spec.py_files, *spec.files)
+    return [layout.artifact_key(spec.stream_id, artifact.sha256, artifact.name) for artifact in pinned]
+
+
+def carry(source: Store, target: Store, key: str) -> None:
+    """Copy one small object that never changes, where there is one and it is not there yet."""
+    if target.head(key) is not None:
+        return
+    stored = source.get(key)
+    if stored is None:
+        return
+    try:
+        target.create(key, stored.body)
+    except ObjectExistsError:
+        return  # somebody else did the same in this moment

@@ -1,0 +1,195 @@
+"""Azure Blob Storage: by account key, shared access signature or the machine's identity; versions by entity tag."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from obstore.store import AzureStore
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.objects_client import (
+    TRY_ONCE,
+    Found,
+    ObjectsClient,
+    check_endpoint,
+    client_options,
+    moment_in,
+    obstore_errors,
+)
+from airflow_streamstate.store.objects_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
+from airflow_streamstate.store.options import AzureOptions
+from airflow_streamstate.store.s3a import SparkSettings
+
+API_VERSION = "2021-12-02"
+SCOPE = "https://storage.azure.com/.default"
+FRESH_SECONDS = 300
+ACCOUNT_VARIABLES = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
+KEY_VARIABLES = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_KEY")
+SAS_VARIABLES = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
+ENDPOINT_VARIABLES = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+_QUOTE = '"'
+
+
+class AzureClient(ObjectsClient):
+    """One container.
+
+    Args:
+        container: its name.
+        options: how to reach it; what they leave out is asked of the environment.
+        uri: how it is called; None for ``az://container``.
+        clock: tells when a request is signed.
+
+    Raises:
+        RequestFailure: the options cannot be used, or name no account.
+    """
+
+    service = "Azure Blob"
+
+    def __init__(
+        self, container: str, options: AzureOptions, uri: str | None = None, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.uri = uri or f"az://{container}"
+        self.container = container
+        self.account = options.account_name or _said(ACCOUNT_VARIABLES)
+        if not self.account:
+            raise RequestFailure(Answer.REFUSED, 0, "NoAccount", "neither the environment nor the URI says it")
+        self.endpoint_url = (
+            options.endpoint_url or _said(ENDPOINT_VARIABLES) or f"https://{self.account}.blob.core.windows.net"
+        ).rstrip("/")
+        check_endpoint(self.endpoint_url)
+        self.timeout_seconds = options.read_timeout_seconds
+        self._clock = clock
+        self._key = options.account_key or _said(KEY_VARIABLES)
+        self._sas = "" if self._key else _said(SAS_VARIABLES).lstrip("?")
+        self._tokens = None if self._key or self._sas else _Tokens(clock)
+        said = {
+            "account_name": self.account,
+            "account_key": self._key,
+            "sas_key": self._sas,
+            "endpoint": self.endpoint_url,
+        }
+        config: Any = {name: value for name, value in said.items() if value}
+        provider: Any = None if self._tokens is None else self._tokens.current
+        with obstore_errors():
+            self._store = AzureStore(
+                container,
+                config=config,
+                client_options=client_options(
+                    self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds
+                ),
+                retry_config=TRY_ONCE,
+                credential_provider=provider,
+            )
+
+    def for_spark(self) -> SparkSettings:
+        if not self.uri.startswith(("abfs://", "abfss://")):
+            reason = f"use abfss://{self.container}@{self.account}.dfs.core.windows.net/prefix"
+            raise RequestFailure(Answer.REFUSED, 0, "NoSparkName", reason)
+        host = self.uri.rpartition("@")[2]
+        secrets = {f"spark.hadoop.fs.azure.account.key.{host}": self._key} if self._key else {}
+        return SparkSettings({}, secrets)
+
+    def make_ready(self) -> None:
+        if self._tokens is not None:
+            self._tokens.current()
+
+    def version_in(self, answer: Mapping[str, Any]) -> str:
+        # Lists leave the quotes out.
+        return str(answer.get("e_tag") or "").strip(_QUOTE)
+
+    def condition_of(self, version: str) -> Mapping[str, str]:
+        return {"e_tag": f'"{version}"'}
+
+    def found_in(self, headers: Mapping[str, str]) -> Found:
+        version = headers.get("etag", "").strip(_QUOTE)
+        # Of what was put in blocks, Azure keeps the MD5 that the writer claims, and hadoop-azure claims wrong ones.
+        # What was put at once, as we do it, has the server's own.
+        md5 = headers.get("content-md5", "") if f"x-ms-meta-{self.write_id_name}" in headers else ""
+        return Found(
+            size_bytes=int(headers.get("content-length") or 0),
+            version=version,
+            checksum=f"md5:{base64.b64decode(md5).hex()}" if md5 else f"etag:{version}",
+            modified_at=moment_in(headers),
+            is_copied=headers.get("x-ms-copy-status", "success") == "success",
+        )
+
+    def request_for(self, method: str, name: str, version: str | None) -> tuple[str, Mapping[str, str]]:
+        url = f"{self.endpoint_url}/{quote(self.container)}/{quote(name)}"
+        headers = {"x-ms-date": _http_date(self._clock.now()), "x-ms-version": API_VERSION}
+        if version is not None:
+            headers["If-Match"] = f'"{version}"'
+        if self._sas:
+            return f"{url}?{self._sas}", headers
+        if self._tokens is not None:
+            return url, {**headers, "Authorization": f"Bearer {self._tokens.current()['token']}"}
+        return url, {**headers, "Authorization": self._signature(method, url, headers)}
+
+    def _signature(self, method: str, url: str, headers: Mapping[str, str]) -> str:
+        """Azure's "Shared Key" for a request without a body and without a query."""
+        signed = "\n".join(f"{name}:{headers[name]}" for name in sorted(headers) if name.startswith("x-ms-"))
+        condition = headers.get("If-Match", "")
+        # In order: encoding, language, length, MD5, type, date, modified, match, none match, unmodified, range.
+        plain = ["", "", "", "", "", "", "", condition, "", "", ""]
+        text = "\n".join([method, *plain, signed, f"/{self.account}{urlsplit(url).path}"])
+        try:
+            key = base64.b64decode(self._key, validate=True)
+        except binascii.Error:
+            raise RequestFailure(Answer.REFUSED, 0, "AuthenticationFailed", "the account key is not base64") from None
+        digest = hmac.new(key, text.encode(), hashlib.sha256).digest()
+        return f"SharedKey {self.account}:{base64.b64encode(digest).decode()}"
+
+
+class _Tokens:
+    """Access tokens of azure-identity's default chain, each until shortly before its end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._ask: Callable[[str], Any] | None = None
+        self._token: dict[str, Any] | None = None
+
+    def current(self) -> dict[str, Any]:
+        """As obstore wants it; raises RequestFailure."""
+        with self._lock:
+            if self._token is None or (self._token["expires_at"] - self._clock.now()).total_seconds() < FRESH_SECONDS:
+                self._token = self._fetched()
+            return self._token
+
+    def _fetched(self) -> dict[str, Any]:
+        # Imported only here: keys and signatures need none of it.
+        try:
+            from azure.core.exceptions import ClientAuthenticationError
+            from azure.identity import CredentialUnavailableError, DefaultAzureCredential
+        except ModuleNotFoundError:
+            reason = f"set {KEY_VARIABLES[0]} or {SAS_VARIABLES[0]}, or install azure-identity"
+            raise RequestFailure(Answer.REFUSED, 0, NO_CREDENTIALS, reason) from None
+        try:
+            if self._ask is None:
+                self._ask = DefaultAzureCredential().get_token
+            token = self._ask(SCOPE)
+        except CredentialUnavailableError as error:
+            raise RequestFailure(Answer.REFUSED, 0, NO_CREDENTIALS, str(error)[:300]) from None
+        except ClientAuthenticationError as error:
+            raise RequestFailure(Answer.REFUSED, 0, "AuthenticationFailed", str(error)[:300]) from None
+        except OSError as error:
+            raise RequestFailure(Answer.NOT_DONE, 0, CREDENTIALS_AWAY, str(error)[:300]) from None
+        return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, UTC)}
+
+
+def _said(names: tuple[str, ...]) -> str:
+    return next((value for value in map(os.environ.get, names) if value), "")
+
+
+def _http_date(moment: datetime) -> str:
+    return format_datetime(moment.astimezone(UTC), usegmt=True)

@@ -1,0 +1,153 @@
+"""Google Cloud Storage: its credentials by google-auth, its versions by generation."""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import google.auth
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+from google.auth.transport.requests import Request
+from obstore.store import GCSStore
+
+from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.objects_client import (
+    TRY_ONCE,
+    Found,
+    ObjectsClient,
+    check_endpoint,
+    client_options,
+    moment_in,
+    obstore_errors,
+)
+from airflow_streamstate.store.objects_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
+from airflow_streamstate.store.options import GCSOptions
+from airflow_streamstate.store.s3a import SparkSettings
+
+ENDPOINT_URL = "https://storage.googleapis.com"
+SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
+
+
+class GCSClient(ObjectsClient):
+    """One bucket.
+
+    Args:
+        bucket: its name.
+        options: how to reach it.
+
+    Raises:
+        RequestFailure: the options cannot be used.
+    """
+
+    service = "GCS"
+
+    def __init__(self, bucket: str, options: GCSOptions) -> None:
+        self.uri = f"gs://{bucket}"
+        self.bucket = bucket
+        self.endpoint_url = options.endpoint_url or _emulator() or None
+        check_endpoint(self.endpoint_url)
+        self.timeout_seconds = options.read_timeout_seconds
+        # Another server than Google's is an emulator as a rule, and wants no credentials.
+        self._tokens = None if self.endpoint_url else _Tokens()
+        provider: Any = self._credential
+        with obstore_errors():
+            self._store = GCSStore(
+                bucket,
+                config={"base_url": self.endpoint_url or ENDPOINT_URL},
+                client_options=client_options(
+                    self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds
+                ),
+                retry_config=TRY_ONCE,
+                credential_provider=provider,
+            )
+
+    def for_spark(self) -> SparkSettings:
+        # Its connector finds the application default credentials by itself; which connector that is, is the cluster's.
+        return SparkSettings({}, {})
+
+    def make_ready(self) -> None:
+        if self._tokens is not None:
+            self._tokens.current()
+
+    def version_in(self, answer: Mapping[str, Any]) -> str:
+        return str(answer.get("version") or "")
+
+    def condition_of(self, version: str) -> Mapping[str, str]:
+        if not version.isdecimal():  # of another store, so it is none of this object's
+            raise RequestFailure(Answer.PRECONDITION, 0, "NoGeneration", "the version is no generation")
+        return {"version": version}
+
+    def found_in(self, headers: Mapping[str, str]) -> Found:
+        version = headers.get("x-goog-generation", "")
+        return Found(
+            size_bytes=int(headers.get("x-goog-stored-content-length") or headers.get("content-length") or 0),
+            version=version,
+            checksum=_checksum_in(headers.get("x-goog-hash", "")) or f"etag:{version}",
+            modified_at=moment_in(headers),
+        )
+
+    def request_for(
+        self,
+        method: str,  # noqa: ARG002 - a token is good for every one
+        name: str,
+        version: str | None,
+    ) -> tuple[str, Mapping[str, str]]:
+        url = f"{self.endpoint_url or ENDPOINT_URL}/{quote(self.bucket, safe='')}/{quote(name, safe='')}"
+        headers = {"Authorization": f"Bearer {self._credential()['token']}"}
+        if version is not None:
+            headers |= {"x-goog-if-generation-match": self.condition_of(version)["version"]}
+        return url, headers
+
+    def _credential(self) -> dict[str, Any]:
+        if self._tokens is None:
+            return {"token": "none", "expires_at": None}
+        return self._tokens.current()
+
+
+class _Tokens:
+    """Access tokens of Google's application default credentials, each until shortly before its end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._credentials: Any = None
+
+    def current(self) -> dict[str, Any]:
+        """As obstore wants it; raises RequestFailure."""
+        with self._lock:
+            try:
+                if self._credentials is None:
+                    self._credentials, _ = google.auth.default(scopes=[SCOPE])
+                if not self._credentials.token or self._credentials.token_state.name != "FRESH":
+                    self._credentials.refresh(Request())
+            except DefaultCredentialsError as error:
+                raise RequestFailure(Answer.REFUSED, 0, NO_CREDENTIALS, str(error)[:300]) from None
+            except TransportError as error:
+                raise RequestFailure(Answer.NOT_DONE, 0, CREDENTIALS_AWAY, str(error)[:300]) from None
+            except GoogleAuthError as error:
+                answer = Answer.NOT_DONE if error.retryable else Answer.REFUSED
+                code = CREDENTIALS_AWAY if error.retryable else "AuthenticationFailed"
+                raise RequestFailure(answer, 0, code, str(error)[:300]) from None
+            expiry: datetime | None = self._credentials.expiry
+            ends_at = None if expiry is None else expiry.replace(tzinfo=UTC)
+            return {"token": str(self._credentials.token), "expires_at": ends_at}
+
+
+def _emulator() -> str:
+    """The emulator that Google's own clients would ask; "" for none."""
+    said = os.environ.get(EMULATOR_VARIABLE, "").strip().rstrip("/")
+    return said if not said or "://" in said else f"http://{said}"
+
+
+def _checksum_in(header: str) -> str:
+    """``crc32c=…,md5=…``: the second where there is one, since the standard library can compare with it."""
+    found = dict(part.strip().partition("=")[::2] for part in header.split(","))
+    for name in ("md5", "crc32c"):
+        if found.get(name):
+            return f"{name}:{base64.b64decode(found[name]).hex()}"
+    return ""

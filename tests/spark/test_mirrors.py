@@ -1,0 +1,64 @@
+"""A home that is lost while its stream runs on real Spark, and the stream that goes on from its mirrors."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.store.local import LocalStore
+from support.launches import end_processes, wait_until
+from support.s3_stream import S3Stream, driver_folder
+from support.shell import Desk, desk_with, shell
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A home in a folder; no driver left afterwards."""
+    with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_")) as made:
+        yield made
+
+
+def test_a_stream_goes_on_from_its_mirrors(desk: Desk, tmp_path: Path) -> None:
+    """Copied while it ran and when it had stopped; the home goes, a mirror has a damaged file: no row is lost."""
+    stream, mirrors = S3Stream(desk.base), [tmp_path / "second", tmp_path / "third"]
+    words = [word for mirror in mirrors for word in ("--mirror", mirror)]
+    stream.feed(3)
+    first = stream.deploy(*words).json["deployment_id"]
+    live = stream.done("snapshot").json["snapshot_id"]
+
+    def is_mirrored() -> bool:
+        rows = {row["snapshot_id"]: row for row in shell("snapshots", "flights", "--json").json["snapshots"]}
+        return set(rows[live]["mirrors"]) == {str(mirror) for mirror in mirrors}
+
+    wait_until(is_mirrored, "the live snapshot to be at both mirrors", 120)
+    stream.feed(3)
+    stopped = stream.done("stop").json["snapshot_id"]
+    assert shell("mirror", "flights").status == 0
+
+    end_processes(driver_folder(desk, first, 1))
+    shutil.rmtree(desk.home)
+    data = mirrors[0] / "flights" / "snapshots" / stopped / "data" / "counts"
+    largest = max((path for path in data.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest.write_bytes(bytes(largest.stat().st_size))
+    assert shell("restore-home", "--from", mirrors[0]).status == 1, "no good copy is anywhere"
+    assert shell("streams", "--json").json["streams"] == []
+    restored = shell("restore-home", *(word for mirror in mirrors for word in ("--from", mirror)), "--json")
+    assert restored.status == 0, restored
+    assert restored.json["streams"][0]["snapshot_id"] == stopped
+    assert restored.json["streams"][0]["is_end"] is True
+    assert shell("verify", "flights", stopped).status == 0
+
+    stream.feed(3)
+    second = stream.deploy(*words).json
+    assert (second["deployment_id"], second["start"]["mode"], second["start"]["snapshot_id"]) == (
+        "d-0002", "restore", stopped,
+    )  # fmt: skip
+    stream.wait_until_read(LocalStore(desk.home), "d-0002")
+    drained = stream.done("drain").json
+    assert drained["queries"]["counts"]["state_rows_left"] == 0
+    assert stream.written() == stream.expected()

@@ -1,0 +1,23 @@
+"""Stores on the servers of GCS and Azure Blob that the tests start."""
+
+from __future__ import annotations
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.store.azure import AzureClient
+from airflow_streamstate.store.gcs import GCSClient
+from airflow_streamstate.store.objects import ObjectStore
+from airflow_streamstate.store.objects_client import ObjectsClient
+from airflow_streamstate.store.options import GCSOptions
+from support import azurite, gcs_server
+
+
+def object_client(server: str, endpoint_url: str) -> ObjectsClient:
+    """The client of the one bucket or container there; ``server`` is "gcs" or "azure"."""
+    if server == "gcs":
+        return GCSClient(gcs_server.BUCKET, GCSOptions(endpoint_url=endpoint_url))
+    return AzureClient(azurite.CONTAINER, azurite.options_for(endpoint_url))
+
+
+def object_store(server: str, endpoint_url: str, prefix: str, *, clock: Clock = SYSTEM_CLOCK) -> ObjectStore:
+    """A store below a prefix of it."""
+    return ObjectStore(lambda: object_client(server, endpoint_url), f"{server}://streams", prefix, clock=clock)

@@ -1,0 +1,58 @@
+"""What may be under each key of a store, by what it said of its writes: a storm of faults is judged with it."""
+
+from __future__ import annotations
+
+import random
+
+from airflow_streamstate.errors import ObjectExistsError, OutcomeUnknownError, UnavailableError, VersionConflictError
+from airflow_streamstate.store.interface import Store
+
+
+class Model:
+    """What may be under each key, by what the store said of the writes so far.
+
+    Args:
+        store: is asked for everything.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.bodies: dict[str, set[bytes | None]] = {key: {None} for key in ("a", "b/c", "b/d")}
+        self._versions: dict[str, str] = dict.fromkeys(self.bodies, '"none"')
+        self.outcomes: set[str] = set()
+
+    def step(self, chance: random.Random) -> str:
+        """Do one thing, and note what was said of it; the key that it was done to."""
+        key = chance.choice(sorted(self.bodies))
+        body = b"%d" % chance.randrange(3)  # often equal to what is there
+        verb = chance.choice(["create", "create", "replace", "replace", "put", "delete"])
+        after: set[bytes | None] = {None if verb == "delete" else body}
+        try:
+            getattr(self, verb)(key, body)
+        except UnavailableError:
+            after = self.bodies[key]
+        except OutcomeUnknownError:
+            after |= self.bodies[key]
+        except ObjectExistsError:
+            after = self.bodies[key] - {None}
+            assert after, f"{key} cannot have been there"
+        except VersionConflictError:
+            after = self.bodies[key]
+        else:
+            self.outcomes.add(verb)
+        self.bodies[key] = after
+        return key
+
+    def create(self, key: str, body: bytes) -> None:
+        self._versions[key] = self._store.create(key, body)
+        assert None in self.bodies[key], f"{key} cannot have been free"
+
+    def replace(self, key: str, body: bytes) -> None:
+        self._versions[key] = self._store.replace(key, body, self._versions[key])
+        assert self.bodies[key] != {None}, f"{key} cannot have been there"
+
+    def put(self, key: str, body: bytes) -> None:
+        self._versions[key] = self._store.put(key, body)
+
+    def delete(self, key: str, body: bytes) -> None:
+        self._store.delete(key)

@@ -1,0 +1,36 @@
+"""The mirrors of a stream, from the controller's side."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.events import SnapshotMirrored
+from airflow_streamstate.store.memory import MemoryStore
+from support.sim_stage import STREAM, Stage
+
+
+def test_every_snapshot_is_copied_once(stage: Stage) -> None:
+    """Oldest first; what is there is not copied again."""
+    stage.deploy(mirrors=("/mnt/second",))
+    stage.stopped()
+    stage.keep("live", attempt=2)
+    mirrors, mirror = stage.controller.mirrors, MemoryStore("mirror")
+    assert mirrors.of(STREAM) == ("/mnt/second",)
+    done = [one.snapshot_id for uri, one in mirrors.copy(STREAM, [mirror]) if one.files and uri == mirror.uri]
+    assert sorted(done) == ["d-0001-live-000002", "d-0001-stopped-000001"]
+    assert [one.files for _, one in mirrors.copy(STREAM, [mirror])] == [0, 0]
+
+
+def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:
+    """Each mirror once, whoever said it again."""
+    stage.deploy()
+    for uri in ("gs://b/p", "/mnt/second", "gs://b/p"):
+        stage.say(SnapshotMirrored, snapshot_id="d-0001-live-000001", mirror_uri=uri, files=1, size_bytes=2)
+    assert stage.controller.mirrors.places(STREAM) == {"d-0001-live-000001": ["gs://b/p", "/mnt/second"]}
+
+
+def test_the_home_is_no_mirror(stage: Stage) -> None:
+    """A copy in the same place would be none."""
+    with pytest.raises(InvalidRequestError, match="another place"):
+        stage.controller.mirrors.open(stage.controller.home.home.uri)

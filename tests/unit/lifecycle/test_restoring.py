@@ -1,0 +1,164 @@
+"""A home made again from mirrors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.errors import (
+    ConflictError,
+    SnapshotCorruptError,
+    SnapshotNotFoundError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.restoring import Restoring
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.sim_stage import STREAM, Stage
+from support.snapshots import flip_byte
+
+
+def new_home(stage: Stage, tmp_path: Path, store: Store | None = None) -> Home:
+    made = store or MemoryStore("new")
+    return Home.of(made, made, tmp_path / "new", stage.clock)
+
+
+def mirrored(stage: Stage, snapshot_id: str, name: str = "mirror") -> MemoryStore:
+    mirror = MemoryStore(name)
+    mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    return mirror
+
+
+def stopped(stage: Stage, **more: object) -> str:
+    stage.deploy(**more)
+    return str(stage.stopped().snapshot_id)
+
+
+def test_a_stream_is_deployed_from_what_was_restored(stage: Stage, tmp_path: Path) -> None:
+    """The next deployment restores the mirrored end, with the next fencing token, and the chain of specs goes on."""
+    snapshot_id = stopped(stage)
+    home = new_home(stage, tmp_path)
+    found = Restoring(home, [mirrored(stage, snapshot_id)], "me").restore(STREAM)
+    assert (found.snapshot_id, found.is_end) == (snapshot_id, True)
+    assert verify(home.control(STREAM), home.checkpoints, snapshot_id) == []
+    controller = Controller(home, stage.launcher, stage.clock)
+    assert controller.status(STREAM).state == "stopped"
+    view = controller.deploy(stage.request("print('v2')\n"))
+    assert (view.deployment_id, view.start.mode, view.start.snapshot_id) == ("d-0002", "restore", snapshot_id)
+
+
+def test_a_driver_of_before_finds_itself_replaced(stage: Stage, tmp_path: Path) -> None:
+    """The same place restored under a driver that still runs: another attempt is current. (Law 4)"""
+    snapshot_id = stopped(stage)
+    home = new_home(stage, tmp_path)
+    Restoring(home, [mirrored(stage, snapshot_id)], "me").restore(STREAM)
+    register = home.control(STREAM).need_register().value
+    assert (register.deployment_id, register.attempt) == ("d-0001", 2)
+
+
+def test_an_older_end_is_taken_only_by_name(stage: Stage, tmp_path: Path) -> None:
+    """Something is known to have run behind it: its rows would come again. (Law 14)"""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.say(Claimed, attempt=2, host="h", pid=1, fencing_token=1)
+    carry_records(stage.control, mirror, "d-0001")
+    home = new_home(stage, tmp_path)
+    with pytest.raises(ConflictError, match="ran behind"):
+        Restoring(home, [mirror], "me").restore(STREAM)
+    assert home.control(STREAM).register() is None
+    found = Restoring(home, [mirror], "me").restore(STREAM, accept_duplicates=True)
+    assert not found.is_end
+
+
+def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_path: Path) -> None:
+    """Its record is at the mirror from its start on; and its fencing token is never given again. (Laws 4 and 14)"""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.deploy("print('v2')\n")
+    carry_records(stage.control, mirror, "d-0002")
+    home = new_home(stage, tmp_path)
+    with pytest.raises(ConflictError, match="ran behind"):
+        Restoring(home, [mirror], "me").restore(STREAM)
+    Restoring(home, [mirror], "me").restore(STREAM, accept_duplicates=True)
+    view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v3')\n"))
+    assert (view.deployment_id, view.start.snapshot_id) == ("d-0003", snapshot_id)
+
+
+def test_restored_anywhere_cut_short_is_no_stream_until_it_is_whole(stage: Stage, tmp_path: Path) -> None:
+    """Killed at each of its writes the home has no such stream; the same call makes it whole. (Laws 2 and 3)"""
+    mirror, counted = mirrored(stage, stopped(stage)), FaultPlan()
+    Restoring(new_home(stage, tmp_path, FaultyStore(MemoryStore(), counted)), [mirror], "me").restore(STREAM)
+    assert len(counted.writes) > 10
+    for number in range(1, len(counted.writes) + 1):
+        inner, plan = MemoryStore("new"), FaultPlan(at_write={number: Fault.NO_SPACE})
+        with pytest.raises(StreamStateError):
+            Restoring(new_home(stage, tmp_path, FaultyStore(inner, plan)), [mirror], "me").restore(STREAM)
+        home = new_home(stage, tmp_path, inner)
+        assert home.control(STREAM).register() is None
+        found = Restoring(home, [mirror], "me").restore(STREAM)
+        assert verify(home.control(STREAM), home.checkpoints, found.snapshot_id) == []
+        assert home.control(STREAM).need_register().value.attempt == 2
+
+
+def test_damaged_at_one_mirror_it_comes_from_another(stage: Stage, tmp_path: Path) -> None:
+    """And with no good copy anywhere nothing is restored."""
+    snapshot_id = stopped(stage)
+    bad, good = mirrored(stage, snapshot_id, "bad"), mirrored(stage, snapshot_id, "good")
+    flip_byte(bad, f"{layout.snapshot_data_folder(STREAM, snapshot_id, 'counts')}/metadata")
+    home = new_home(stage, tmp_path)
+    Restoring(home, [bad, good], "me").restore(STREAM)
+    assert verify(home.control(STREAM), home.checkpoints, snapshot_id) == []
+    other = new_home(stage, tmp_path)
+    with pytest.raises(SnapshotCorruptError):
+        Restoring(other, [bad], "me").restore(STREAM)
+    assert other.control(STREAM).register() is None
+
+
+def test_a_mirror_that_is_away_is_left_out_and_named(stage: Stage, tmp_path: Path) -> None:
+    """The others do; with none of them that is told, and not called an absence."""
+    snapshot_id = stopped(stage)
+    plan = FaultPlan()
+    away = FaultyStore(MemoryStore("away"), plan)
+
+    def refuse() -> None:
+        raise UnavailableError("it is away")
+
+    plan.before_each = refuse
+    found = Restoring(new_home(stage, tmp_path), [away, mirrored(stage, snapshot_id)], "me").restore(STREAM)
+    assert [uri for uri, _ in found.dropped] == [away.uri]
+    with pytest.raises(UnavailableError, match="no mirror answers"):
+        Restoring(new_home(stage, tmp_path), [away], "me").restore(STREAM)
+
+
+def test_what_is_there_is_not_written_over(stage: Stage, tmp_path: Path) -> None:
+    """A stream that the home has, and one that no mirror has, are told."""
+    mirror = mirrored(stage, stopped(stage))
+    home = new_home(stage, tmp_path)
+    restoring = Restoring(home, [mirror], "me")
+    assert restoring.stream_ids() == [STREAM]
+    restoring.restore(STREAM)
+    with pytest.raises(ConflictError, match="has the stream already"):
+        restoring.restore(STREAM)
+    with pytest.raises(SnapshotNotFoundError):
+        restoring.restore("unknown")
+
+
+def test_resume_does_not_begin_again_from_an_older_start(stage: Stage, tmp_path: Path) -> None:
+    """Its checkpoints are gone with the old home: only a deploy goes on, from the snapshot. (Law 5)"""
+    stage.deploy()
+    stage.start_query()
+    snapshot_id = str(stage.stopped().snapshot_id)
+    home = new_home(stage, tmp_path)
+    Restoring(home, [mirrored(stage, snapshot_id)], "me").restore(STREAM)
+    spec = home.control(STREAM).spec("d-0001")
+    assert spec == replace(stage.spec(), checkpoints_uri=home.checkpoints.uri)

@@ -1,0 +1,114 @@
+"""Snapshots that a running deployment copies to its mirrors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.events import Noted, SnapshotMirrored, SnapshotReady
+from airflow_streamstate.runtime.agent.mirroring import FAILING_SECONDS, Mirroring
+from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.snapshot.mirror import is_mirrored
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.memory import MemoryStore
+from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.snapshots import flip_byte
+
+MIRROR = "memory://mirror"
+
+
+class Places:
+    """Mirrors by name; ``away`` do not answer."""
+
+    def __init__(self) -> None:
+        self.stores: dict[str, MemoryStore] = {}
+        self.away: set[str] = set()
+        self.opened = 0
+
+    def open(self, uri: str) -> Store:
+        self.opened += 1
+        if uri in self.away:
+            raise UnavailableError("the mirror is away")
+        return self.stores.setdefault(uri, MemoryStore(uri.partition("://")[2]))
+
+
+def run_with(places: Places, *mirrors: str) -> tuple[SimulatedStream, Attempt, Mirroring]:
+    """A stream whose first attempt has taken a live snapshot and one at its end; its mirrors, not asked yet."""
+    stream = SimulatedStream()
+    spec = replace(stream.deploy(), mirrors=mirrors)
+    stream.order_at(3.0, SnapshotRequest)
+    stream.order_at(9.0, StopRequest)
+    driver = SimulatedDriver(stream)
+    assert driver.run(waiting_script(make_plan(500))) == 0
+    attempt = SimulatedDriver(stream).supervisor.attempt
+    attempt.spec = spec
+    return stream, attempt, Mirroring(attempt, places.open)
+
+
+def test_every_snapshot_is_copied_and_told_once() -> None:
+    """Also the one that the attempt before took at its end; a second round does nothing more."""
+    places = Places()
+    stream, _, mirroring = run_with(places, MIRROR)
+    mirroring.round()
+    taken = [event.snapshot_id for event in stream.events_of(SnapshotReady)]
+    told = stream.events_of(SnapshotMirrored)
+    assert {event.snapshot_id for event in told} == {*taken, "d-0001-stopped-000001"}
+    assert {event.mirror_uri for event in told} == {MIRROR}
+    assert all(event.files > 0 for event in told)
+    for event in told:
+        assert verify(stream.control, places.stores[MIRROR], event.snapshot_id) == []
+    opened = places.opened
+    mirroring.round()
+    assert (places.opened, len(stream.events_of(SnapshotMirrored))) == (opened, len(told))
+
+
+def test_a_mirror_that_is_away_is_said_once_and_asked_again() -> None:
+    """The other one has everything meanwhile; the job hears nothing of it."""
+    places = Places()
+    places.away.add(MIRROR)
+    stream, attempt, mirroring = run_with(places, MIRROR, "memory://other")
+    for _ in range(3):
+        mirroring.round()
+        attempt.clock.sleep(FAILING_SECONDS + 1)
+    notes = [event for event in stream.events_of(Noted) if "mirror" in event.text]
+    assert [event.facts["mirror_uri"] for event in notes] == [MIRROR]
+    assert {event.mirror_uri for event in stream.events_of(SnapshotMirrored)} == {"memory://other"}
+    places.away.clear()
+    mirroring.round()
+    assert MIRROR in {event.mirror_uri for event in stream.events_of(SnapshotMirrored)}
+
+
+def test_a_damaged_snapshot_does_not_hold_up_the_others() -> None:
+    """It is told by its file, and is at no mirror."""
+    places = Places()
+    stream, _, mirroring = run_with(places, MIRROR)
+    folder = layout.snapshot_data_folder(STREAM, "d-0001-live-000001", "counts")
+    flip_byte(stream.checkpoints, f"{folder}/metadata")
+    mirroring.round()
+    assert not is_mirrored(stream.control, places.stores[MIRROR], "d-0001-live-000001")
+    assert is_mirrored(stream.control, places.stores[MIRROR], "d-0001-stopped-000001")
+    assert any("d-0001-live-000001" in str(event.facts) for event in stream.events_of(Noted))
+
+
+def test_a_mirror_hears_of_an_attempt_before_it_has_a_snapshot() -> None:
+    """So that whoever restores from it knows that something ran behind the snapshots which are there. (Law 14)"""
+    places = Places()
+    stream, _, mirroring = run_with(places, MIRROR)
+    for snapshot_id in stream.control.snapshot_ids():
+        stream.checkpoints.delete(layout.manifest_key(STREAM, snapshot_id))
+    mirroring.round()
+    mirror = places.stores[MIRROR]
+    assert mirror.head(layout.spec_key(STREAM, "d-0001")) is not None
+    assert list(mirror.list_objects(layout.events_prefix(STREAM, "d-0001")))
+
+
+def test_a_fenced_attempt_copies_nothing() -> None:
+    """Its successor does. (Law 4)"""
+    places = Places()
+    _, attempt, mirroring = run_with(places, MIRROR)
+    attempt.is_fenced = True
+    mirroring.round()
+    assert places.opened == 0

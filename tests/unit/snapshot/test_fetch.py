@@ -1,0 +1,172 @@
+"""Pieces from whoever answers, verified as they arrive."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    SnapshotCorruptError,
+    SnapshotIncompleteError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.snapshot.fetch import Progress, Wanted, fetch
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+
+BODIES = {f"s/data/{number}": bytes([number]) * size for number, size in enumerate((0, 1, 99, 100, 101, 1000))}
+
+
+class Place(MemoryStore):
+    """A place that tells who asked it for what, and may be silent, refuse, or wait."""
+
+    def __init__(self, name: str = "first") -> None:
+        super().__init__(name)
+        self.asked: list[tuple[str, int, int]] = []
+        self.before: Callable[[str], None] = lambda _key: None
+        for key, body in BODIES.items():
+            self.put(key, body)
+
+    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
+        self.asked.append((key, start, size_bytes))
+        self.before(key)
+        stored = self.get(key)
+        return None if stored is None else stored.body[start : start + size_bytes]
+
+
+def differs(body: bytes, found: bytes) -> str:
+    return "" if hashlib.sha256(body).digest() == hashlib.sha256(found).digest() else "it is altered"
+
+
+WANTED = [Wanted(key, len(body), partial(differs, body)) for key, body in BODIES.items()]
+
+
+def bring(places: list[Place], target: Store, **more: object) -> list[tuple[str, str]]:
+    return list(fetch(places, target, WANTED, batch_bytes=100, **more).dropped)  # type: ignore[arg-type]
+
+
+def bodies_of(store: Store) -> dict[str, bytes]:
+    return {info.key: store.get(info.key).body for info in store.list_objects("")}
+
+
+def test_everything_arrives_in_pieces_from_every_place() -> None:
+    """No piece is larger than was said, and each place gives some where the others wait for it."""
+    first, second, target = Place(), Place("second"), MemoryStore()
+    first_is_asked, second_is_asked = threading.Event(), threading.Event()
+
+    def first_waits(_key: str) -> None:
+        first_is_asked.set()
+        assert second_is_asked.wait(20)
+
+    def second_waits(_key: str) -> None:
+        second_is_asked.set()
+        assert first_is_asked.wait(20)
+
+    first.before, second.before = first_waits, second_waits
+    said: list[Progress] = []
+    assert bring([first, second], target, timeout_seconds=30, on_progress=said.append) == []
+    assert bodies_of(target) == BODIES
+    assert max(size for _, _, size in first.asked + second.asked) <= 101
+    assert first.asked
+    assert second.asked
+    assert [progress.files_done for progress in said] == list(range(len(BODIES) + 1))
+    assert said[-1].bytes_done == said[-1].size_bytes == sum(map(len, BODIES.values()))
+
+
+def test_a_silent_place_is_dropped_and_named() -> None:
+    """What it was asked for comes from the others. (Law 6)"""
+    silent, other, target = Place(), Place("other"), MemoryStore()
+    is_asked, end = threading.Event(), threading.Event()
+
+    def hang(_key: str) -> None:
+        is_asked.set()
+        end.wait(60)
+
+    silent.before, other.before = hang, lambda _key: void(is_asked.wait(20))
+    try:
+        dropped = bring([silent, other], target, timeout_seconds=1.0)
+    finally:
+        end.set()
+    assert [uri for uri, _ in dropped] == ["memory://first"]
+    assert "did not answer" in dropped[0][1]
+    assert bodies_of(target) == BODIES
+
+
+def void(_: object) -> None: ...
+
+
+@pytest.mark.parametrize("error", [UnavailableError("gone"), InvalidRequestError("denied")])
+def test_a_place_that_refuses_is_dropped(error: StreamStateError) -> None:
+    """Whatever it refuses with; with no other place that is told, and nothing else arrives."""
+    refusing, other, target = Place(), Place("other"), MemoryStore()
+
+    def refuse(_key: str) -> None:
+        raise error
+
+    refusing.before = refuse
+    assert [uri for uri, _ in bring([refusing, other], target)] in ([], ["memory://first"])
+    assert bodies_of(target) == BODIES
+    empty = MemoryStore()
+    with pytest.raises(UnavailableError, match="no place") as caught:
+        bring([refusing], empty)
+    assert error.message in str(caught.value.context["places"])
+    assert bodies_of(empty) == {}
+
+
+@pytest.mark.parametrize("harm", ["altered", "cut", "longer", "missing"])
+def test_a_bad_copy_is_passed_over(harm: str) -> None:
+    """The other place's whole copy is taken; with none, the file is named and not written."""
+    key = "s/data/5"
+    changes = {"altered": b"x" * 1000, "cut": BODIES[key][:-1], "longer": BODIES[key] + b"x"}
+    bad, good, target = Place("bad"), Place("good"), MemoryStore()
+    if harm == "missing":
+        bad.delete(key)
+    else:
+        bad.put(key, changes[harm])
+    assert bring([bad, good], target) == []
+    assert bodies_of(target) == BODIES
+    alone = MemoryStore()
+    with pytest.raises(SnapshotIncompleteError if harm == "missing" else SnapshotCorruptError) as caught:
+        bring([bad], alone)
+    assert caught.value.context["key"] == key
+    assert key not in bodies_of(alone)
+
+
+def test_a_fetch_goes_on_where_it_was_cut_short() -> None:
+    """Whole files stay and are not asked for again; a wrong one that lies there is."""
+    place, target = Place(), MemoryStore()
+
+    class CutError(Exception):
+        """The process is killed here."""
+
+    def cut(progress: Progress) -> None:
+        if progress.files_done == 3:
+            raise CutError
+
+    with pytest.raises(CutError):
+        bring([place], target, on_progress=cut)
+    target.put("s/data/4", b"x" * 101)
+    there = {key for key, body in bodies_of(target).items() if body == BODIES[key]}
+    place.asked.clear()
+    bring([place], target)
+    assert bodies_of(target) == BODIES
+    assert there.isdisjoint({key for key, _, _ in place.asked})
+    place.asked.clear()
+    assert fetch([place], target, WANTED).files == 0
+    assert place.asked == []
+
+
+def test_a_target_that_fails_ends_the_fetch() -> None:
+    """With its own error, not with one of the places."""
+    plan = FaultPlan()
+    plan.every_write = Fault.NO_SPACE
+    with pytest.raises(UnavailableError) as caught:
+        bring([Place(), Place("second")], FaultyStore(MemoryStore(), plan))
+    assert "no place" not in caught.value.message

@@ -1,0 +1,69 @@
+"""A snapshot at a second place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.errors import SnapshotCorruptError, StreamStateError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.sim_stage import STREAM, Stage
+from support.snapshots import flip_byte
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A stream whose driver's part the test plays."""
+    return Stage(tmp_path)
+
+
+def stopped(stage: Stage) -> str:
+    stage.deploy()
+    return str(stage.stopped().snapshot_id)
+
+
+def test_a_mirror_has_what_a_deploy_needs(stage: Stage) -> None:
+    """Data, manifest, what was run and said: plain objects under the keys of the home, and nothing else."""
+    snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
+    done = mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    assert done.files > 0
+    kept = {info.key: mirror.get(info.key).body for info in mirror.list_objects("")}
+    assert kept == {key: stage.store.get(key).body for key in kept}
+    rooms = {key.split("/")[1] for key in kept}
+    assert rooms == {"artifacts", "deployments", "snapshots"}
+    assert not any("/claims/" in key or "heartbeat" in key or "/checkpoints/" in key for key in kept)
+    again = mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    assert (again.files, again.size_bytes) == (0, 0)
+
+
+def test_a_mirror_cut_short_anywhere_is_none_until_it_is_whole(stage: Stage) -> None:
+    """Killed at each of its writes, it has no manifest; the next try makes it whole. (Laws 2 and 3)"""
+    snapshot_id = stopped(stage)
+    counted = FaultPlan()
+    mirror_snapshot(stage.control, stage.store, FaultyStore(MemoryStore(), counted), snapshot_id)
+    assert len(counted.writes) > 10
+    for number in range(1, len(counted.writes) + 1):
+        inner, plan = MemoryStore("mirror"), FaultPlan(at_write={number: Fault.NO_SPACE})
+        with pytest.raises(StreamStateError):
+            mirror_snapshot(stage.control, stage.store, FaultyStore(inner, plan), snapshot_id)
+        assert not is_mirrored(stage.control, inner, snapshot_id)
+        mirror_snapshot(stage.control, stage.store, inner, snapshot_id)
+        assert is_mirrored(stage.control, inner, snapshot_id)
+        there = {info.key for info in inner.list_objects(layout.snapshots_folder(STREAM))}
+        assert there == {info.key for info in stage.store.list_objects(layout.snapshots_folder(STREAM))}
+
+
+def test_what_is_damaged_does_not_become_a_mirror(stage: Stage) -> None:
+    """It is told by its key; the snapshot itself is left as it is."""
+    snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
+    flip_byte(stage.store, f"{layout.snapshot_data_folder(STREAM, snapshot_id, 'counts')}/metadata")
+    problems = verify(stage.control, stage.store, snapshot_id)
+    assert problems
+    with pytest.raises(SnapshotCorruptError):
+        mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    assert not is_mirrored(stage.control, mirror, snapshot_id)
