@@ -7,7 +7,7 @@ import contextlib
 
 import click
 
-from airflow_streamstate.cli import tables
+from airflow_streamstate.cli import retention_tables, tables
 from airflow_streamstate.cli.exits import FAILED
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
@@ -116,9 +116,9 @@ def _follow(session: Session, reader: LogReader) -> None:
 @shared
 @pass_session
 def snapshots(session: Session, /, stream_id: str) -> None:
-    """List the complete snapshots of STREAM, oldest first."""
-    rows = [tables.snapshot_row(manifest) for manifest in session.controller().snapshots.all(stream_id)]
-    session.emit({"snapshots": rows}, lambda console: tables.snapshots(console, rows))
+    """List the complete snapshots of STREAM, oldest first, with their sizes and with what keeps them."""
+    rows = [retention_tables.snapshot_row(kept) for kept in session.controller().retention.all(stream_id)]
+    session.emit({"snapshots": rows}, lambda console: retention_tables.snapshots(console, rows))
 
 
 @click.command(cls=HelpfulCommand, short_help="Read every byte of a snapshot, and name what is wrong.")

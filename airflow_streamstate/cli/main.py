@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from airflow_streamstate.cli import doctor, look, orders, plan, start, upgrade
+from airflow_streamstate.cli import doctor, look, orders, plan, retention, start, upgrade
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import HelpfulCommand, shared, show_version
 from airflow_streamstate.cli.session import Session
@@ -22,6 +22,7 @@ SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
     "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
     "Upgrade": (plan.plan, upgrade.upgrade, upgrade.restart, upgrade.rollback),
     "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, look.verify, look.audit),
+    "Keep": (retention.prune, retention.pin, retention.retire),
     "This machine": (doctor.doctor,),
 }
 TRACEBACK_VARIABLE = "STREAMSTATE_TRACEBACK"

@@ -135,13 +135,19 @@ def drain(
 @begin_within_option
 @reason_option
 @request_option
+@click.option("--pin", "pins", is_flag=True, help="Keep it whatever is pruned, until `pin --off`.")
 @wait_option("the snapshot is complete")
 @shared
 @pass_session
-def snapshot(session: Session, /, stream_id: str, wait_seconds: float | None, **order: str | float | None) -> None:
+def snapshot(
+    session: Session, /, stream_id: str, wait_seconds: float | None, pins: bool, **order: str | float | None
+) -> None:
     """Keep a committed batch of every query of STREAM, while it runs on."""
     controller = session.controller()
-    _wait_and_emit(session, controller, controller.snapshot(stream_id, **order), wait_seconds)  # type: ignore[arg-type]
+    view = controller.snapshot(stream_id, **order)  # type: ignore[arg-type]
+    if pins:
+        controller.retention.pin_ordered(view)
+    _wait_and_emit(session, controller, view, wait_seconds)
 
 
 @click.command(cls=HelpfulCommand, short_help="End the driver at once, batch in flight or not.")

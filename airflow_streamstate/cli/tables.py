@@ -9,9 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.manifest import SnapshotManifest
-
 Row = Mapping[str, Any]
 COLOURS = {
     "running": "green", "launching": "cyan", "draining": "yellow", "stopping": "yellow", "drained": "blue",
@@ -112,7 +109,7 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
     if not rows:
         console.print(shown(f"no streams in {home_uri}"))
         return
-    table = _table("stream", "state", "deployment", "attempt", "version", "heartbeat", "snapshot", "last event")
+    table = new_table("stream", "state", "deployment", "attempt", "version", "heartbeat", "snapshot", "last event")
     for row in rows:
         table.add_row(
             shown(row["stream_id"]),
@@ -136,38 +133,11 @@ def events(console: Console, rows: Sequence[Row]) -> None:
     if not rows:
         console.print("no events yet")
         return
-    table = _table("n", "at", "attempt", "event", "facts")
+    table = new_table("n", "at", "attempt", "event", "facts")
     for row in rows:
         facts = " ".join(f"{key}={_fact(key, value)}" for key, value in row.items() if key not in _NO_FACTS and value)
         number, at, attempt = (str(row.get(key, "")) for key in ("number", "at", "attempt"))
         table.add_row(number, at, attempt, shown(row["kind"]), shown(facts))
-    console.print(table)
-
-
-def snapshot_row(manifest: SnapshotManifest) -> dict[str, object]:
-    """One snapshot as the row that every listing shows."""
-    return {
-        "snapshot_id": manifest.snapshot_id,
-        "kind": manifest.snapshot_kind,
-        "deployment_id": manifest.deployment_id,
-        "taken_at": format_time(manifest.taken_at),
-        "files": manifest.files_count,
-        "bytes": manifest.size_bytes,
-        "queries": {name: {"batch_id": query.position.batch_id} for name, query in manifest.queries.items()},
-    }
-
-
-def snapshots(console: Console, rows: Sequence[Row]) -> None:
-    """After snapshots, oldest first."""
-    if not rows:
-        console.print("no complete snapshots")
-        return
-    table = _table("snapshot", "kind", "taken at", ">files", ">bytes", "batches")
-    for row in rows:
-        batches = " ".join(f"{name}={_short(query['batch_id'])}" for name, query in row["queries"].items())
-        table.add_row(
-            row["snapshot_id"], row["kind"], row["taken_at"], str(row["files"]), f"{row['bytes']:,}", shown(batches)
-        )
     console.print(table)
 
 
@@ -176,7 +146,7 @@ def problems(console: Console, snapshot_id: str, rows: Sequence[Row]) -> None:
     if not rows:
         console.print(f"{snapshot_id}: every file is what its manifest says")
         return
-    table = _table("problem", "query", "path", "detail")
+    table = new_table("problem", "query", "path", "detail")
     for row in rows:
         table.add_row(*(shown(row.get(key, "")) for key in ("kind", "query", "path", "detail")))
     console.print(table)
@@ -184,7 +154,7 @@ def problems(console: Console, snapshot_id: str, rows: Sequence[Row]) -> None:
 
 def custody(console: Console, row: Row) -> None:
     """After audit: the chain, then what breaks it, then when nothing ran."""
-    chain = _table("deployment", "starts", "query", "began behind", "ended with", "known by")
+    chain = new_table("deployment", "starts", "query", "began behind", "ended with", "known by")
     for one in row["deployments"]:
         for name, query in one["queries"].items():
             ids = ("-" if query[key] is None else f"batch {query[key]}" for key in ("began_behind", "ended_with"))
@@ -261,7 +231,7 @@ def _queries(console: Console, row: Row) -> None:
     columns = [key for key in _QUERY_COLUMNS if any(_has_news(key, query) for query in queries.values())]
     if not columns:
         return
-    table = _table("query", *(f">{_QUERY_COLUMNS[key]}" for key in columns))
+    table = new_table("query", *(f">{_QUERY_COLUMNS[key]}" for key in columns))
     for name, query in queries.items():
         table.add_row(shown(name), *(shown(_short(query.get(key))) for key in columns))
     console.print(table)
@@ -271,7 +241,7 @@ def _has_news(key: str, query: Row) -> bool:
     return bool(query.get(key)) if key == "skipped_batches" else query.get(key) is not None
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
     """A table without lines; a column whose name begins with ``>`` is flush right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:

@@ -21,6 +21,7 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
@@ -246,15 +247,11 @@ class Retention:
 
         def edit(register: RetentionRegister) -> RetentionRegister:
             known = register.known_good
-            if known is not None and _number(known.deployment_id) >= _number(deployment_id):
+            if known is not None and order_of(known.deployment_id) >= order_of(deployment_id):
                 return register
             return replace(register, known_good=KnownGood(deployment_id, self._clock.now()))
 
         return self.change(edit)
-
-
-def _number(deployment_id: str) -> tuple[int, str]:
-    return len(deployment_id), deployment_id
 
 
 def _moved(register: RetentionRegister, **changes: object) -> RetentionRegister:

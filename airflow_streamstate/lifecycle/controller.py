@@ -20,6 +20,7 @@ from airflow_streamstate.lifecycle.notifications import Notifications
 from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.planning import Planning
 from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.retention.pruning import Retaining
 from airflow_streamstate.lifecycle.secrets import LookUp
 from airflow_streamstate.lifecycle.snapshots import Snapshots
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
@@ -67,6 +68,7 @@ class Controller:
         self.forced_stops = ForcedStops(self._means, self._attempts, self._orders, self._watching, self._waits)
         self.notifications = Notifications(self._means)
         self.snapshots = Snapshots(self._means)
+        self.retention = Retaining(self._means)
         self.plans = Planning(self._means)
         self.upgrades = Upgrades(self._means)
 

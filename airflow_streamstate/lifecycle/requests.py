@@ -43,6 +43,7 @@ class DeployRequest:
         settings: of the agent in the driver; None for the defaults of the home.
         assume_dead: take over although nobody can say whether the old driver has ended.
         request_id: names the request over all its tries (Law 2); None for a new one.
+        revives: deploy although the stream was retired.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -70,6 +71,7 @@ class DeployRequest:
     request_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     allow_literal_secrets: bool = False
+    revives: bool = False
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)

@@ -55,6 +55,7 @@ class WatchedStore(MemoryStore):
         commands: (deployment id, command id) of every order that was ever written.
         zombies_live: a driver that was taken for dead may wake up: what it had begun, it may finish.
         fences_may_stray: whoever puts a fence may stand still before and after it, while others go on.
+        may_prune: what deployments left that are not current any more may be removed.
     """
 
     def __init__(self, live_run: Callable[[str], SimulatedRun | None]) -> None:
@@ -64,10 +65,12 @@ class WatchedStore(MemoryStore):
         self.commands: list[tuple[str, str]] = []
         self.zombies_live = False
         self.fences_may_stray = False
+        self.may_prune = False
         self._stray: str | None = None
         self._live_run = live_run
         self._register: StreamRegister | None = None
         self._is_inside = False
+        self._read: dict[str, frozenset[str]] = {}
 
     # what every write goes through
 
@@ -123,8 +126,13 @@ class WatchedStore(MemoryStore):
             self._stray = None
         for kind, pattern in _KEYS.items():
             match = pattern.fullmatch(key)
-            if match is not None:
+            if match is not None and not (kind != "snapshot" and self._is_pruned(body, match)):
                 getattr(self, f"_judge_{kind}")(_Write(method, key, body, match))
+
+    def _is_pruned(self, body: bytes | None, at: re.Match[str]) -> bool:
+        if body is not None or not self.may_prune or self._register is None:
+            return False
+        return at.groupdict().get("deployment") != self._register.deployment_id
 
     def _broken(self, rule: str, what: str, write: _Write) -> None:
         self.violations.append(f"{rule}: {what} ({write.method} {write.key})")
@@ -180,9 +188,19 @@ class WatchedStore(MemoryStore):
         if write.at["path"] == "manifest.json":
             return
         for snapshot_id in self.list_folders(layout.snapshots_folder(stream)):
-            slot = self._slot(stream, snapshot_id)
-            if isinstance(slot, SnapshotManifest) and write.key in _keys_of(slot):
+            if write.key in self._keys_in(stream, snapshot_id):
                 self._broken("Law 3", f"a file is deleted that {snapshot_id} has", write)
+
+    def _keys_in(self, stream: str, snapshot_id: str) -> frozenset[str]:
+        """The files of a complete snapshot; a manifest does not change, so it is read once."""
+        key = layout.manifest_key(stream, snapshot_id)
+        found = self.head(key)
+        if found is None:
+            return frozenset()
+        if found.version not in self._read:
+            slot = self._slot(stream, snapshot_id)
+            self._read[found.version] = frozenset(_keys_of(slot) if isinstance(slot, SnapshotManifest) else ())
+        return self._read[found.version]
 
     def _slot(self, stream: str, snapshot_id: str) -> SnapshotSlot | None:
         key = layout.manifest_key(stream, snapshot_id)

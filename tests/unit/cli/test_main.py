@@ -52,10 +52,9 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
     """The shortest complete command line of a verb."""
-    rest = {"verify": ["d-0001-stopped-000001"], "deploy": ["--app", str(desk.base / "job.py")]}
-    return [verb, *rest.get(verb, []), "--json", "--", stream_id] if verb != "verify" else [
-        verb, "--json", "--", stream_id, *rest[verb]
-    ]  # fmt: skip
+    options = ["--app", str(desk.base / "job.py")] if verb == "deploy" else []
+    snapshot = ["d-0001-stopped-000001"] if verb in ("verify", "pin") else []
+    return [verb, *options, "--json", "--", stream_id, *snapshot]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)
