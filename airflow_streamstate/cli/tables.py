@@ -161,6 +161,12 @@ def custody(console: Console, row: Row) -> None:
             words = (one["deployment_id"], f"{one['mode']} {one['snapshot_id'] or ''}", name, *ids, query["evidence"])
             chain.add_row(*map(shown, words))
     console.print(chain)
+    if row["settled"]:
+        found = "beginnings were exact" if row["settled"]["ok"] else "not every beginning was exact"
+        text = (
+            f"up to {row['settled']['through']}: {found}, by an audit of {row['settled']['audited_at']}; pruned since"
+        )
+        console.print(shown(text, "" if row["settled"]["ok"] else "bold red"))
     for kind, key in (("gap", "gaps"), ("overlap", "overlaps"), ("undone", "undone")):
         for found in row[key]:
             place = f"{kind} at {found['deployment_id']}, {found['query']} {found['source']}".rstrip()

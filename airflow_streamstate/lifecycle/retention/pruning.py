@@ -19,7 +19,7 @@ from airflow_streamstate.lifecycle.retention.settling import settle
 from airflow_streamstate.lifecycle.snapshots import Snapshots
 from airflow_streamstate.lifecycle.views import CommandView
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.ids import snapshot_id_for
+from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import RetentionRegister
@@ -129,7 +129,7 @@ class Retaining:
         notes = self._notes(needs, kept_register)
         removed = {one: fate.why for one, fate in fates.items() if fate.goes}
         if not is_dry:
-            settle(self._home, control, retention, self._until(kept_register, needs))
+            settle(self._home, control, retention, self._until(control, register, kept_register, needs))
             removed = self._condemned(control, manifests, needs, policy, fates)
         stays = [manifest for one, manifest in manifests.items() if one not in removed]
         freed = freed_bytes(self._home.checkpoints, [manifests[one] for one in removed], stays)
@@ -173,9 +173,20 @@ class Retaining:
             control, register, manifests, None if kept.known_good is None else kept.known_good.deployment_id
         )
 
-    def _until(self, kept: RetentionRegister, needs: Needs) -> str | None:
-        """Up to which deployment evidence is about to go; None for none."""
-        return None if needs.is_moving or kept.known_good is None else kept.known_good.deployment_id
+    def _until(
+        self, control: StreamControl, register: StreamRegister, kept: RetentionRegister, needs: Needs
+    ) -> str | None:
+        """Up to which deployment evidence of its beginning may go; None for none.
+
+        That of the last known good version goes only with the snapshot that it started from, which the current
+        deployment keeps.
+        """
+        if needs.is_moving or kept.known_good is None:
+            return None
+        good = kept.known_good.deployment_id
+        ids = [one for one in control.deployment_ids() if order_of(one) <= order_of(good)]
+        behind = [one for one in ids if one != register.deployment_id]
+        return behind[-1] if behind else None
 
     def _notes(self, needs: Needs, kept: RetentionRegister) -> tuple[str, ...]:
         if needs.is_moving:

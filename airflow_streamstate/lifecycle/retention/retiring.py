@@ -19,6 +19,7 @@ from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
 from airflow_streamstate.store.listing import keys_below
 from airflow_streamstate.store.trees import delete_below
@@ -112,8 +113,9 @@ class Retiring:
                 state=state,
                 next_step=f"`streamstate stop {control.stream_id} --wait 300` ends it and keeps its state.",
             )
-        if not seen.is_closed:
-            self._means.endings.prove(control, seen)
+        still_runs = seen.launch_status is not None and seen.launch_status.state == "running"
+        if not seen.is_closed and (still_runs or not isinstance(seen.terminal, TERMINAL_EVENTS)):
+            self._means.endings.prove(control, seen)  # one that has said its last word is given a moment to be gone
 
     def _delete(self, control: StreamControl) -> int:
         """Everything but the register, then that."""
