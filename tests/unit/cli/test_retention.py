@@ -1,4 +1,4 @@
-"""``prune``, ``pin``, ``retire``, and what ``snapshots`` shows of them (``retention_tables``)."""
+"""``prune``, ``pin``, ``retire``, and what ``snapshots`` shows (airflow_streamstate.cli.retention_tables)."""
 
 from __future__ import annotations
 
