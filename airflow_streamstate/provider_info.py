@@ -31,6 +31,7 @@ def get_provider_info() -> dict[str, object]:
             "operators.plan",
             "operators.upgrade",
             "operators.rollback",
+            "operators.prune",
         ),
         "sensors": rooms("sensors.drain", "sensors.snapshot", "sensors.health"),
         "triggers": rooms("triggers.streamstate"),

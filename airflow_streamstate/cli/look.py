@@ -7,7 +7,7 @@ import contextlib
 
 import click
 
-from airflow_streamstate.cli import tables
+from airflow_streamstate.cli import retention_tables, tables
 from airflow_streamstate.cli.exits import FAILED
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
@@ -116,14 +116,14 @@ def _follow(session: Session, reader: LogReader) -> None:
 @shared
 @pass_session
 def snapshots(session: Session, /, stream_id: str) -> None:
-    """List the complete snapshots of STREAM, oldest first."""
+    """List the complete snapshots of STREAM, oldest first, with their sizes and with what keeps them."""
     controller = session.controller()
     places = controller.mirrors.places(stream_id)
     rows = [
-        {**tables.snapshot_row(manifest), "mirrors": places.get(manifest.snapshot_id, [])}
-        for manifest in controller.snapshots.all(stream_id)
+        {**retention_tables.snapshot_row(kept), "mirrors": places.get(kept.manifest.snapshot_id, [])}
+        for kept in controller.retention.all(stream_id)
     ]
-    session.emit({"snapshots": rows}, lambda console: tables.snapshots(console, rows))
+    session.emit({"snapshots": rows}, lambda console: retention_tables.snapshots(console, rows))
 
 
 @click.command(cls=HelpfulCommand, short_help="Read every byte of a snapshot, and name what is wrong.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from airflow_streamstate.cli import doctor, look, mirrors, orders, plan, skip, start, state, upgrade
+from airflow_streamstate.cli import doctor, look, mirrors, orders, plan, retention, skip, start, state, upgrade
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import HelpfulCommand, shared, show_version
 from airflow_streamstate.cli.session import Session
@@ -24,6 +24,7 @@ SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
     "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, look.verify, look.audit),
     "State": (state.state, state.diff),
     "Mirrors": (mirrors.mirror, mirrors.restore_home),
+    "Keep": (retention.prune, retention.pin, retention.retire),
     "This machine": (doctor.doctor,),
 }
 TRACEBACK_VARIABLE = "STREAMSTATE_TRACEBACK"

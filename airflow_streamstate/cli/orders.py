@@ -215,6 +215,7 @@ def drain(
 @begin_within_option
 @reason_option
 @request_option
+@click.option("--pin", "pins", is_flag=True, help="Keep it whatever is pruned, until `pin --off`.")
 @wait_option("the snapshot is complete, and ask again while nobody takes the request up")
 @shared
 @pass_session
@@ -226,6 +227,7 @@ def snapshot(
     requested_at: datetime | None,
     ttl_seconds: float | None,
     consistent: bool,
+    pins: bool,
     **order: Any,
 ) -> None:
     """Keep a committed batch of every query of STREAM, while it runs on.
@@ -235,6 +237,8 @@ def snapshot(
     """
     controller = session.controller()
     asked = controller.snapshot(stream_id, terms=SnapshotTerms(requested_at, ttl_seconds, consistent), **order)
+    if pins:
+        controller.retention.pin_ordered(asked)
     result = _as_ordered(asked)
     if wait_seconds is not None:
         with session.progress(f"{asked.stream_id} {asked.deployment_id}") as report:

@@ -72,6 +72,7 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
 )
 @max_snapshot_age_option
 @click.option("--assume-dead", is_flag=True, help="Take over although nobody can say whether the old driver is dead.")
+@click.option("--revive", "revives", is_flag=True, help="Deploy although the stream was retired.")
 @click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
 @conf_option
 @env_option

@@ -10,10 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_streamstate.adapters.moving import in_words
-from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceMove
-from airflow_streamstate.snapshot.content import content_digest
 
 Row = Mapping[str, Any]
 COLOURS = {
@@ -167,40 +164,6 @@ def events(console: Console, rows: Sequence[Row]) -> None:
     console.print(table)
 
 
-def snapshot_row(manifest: SnapshotManifest) -> dict[str, object]:
-    """One snapshot as the row that every listing shows."""
-    return {
-        "snapshot_id": manifest.snapshot_id,
-        "kind": manifest.snapshot_kind,
-        "deployment_id": manifest.deployment_id,
-        "taken_at": format_time(manifest.taken_at),
-        "files": manifest.files_count,
-        "bytes": manifest.size_bytes,
-        "request_id": manifest.request_id or None,
-        "content_digest": manifest.content_digest or content_digest(manifest.queries),
-        "queries": {
-            name: {"batch_id": query.position.batch_id, "end_offsets": list(query.position.end_offsets)}
-            for name, query in manifest.queries.items()
-        },
-    }
-
-
-def snapshots(console: Console, rows: Sequence[Row]) -> None:
-    """After snapshots, oldest first."""
-    if not rows:
-        console.print("no complete snapshots")
-        return
-    is_mirrored = any(row.get("mirrors") for row in rows)
-    heads = ("snapshot", "kind", "taken at", ">files", ">bytes", "batches", *(["also at"] if is_mirrored else []))
-    table = plain_table(*heads)
-    for row in rows:
-        batches = " ".join(f"{name}={_short(query['batch_id'])}" for name, query in row["queries"].items())
-        cells = [row["snapshot_id"], row["kind"], row["taken_at"], str(row["files"]), f"{row['bytes']:,}"]
-        also = [shown(" ".join(row.get("mirrors", ())))] if is_mirrored else []
-        table.add_row(*cells, shown(batches), *also)
-    console.print(table)
-
-
 def mirrored(console: Console, rows: Sequence[Row]) -> None:
     """After mirror: what went where."""
     table = plain_table("snapshot", "mirror", ">files", ">bytes")
@@ -244,6 +207,12 @@ def custody(console: Console, row: Row) -> None:
             words = (one["deployment_id"], f"{one['mode']} {one['snapshot_id'] or ''}", name, *ids, query["evidence"])
             chain.add_row(*map(shown, words))
     console.print(chain)
+    if row["settled"]:
+        found = "beginnings were exact" if row["settled"]["ok"] else "not every beginning was exact"
+        text = (
+            f"up to {row['settled']['through']}: {found}, by an audit of {row['settled']['audited_at']}; pruned since"
+        )
+        console.print(shown(text, "" if row["settled"]["ok"] else "bold red"))
     for kind, key in (("gap", "gaps"), ("overlap", "overlaps"), ("undone", "undone")):
         for found in row[key]:
             place = f"{kind} at {found['deployment_id']}, {found['query']} {found['source']}".rstrip()

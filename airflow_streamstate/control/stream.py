@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.cells import Cells, Stored
+from airflow_streamstate.control.cells import Cells, Stored, check_owner
 from airflow_streamstate.control.journal import Journal
 from airflow_streamstate.errors import (
     DataError,
     DeploymentNotFoundError,
+    ObjectExistsError,
     SnapshotNotFoundError,
     StreamNotFoundError,
+    VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
-from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
+from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal, SnapshotSlot
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
@@ -227,16 +230,42 @@ class StreamControl:
 
     # snapshots
 
-    def create_manifest(self, manifest: SnapshotManifest) -> None:
-        """Make a snapshot exist (Law 3); raises ObjectExistsError where it exists already."""
-        self.cells.create(layout.manifest_key(self.stream_id, manifest.snapshot_id), manifest)
+    def create_manifest(self, manifest: SnapshotManifest, over: str | None = None) -> None:
+        """Make a snapshot exist (Law 3).
+
+        Args:
+            manifest: of it.
+            over: the version of the record of an abandoned half that stands in its place; None where nothing does.
+
+        Raises:
+            ObjectExistsError: it exists already, or was abandoned meanwhile.
+        """
+        key = layout.manifest_key(self.stream_id, manifest.snapshot_id)
+        if over is None:
+            self.cells.create(key, manifest)
+            return
+        try:
+            self.cells.replace(key, manifest, over)
+        except VersionConflictError:
+            found = self.readable_manifest(manifest.snapshot_id)
+            if found is None or found.write_id != manifest.write_id:  # else a lost reply: it is this very write
+                raise ObjectExistsError("another took this snapshot, or it was abandoned anew", key=key) from None
+
+    def snapshot_slot(self, snapshot_id: str) -> Stored[SnapshotSlot] | None:
+        """What lies in the place of a manifest; None for nothing."""
+        check_id(snapshot_id, "snapshot id")
+        key = layout.manifest_key(self.stream_id, snapshot_id)
+        stored = self.home.get(key)
+        if stored is None:
+            return None
+        value = from_bytes(stored.body, key=key, expected=SnapshotSlot)
+        check_owner(value, key, stream_id=self.stream_id, snapshot_id=snapshot_id)
+        return Stored(value, stored.version)
 
     def manifest(self, snapshot_id: str) -> SnapshotManifest | None:
         """The manifest; None where the snapshot does not exist (Law 3)."""
-        check_id(snapshot_id, "snapshot id")
-        key = layout.manifest_key(self.stream_id, snapshot_id)
-        stored = self.cells.read(key, SnapshotManifest, stream_id=self.stream_id, snapshot_id=snapshot_id)
-        return None if stored is None else stored.value
+        slot = self.snapshot_slot(snapshot_id)
+        return slot.value if slot is not None and isinstance(slot.value, SnapshotManifest) else None
 
     def readable_manifest(self, snapshot_id: str) -> SnapshotManifest | None:
         """The manifest; None also where what lies there cannot be read: for what does not depend on it (Law 7)."""

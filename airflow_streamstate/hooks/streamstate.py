@@ -25,6 +25,7 @@ from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.polling import poll
 from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import (
@@ -225,6 +226,13 @@ class StreamStateHook(BaseHook):
         return self.controller.snapshot(
             stream_id, request_id=request_id, terms=terms, reason=reason, deadline_seconds=deadline_seconds
         )
+
+    def prune(
+        self, stream_id: str, *, keep: int | None = None, older_than_seconds: float | None = None, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Remove the snapshots that nothing needs, and what deployments left; what went, what stays, and why."""
+        policy = RetentionPolicy(keep, older_than_seconds)
+        return self.controller.retention.prune(stream_id, policy, is_dry=dry_run).to_json()
 
     def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:
         """End the driver at once, batch in flight or not."""

@@ -11,6 +11,7 @@ from airflow_streamstate.errors import ConflictError, ObjectExistsError, Version
 from airflow_streamstate.lifecycle.decide import LaunchSame, NextAttempt, Refused, decide_resume
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observation import Observation, pending_drain
+from airflow_streamstate.lifecycle.retention.retired import refuse_retired
 from airflow_streamstate.lifecycle.state import decide_state
 from airflow_streamstate.lifecycle.takeover import has_committed, has_committed_since
 from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
@@ -120,8 +121,9 @@ class Attempts:
 
         Raises:
             InvalidRequestError: the next one could not be launched; nothing was changed.
-            ConflictError: it runs, nobody can say, or somebody else moved the register meanwhile.
+            ConflictError: it runs, nobody can say, somebody else moved the register meanwhile, or it is retired.
         """
+        refuse_retired(seen.register)
         self._drivers.check(seen.spec, seen.attempt + 1)
         self._means.endings.prove(control, seen, assume_dead=assume_dead)
         stored = Stored(seen.register, seen.register_version)

@@ -22,6 +22,7 @@ from airflow_streamstate.lifecycle.orders import Orders
 from airflow_streamstate.lifecycle.planning import Planning
 from airflow_streamstate.lifecycle.reading.readings import Readings
 from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.retention.pruning import Retaining
 from airflow_streamstate.lifecycle.secrets import LookUp
 from airflow_streamstate.lifecycle.snapshot_requests import SnapshotRequests
 from airflow_streamstate.lifecycle.snapshots import Snapshots
@@ -75,6 +76,7 @@ class Controller:
         self.starts = Starts(self._means, self._attempts, self._watching, self._waits)
         self.readings = Readings(self._means)
         self.mirrors = Mirrors(self._means)
+        self.retention = Retaining(self._means)
         self.plans = Planning(self._means)
         self.upgrades = Upgrades(self._means)
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from airflow_streamstate.adapters.registry import SOURCES, find_adapters
 from airflow_streamstate.adapters.source import SourceAdapter
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
+from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.lifecycle.handovers import (
     Break,
     Edge,
@@ -26,11 +27,14 @@ from airflow_streamstate.lifecycle.handovers import (
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.standstills import Standstill, standstills
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, Undone
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.retention import SettledCustody
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class Custody:
         breaks: gaps and overlaps, and what was undone by a start that went back to an older snapshot.
         standstills: oldest first.
         unread: what could not be read, one sentence each: nothing is proved of it.
+        settled: what was found of the first deployments before a prune removed the evidence; None for none.
     """
 
     stream_id: str
@@ -75,14 +80,16 @@ class Custody:
     breaks: tuple[Break, ...]
     standstills: tuple[Standstill, ...]
     unread: tuple[str, ...]
+    settled: SettledCustody | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether every handover was read and is exact, but for what was asked for by name."""
-        return all(one.accepted for one in self.breaks) and not self.unread
+        was_whole = self.settled is None or self.settled.is_whole
+        return all(one.accepted for one in self.breaks) and not self.unread and was_whole
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id ok deployments[] gaps[] overlaps[] undone[] standstills[] unread[]``."""
+        """``stream_id ok deployments[] gaps[] overlaps[] undone[] standstills[] unread[] settled``."""
         return {
             "stream_id": self.stream_id,
             "ok": self.is_whole,
@@ -108,16 +115,24 @@ class Custody:
             "undone": [one.to_json() for one in self.breaks if one.kind == "undone"],
             "standstills": [one.to_json() for one in self.standstills],
             "unread": list(self.unread),
+            "settled": None
+            if self.settled is None
+            else {
+                "through": self.settled.through,
+                "ok": self.settled.is_whole,
+                "audited_at": format_time(self.settled.audited_at),
+            },
         }
 
 
-def custody_of(home: Home, stream_id: str, since: str | None = None) -> Custody:
+def custody_of(home: Home, stream_id: str, since: str | None = None, through: str | None = None) -> Custody:
     """Audit a stream, running or not; nothing is written.
 
     Args:
         home: where it lies.
         stream_id: the stream.
         since: the deployment whose start is looked at first; None for the stream's first.
+        through: the one whose start is looked at last; None for the newest.
 
     Raises:
         StreamNotFoundError, DeploymentNotFoundError: there is none.
@@ -127,15 +142,29 @@ def custody_of(home: Home, stream_id: str, since: str | None = None) -> Custody:
     if since is not None:
         control.spec(since)
     adapters = find_adapters(SOURCES, SourceAdapter).adapters  # type: ignore[type-abstract]
-    reader = _Reader(home, control, adapters)
-    ids = control.deployment_ids()
+    reader = _Reader(home, control, adapters, _settled(control))
+    ids = [one for one in control.deployment_ids() if through is None or order_of(one) <= order_of(through)]
     return reader.read(ids[ids.index(since) :] if since is not None else ids)
+
+
+def _settled(control: StreamControl) -> SettledCustody | None:
+    try:
+        return Retention(control).read().settled
+    except DataError:
+        return None  # then what is gone is told as such
 
 
 class _Reader:
     """Reads the chain, and gathers what it finds."""
 
-    def __init__(self, home: Home, control: StreamControl, adapters: Sequence[SourceAdapter]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        control: StreamControl,
+        adapters: Sequence[SourceAdapter],
+        settled: SettledCustody | None,
+    ) -> None:
+        self._settled = settled
         self._home = home
         self._control = control
         self._adapters = adapters
@@ -158,7 +187,11 @@ class _Reader:
             tuple(self._breaks),
             tuple(standstills(said, {key: beat for key, beat in signs.items() if beat is not None})),
             tuple(self._unread),
+            self._settled,
         )
+
+    def _is_settled(self, deployment_id: str) -> bool:
+        return self._settled is not None and order_of(deployment_id) <= order_of(self._settled.through)
 
     def _spec(self, deployment_id: str) -> DeploymentSpec | None:
         """The record; None where there is none: a folder without a record was never begun."""
@@ -186,8 +219,11 @@ class _Reader:
         return any(isinstance(event, QueryStarted) and event.query_name == name for event in events)
 
     def _deployment(self, spec: DeploymentSpec) -> DeploymentCustody:
-        queries = {}
-        before = None if spec.start.snapshot_id is None else self._manifest(spec)
+        queries: dict[str, QueryCustody] = {}
+        start = spec.start
+        if self._is_settled(spec.deployment_id):
+            return DeploymentCustody(spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries)
+        before = None if start.snapshot_id is None else self._manifest(spec)
         events = self._events(spec.deployment_id)
         firsts: dict[str, QueryStarted] = {}
         for event in events:
@@ -198,7 +234,6 @@ class _Reader:
                 queries[name] = self._query(spec, first, None if before is None else before.queries.get(name))
             except StreamStateError as error:
                 self._unread.append(f"{spec.deployment_id}, query {name}: {error}")
-        start = spec.start
         return DeploymentCustody(spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries)
 
     def _manifest(self, spec: DeploymentSpec) -> SnapshotManifest | None:

@@ -40,6 +40,7 @@ from airflow_streamstate.lifecycle.going_back import leave_behind, marked, refus
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.notifications import retire_commands
 from airflow_streamstate.lifecycle.observation import Observation, pending_drain
+from airflow_streamstate.lifecycle.retention.retired import refuse_retired
 from airflow_streamstate.lifecycle.snapshot_age import refuse_old_end
 from airflow_streamstate.lifecycle.spark_moves import refuse_spark
 from airflow_streamstate.lifecycle.takeover import ResumedError, built_checkpoints, carried_queries, fence, take_over
@@ -88,6 +89,8 @@ class Deployer:
                 raise decision.error
             if self._means.upgrade_id is not None or isinstance(decision, Begin):
                 refuse_during_upgrade(control, None if stored is None else stored.value, self._means.upgrade_id)
+            if isinstance(decision, Begin):
+                refuse_retired(None if stored is None else stored.value, revives=wish.request.revives)
             if isinstance(decision, Became):
                 return self._became(control, decision.deployment_id, request_id, wish.rehearsal_id)
             try:
@@ -368,6 +371,7 @@ class _Deploying:
             attempt=1,
             attempt_mode="run",
             intent=None,
+            retirement=None,
         )
 
 

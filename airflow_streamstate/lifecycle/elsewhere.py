@@ -11,15 +11,14 @@ from dataclasses import replace
 
 from airflow_streamstate.adapters.measuring import FILE, known_sources, moves_between
 from airflow_streamstate.adapters.moving import consent_missing, in_words
-from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError, StreamStateError
 from airflow_streamstate.lifecycle.decide import Refused, Start, decide_start
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
+from airflow_streamstate.snapshot.leases import leased
 
 
 def decide_elsewhere(
@@ -123,10 +122,11 @@ def _moves(
         )
     for identity, first, second in zip(_padded(known), stood_at, given, strict=True):
         _check_offset(name, identity, first, second)
-    folder = layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, name)
-    data = Checkpoint(home.checkpoints, folder)
-    entry = data.read_offset(known.position.batch_id or 0)
-    return moves_between(data, known.identities, entry.source_names if entry is not None else (), stood_at, given)
+    control = home.control(manifest.stream_id)
+    with leased(control, manifest.snapshot_id, "a deploy that begins elsewhere", is_kept_anyhow=True) as lease:
+        data = lease.folder_of(home.checkpoints, manifest, name)
+        entry = data.read_offset(known.position.batch_id or 0)
+        return moves_between(data, known.identities, entry.source_names if entry is not None else (), stood_at, given)
 
 
 def _padded(known: QuerySnapshot) -> list[SourceIdentity]:

@@ -126,6 +126,21 @@ class Home:
             with contextlib.suppress(OSError):
                 path.rmdir()  # where launches lie apart, nothing else is there
 
+    def remove_launch(self, folder: str) -> None:
+        """Remove the files of one launch, by its key, on this machine; it must not run any more."""
+        shutil.rmtree(self.launch_path(folder), ignore_errors=True)
+
+    def remove_stream(self, stream_id: str, *, but: str) -> None:
+        """Remove all files of a stream on this machine, but for one of this name."""
+        folder = self.launch_path(stream_id)
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != but:
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
     def control(self, stream_id: str) -> StreamControl:
         """One stream's control objects; raises InvalidRequestError for an id that is none."""
         return StreamControl(self.home, stream_id, self.clock)

@@ -53,6 +53,7 @@ class DeployRequest:
             the order of the snapshot, instead of where it stood there.
         begins_at: of a seed: every query begins with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
+        revives: deploy although the stream was retired.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -86,6 +87,7 @@ class DeployRequest:
     begins_at: datetime | None = None
     accept_repeated_input: tuple[str, ...] = ()
     mirrors: tuple[str, ...] = ()
+    revives: bool = False
 
     @property
     def begins_elsewhere(self) -> bool:

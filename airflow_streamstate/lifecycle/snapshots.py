@@ -6,6 +6,7 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.lifecycle.audit import is_start_of_another, outrun_problems
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.seal import seal
 from airflow_streamstate.snapshot.verify import Problem, verify
 
@@ -47,9 +48,10 @@ class Snapshots:
         """
         home = self._means.home
         control = home.need_stream(stream_id)
-        problems = verify(control, home.checkpoints, snapshot_id)
-        if not problems and control.seal(snapshot_id) is None:
-            seal(control, home.checkpoints, snapshot_id)
+        with leased(control, snapshot_id, f"verify, {self._means.requested_by}") as lease:
+            problems = verify(control, home.checkpoints, snapshot_id, before_each=lease.renew)
+            if not problems and control.seal(snapshot_id) is None:
+                seal(control, home.checkpoints, snapshot_id, before_each=lease.renew)
         if is_start_of_another(control, snapshot_id):
             problems += outrun_problems(home, control, snapshot_id)
         return problems

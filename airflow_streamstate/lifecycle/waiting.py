@@ -20,6 +20,7 @@ from airflow_streamstate.lifecycle.notifications import clean_up
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.outcomes import End
 from airflow_streamstate.lifecycle.polling import poll
+from airflow_streamstate.lifecycle.retention.known_good import mark_known_good
 from airflow_streamstate.lifecycle.state import ENDED, decide_state, explain_state
 from airflow_streamstate.lifecycle.views import Outcome, StreamStatus
 from airflow_streamstate.lifecycle.watching import Watching, redacted
@@ -40,6 +41,8 @@ class Waits:
     """
 
     def __init__(self, means: Means, watching: Watching) -> None:
+        self._means = means
+        self._marked: set[tuple[str, str]] = set()
         self._home = means.home
         self._observer = means.observer
         self._clock = means.clock
@@ -62,6 +65,7 @@ class Waits:
             DeploymentFailedError, ConflictError: it cannot come any more.
         """
         if is_healthy(seen) and not self._awaits_another_start(seen):
+            self._mark_known_good(seen)
             return self._watching.status(seen)
         end = self._watching.end_of(seen)
         if end is None or end.outcome == "lost":
@@ -86,6 +90,13 @@ class Waits:
         ``status_if_healthy``."""
         status = self.status_if_healthy(seen)
         return status if status is not None and decide_caught_up(seen, at_most).is_so else None
+
+    def _mark_known_good(self, seen: Observation) -> None:
+        """Once for each version; of one that an upgrade still watches, that is for the upgrade to say."""
+        one = (seen.stream_id, seen.deployment_id)
+        if one not in self._marked and seen.register.upgrade_id in (None, self._means.upgrade_id):
+            mark_known_good(self._means, *one)
+            self._marked.add(one)
 
     def _awaits_another_start(self, seen: Observation) -> bool:
         """Whether a query of the snapshot that the deployment started from may still be started.

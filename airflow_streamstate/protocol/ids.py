@@ -67,6 +67,11 @@ def fencing_token_of(deployment_id: str) -> int:
     return int(match.group(1))
 
 
+def order_of(deployment_id: str) -> tuple[int, str]:
+    """By this, deployments of a stream are in the order in which they came to be."""
+    return len(deployment_id), deployment_id
+
+
 def snapshot_id_for(deployment_id: str, kind: SnapshotKind, number: int) -> str:
     """The one id of a snapshot: ``number`` is the attempt whose end it is, or for ``live`` the command that asked."""
     return f"{deployment_id}-{kind}-{number:06d}"

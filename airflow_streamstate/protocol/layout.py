@@ -25,14 +25,29 @@ def register_key(stream_id: str) -> str:
     return f"{stream_id}/stream.json"
 
 
+def retention_key(stream_id: str) -> str:
+    """The register of what is kept of a stream."""
+    return f"{stream_id}/retention.json"
+
+
+def idempotency_folder(stream_id: str) -> str:
+    """The folder of what requests became."""
+    return f"{stream_id}/idempotency"
+
+
 def idempotency_key(stream_id: str, request_id: str) -> str:
     """What a request became."""
-    return f"{stream_id}/idempotency/{request_id}.json"
+    return f"{idempotency_folder(stream_id)}/{request_id}.json"
+
+
+def artifacts_folder(stream_id: str) -> str:
+    """The folder whose sub-folders are the digests of what deployments run."""
+    return f"{stream_id}/artifacts"
 
 
 def artifact_key(stream_id: str, sha256: str, name: str) -> str:
     """A script, py-file or file, pinned by its digest."""
-    return f"{stream_id}/artifacts/{sha256}/{name}"
+    return f"{artifacts_folder(stream_id)}/{sha256}/{name}"
 
 
 def deployment_folder(stream_id: str, deployment_id: str) -> str:
@@ -120,6 +135,19 @@ def building_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
 def trial_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
     """Where the flush of a running query is tried on a fork of its state (in the checkpoints store)."""
     return f"{deployment_folder(stream_id, deployment_id)}/trials/{encode_query_name(query_name)}"
+
+
+def gathered_folder(stream_id: str, lease_id: str, query_name: str) -> str:
+    """Where the files of a snapshot are gathered for a reader that wants them in one folder (in the checkpoints store).
+
+    It goes with the lease of its reader.
+    """
+    return f"{gathered_folders(stream_id)}/{lease_id}/{encode_query_name(query_name)}"
+
+
+def gathered_folders(stream_id: str) -> str:
+    """The folder whose sub-folders are the leases of readers that gathered files."""
+    return f"{stream_id}/gathered"
 
 
 def launch_folder(stream_id: str, deployment_id: str, launch_key: str) -> str:
@@ -235,9 +263,35 @@ def data_note_key(stream_id: str, snapshot_id: str) -> str:
     return f"{_snapshot_folder(stream_id, snapshot_id)}/data.json"
 
 
-def snapshot_data_folder(stream_id: str, snapshot_id: str, query_name: str) -> str:
-    """The files of one query in a snapshot (in the checkpoints store)."""
-    return f"{_snapshot_folder(stream_id, snapshot_id)}/data/{encode_query_name(query_name)}"
+def snapshot_data_folder(stream_id: str, snapshot_id: str, query_name: str, take: int = 1) -> str:
+    """The files of one query in a snapshot (in the checkpoints store), but for those that lie in an older one."""
+    return f"{_snapshot_folder(stream_id, snapshot_id)}/{data_folder_name(take)}/{encode_query_name(query_name)}"
+
+
+def shared_data_folder(stream_id: str, place: str, query_name: str) -> str:
+    """The files of one query in the snapshot whose ``data_place`` this is."""
+    return f"{snapshots_folder(stream_id)}/{place}/{encode_query_name(query_name)}"
+
+
+def data_place(snapshot_id: str, take: int = 1) -> str:
+    """Where the data of a snapshot lie, for the manifests of younger ones that share some of it."""
+    return f"{snapshot_id}/{data_folder_name(take)}"
+
+
+def data_folder_name(take: int) -> str:
+    """The folder of a snapshot's data; one that is begun anew behind an abandoned half has a folder of its own."""
+    return "data" if take == 1 else f"data-{take}"
+
+
+def take_of(folder_name: str) -> int | None:
+    """The take whose data folder this is; None for a name that is none."""
+    match = re.fullmatch(r"data(?:-([1-9][0-9]{0,8}))?", folder_name)
+    return None if match is None else int(match.group(1) or 1)
+
+
+def snapshot_folder(stream_id: str, snapshot_id: str) -> str:
+    """Everything that lies of one snapshot, but what it shares with others."""
+    return _snapshot_folder(stream_id, snapshot_id)
 
 
 def number_of(key: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from airflow_streamstate.protocol.codec import Message, message
@@ -21,12 +21,17 @@ class FileEntry:
         spark_crc32: hex digest over the bytes of Spark's own ``.crc`` companion; "" where Spark wrote none.
         checksum: what the server that keeps the file said of its bytes when it had copied them, as
             ``store.interface.ManyAtOnce.checksum_of``; "" where the store keeps none, as a disk.
+        source_version: the version of the checkpoint's file that it was copied from, where the store's listings tell
+            versions: what still has it is not copied again.
+        shared_from: the ``layout.data_place`` of an older snapshot in which it lies; "" for its own.
     """
 
     path: str
     size_bytes: int
     spark_crc32: str = ""
     checksum: str = ""
+    source_version: str = field(default="", compare=False)
+    shared_from: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,13 @@ class QuerySnapshot:
     identities: tuple[SourceIdentity, ...] = ()
 
 
+class SnapshotSlot(Message):
+    """What may lie in the place of a manifest: that, or the record of a half that nobody completes any more."""
+
+
 @message
 @dataclass(frozen=True)
-class SnapshotManifest(Message):
+class SnapshotManifest(SnapshotSlot):
     """The list that makes a snapshot exist.
 
     Attributes:
@@ -67,6 +76,7 @@ class SnapshotManifest(Message):
         command_id: the command that asked; "" for none.
         request_id: what it was asked under; "" for nothing.
         content_digest: sha256 over positions and items, equal for two snapshots of one position; "" in older manifests.
+        take: which try of this snapshot its data are of; more than 1 behind a half that was abandoned.
     """
 
     is_digested = True
@@ -85,6 +95,7 @@ class SnapshotManifest(Message):
     command_id: str = ""
     request_id: str = ""
     content_digest: str = ""
+    take: int = 1
 
     @property
     def files_count(self) -> int:

@@ -26,6 +26,23 @@ class Intent:
     requested_by: str
 
 
+@dataclass(frozen=True)
+class Retirement:
+    """A stream that is not to run any more.
+
+    Attributes:
+        retired_at: since when.
+        retired_by: who said so.
+        reason: for people.
+        is_deleting: everything of it is being removed; there is no way back.
+    """
+
+    retired_at: datetime
+    retired_by: str
+    reason: str = ""
+    is_deleting: bool = False
+
+
 @message
 @dataclass(frozen=True)
 class StreamRegister(Message):
@@ -42,6 +59,7 @@ class StreamRegister(Message):
         updated_at: when it was written.
         updated_by: who wrote it.
         upgrade_id: the upgrade under way, whose steps alone move the stream; one that is over holds nobody up.
+        retirement: it is not to run any more; None while it is.
     """
 
     stream_id: str
@@ -54,3 +72,4 @@ class StreamRegister(Message):
     updated_at: datetime
     updated_by: str
     upgrade_id: str | None = None
+    retirement: Retirement | None = None

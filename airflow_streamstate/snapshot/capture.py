@@ -15,13 +15,11 @@ from datetime import UTC, datetime, timedelta
 from airflow_streamstate.checkpoint.entries import OffsetEntry
 from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
-from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
     InvalidRequestError,
-    ObjectExistsError,
     ObjectMissingError,
     SnapshotIncompleteError,
     UnavailableError,
@@ -31,15 +29,17 @@ from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import SnapshotKind, check_id
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
-from airflow_streamstate.snapshot.checksums import companion_of, is_of_bytes
+from airflow_streamstate.snapshot.checksums import is_of_bytes
 from airflow_streamstate.snapshot.content import content_digest
-from airflow_streamstate.snapshot.data import crc32_of
-from airflow_streamstate.store.interface import Link, Store
-from airflow_streamstate.store.many import link_many
+from airflow_streamstate.snapshot.copying import DataFolder, gone
+from airflow_streamstate.snapshot.making import making
+from airflow_streamstate.snapshot.places import key_of, sizes_of
+from airflow_streamstate.snapshot.sharing import Bases
+from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.listing import ListsKeys, versions_below
 
 CAPTURE_TRIES = 8
 CAPTURE_PAUSE_SECONDS = 0.05
-BUFFER_BYTES = 1 << 18
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -132,61 +132,71 @@ def capture(
     existing = control.manifest(snapshot_id)
     if existing is not None:
         return existing
-    captured: dict[str, QuerySnapshot] = {}
-    for query_name in sorted(queries):
-        folder = layout.snapshot_data_folder(control.stream_id, snapshot_id, query_name)
-        shot = _Shot(checkpoints, control.clock, folder, query_name, queries[query_name])
-        captured[query_name] = shot.take(control.stream_id, with_planned=snapshot_kind != "live")
-    if snapshot_kind == "live" and all(query.position.batch_id is None for query in captured.values()):
-        raise InvalidRequestError(
-            "nothing is committed yet, so there is nothing to snapshot",
+    needs = sorted({query.carried_snapshot_id for query in queries.values() if query.carried_snapshot_id is not None})
+    with making(control, snapshot_id, deployment_id, taken_by, needs) as made:
+        captured: dict[str, QuerySnapshot] = {}
+        for query_name in sorted(queries):
+            key = layout.snapshot_data_folder(control.stream_id, snapshot_id, query_name, made.take)
+            folder = DataFolder(checkpoints, key)
+            shot = _Shot(checkpoints, control, folder, query_name, queries[query_name], made.bases)
+            captured[query_name] = shot.take(with_planned=snapshot_kind != "live")
+        if snapshot_kind == "live" and all(query.position.batch_id is None for query in captured.values()):
+            raise InvalidRequestError(
+                "nothing is committed yet, so there is nothing to snapshot",
+                deployment_id=deployment_id,
+                next_step="Wait until a batch is committed; `streamstate status` shows it.",
+            )
+        manifest = SnapshotManifest(
+            snapshot_id=snapshot_id,
+            snapshot_kind=snapshot_kind,
+            stream_id=control.stream_id,
             deployment_id=deployment_id,
-            next_step="Wait until a batch is committed; `streamstate status` shows it.",
+            attempt=attempt,
+            fencing_token=fencing_token,
+            taken_at=control.clock.now(),
+            taken_by=taken_by,
+            queries=captured,
+            write_id=control.clock.new_uuid(),
+            spark_version=spark_version,
+            command_id=command_id,
+            request_id=request_id,
+            content_digest=content_digest(captured),
+            take=made.take,
         )
-    manifest = SnapshotManifest(
-        snapshot_id=snapshot_id,
-        snapshot_kind=snapshot_kind,
-        stream_id=control.stream_id,
-        deployment_id=deployment_id,
-        attempt=attempt,
-        fencing_token=fencing_token,
-        taken_at=control.clock.now(),
-        taken_by=taken_by,
-        queries=captured,
-        write_id=control.clock.new_uuid(),
-        spark_version=spark_version,
-        command_id=command_id,
-        request_id=request_id,
-        content_digest=content_digest(captured),
-    )
-    if checkpoints is not control.home:
-        # Links are made durable by the next whole write of their store: that must not come after the manifest (Law 3).
-        checkpoints.put(layout.data_note_key(control.stream_id, snapshot_id), to_bytes(manifest))
-    try:
-        control.create_manifest(manifest)
-    except ObjectExistsError:
-        return control.need_manifest(snapshot_id)
-    return manifest
+        if checkpoints is not control.home:
+            # Links are made durable by the next whole write of their store: not after the manifest (Law 3).
+            checkpoints.put(layout.data_note_key(control.stream_id, snapshot_id), to_bytes(manifest))
+        return made.complete(manifest)
 
 
 class _Shot:
     """One query on its way into a snapshot."""
 
-    def __init__(self, checkpoints: Store, clock: Clock, folder: str, query_name: str, query: QueryToCapture) -> None:
+    def __init__(
+        self,
+        checkpoints: Store,
+        control: StreamControl,
+        folder: DataFolder,
+        query_name: str,
+        query: QueryToCapture,
+        bases: Bases | None,
+    ) -> None:
         self._checkpoints = checkpoints
-        self._clock = clock
+        self._control = control
+        self._clock = control.clock
+        self._bases = bases
         self._folder = folder
         self._query_name = query_name
         self._query = query
 
-    def take(self, stream_id: str, *, with_planned: bool) -> QuerySnapshot:
+    def take(self, *, with_planned: bool) -> QuerySnapshot:
         checkpoint, carried = self._query.checkpoint, self._query.carried
         if checkpoint is not None and checkpoint.exists():
             return self._take_checkpoint(checkpoint, with_planned=with_planned)
         if carried is not None:
             if checkpoint is not None:
                 self._refuse_newer(checkpoint, carried)
-            return self._take_carried(stream_id, carried)
+            return self._take_carried(carried)
         if checkpoint is not None and next(checkpoint.store.list_objects(f"{checkpoint.prefix}/"), None) is not None:
             raise DataError(
                 "this checkpoint is half built, and nobody said from what",
@@ -198,9 +208,9 @@ class _Shot:
 
     def _take_checkpoint(self, checkpoint: Checkpoint, *, with_planned: bool) -> QuerySnapshot:
         seen: list[int | None] = []
-        gone: ObjectMissingError | None = None
+        missed: ObjectMissingError | None = None
         for attempt in range(CAPTURE_TRIES):
-            if gone is not None:
+            if missed is not None:
                 self._clock.sleep(CAPTURE_PAUSE_SECONDS * attempt)
             position = checkpoint.position()
             seen.append(position.batch_id)
@@ -208,29 +218,33 @@ class _Shot:
             try:
                 return self._take_position(checkpoint, kept)
             except ObjectMissingError as error:
-                gone = error
-        facts = {"query_name": self._query_name, "checkpoint": checkpoint.prefix, "last_seen": str(gone)}
+                missed = error
+        facts = {"query_name": self._query_name, "checkpoint": checkpoint.prefix, "last_seen": str(missed)}
         if seen[0] == seen[-1]:
             raise ObjectMissingError(
                 "this checkpoint lacks a file that its last committed batch needs",
                 **facts,
                 batch_id=seen[-1],
                 next_step="Deploy from the last snapshot that `streamstate verify` finds whole.",
-            ) from gone
+            ) from missed
         raise UnavailableError(
             "the query moved on each time its files were linked",
             **facts,
             batch_ids=[batch_id for batch_id in seen if batch_id is not None],
             next_step="Try again; a larger spark.sql.streaming.minBatchesToRetain keeps files for longer.",
-        ) from gone
+        ) from missed
 
     def _take_position(self, checkpoint: Checkpoint, position: Position) -> QuerySnapshot:
         entry = self._last_entry(checkpoint, position)
         drained = self._is_drained(position, entry)
         listed = self._list(checkpoint, position, entry, drained=drained)
         paths = [key[len(checkpoint.prefix) + 1 :] for key in listed]
-        checksums = self._link(checkpoint.prefix, paths)
-        files = self._entries(paths, checksums)
+        there = self._listed(checkpoint, paths)
+        shared = self._bases.shared(self._query_name, set(paths), there) if self._bases is not None else {}
+        copied = [path for path in paths if path not in shared]
+        taken = self._folder.take([checkpoint.key(path) for path in copied], copied)
+        own = {entry.path: _noted(entry, there) for entry in taken}
+        files = tuple(shared.get(path) or own[path] for path in paths)
         watermark_ms = self._watermark_ms(checkpoint, position, drained=drained)
         return self._snapshot(
             checkpoint.query_id() or "",
@@ -255,7 +269,7 @@ class _Shot:
             return None
         entry = checkpoint.read_offset(position.batch_id)
         if entry is None:
-            raise self._gone(checkpoint.offset_key(position.batch_id))
+            raise gone(checkpoint.offset_key(position.batch_id))
         return entry
 
     def _is_drained(self, position: Position, entry: OffsetEntry | None) -> bool:
@@ -301,7 +315,7 @@ class _Shot:
         batch_id = position.batch_id - 1 if drained else position.batch_id
         entry = checkpoint.read_commit(batch_id)
         if entry is None:
-            raise self._gone(checkpoint.commit_key(batch_id))
+            raise gone(checkpoint.commit_key(batch_id))
         return entry.next_batch_watermark_ms
 
     def _refuse_newer(self, checkpoint: Checkpoint, carried: QuerySnapshot) -> None:
@@ -317,55 +331,42 @@ class _Shot:
                 next_step="Put its metadata back: one line of JSON, as in the snapshot that it was made of.",
             )
 
-    def _take_carried(self, stream_id: str, carried: QuerySnapshot) -> QuerySnapshot:
+    def _listed(self, checkpoint: Checkpoint, paths: list[str]) -> dict[str, ObjectInfo]:
+        """The files as they are before they are copied, by path, where the store tells versions of them."""
+        found = versions_below(self._checkpoints, f"{checkpoint.prefix}/")
+        return {path: found[key] for path in paths if (key := checkpoint.key(path)) in found}
+
+    def _take_carried(self, carried: QuerySnapshot) -> QuerySnapshot:
         source_id = str(self._query.carried_snapshot_id)
-        source = layout.snapshot_data_folder(stream_id, source_id, self._query_name)
-        paths = [entry.path for entry in carried.files]
+        source = self._control.need_manifest(source_id)
+        keys = {entry.path: key_of(source, self._query_name, entry) for entry in carried.files}
+        named = self._bases.carried(carried, source_id) if self._bases is not None else None
+        if named is not None and not isinstance(self._checkpoints, ListsKeys):
+            there = sizes_of(self._checkpoints, source, self._query_name)
+            for path, key in keys.items():
+                if key not in there:
+                    raise self._lacks(source_id, path)
+            return named
         try:
-            checksums = self._link(source, paths)
-        except ObjectMissingError as gone:
-            raise SnapshotIncompleteError(
-                "the snapshot that this query is carried on from lacks a file",
-                snapshot_id=source_id,
-                query_name=self._query_name,
-                path=str(gone.context.get("key", "")).removeprefix(f"{source}/"),
-                next_step=f"`streamstate verify` of {source_id} names everything that is missing.",
-            ) from gone
-        self._entries(paths, checksums)
-        if not any(checksums):
-            return carried
+            taken = self._folder.take([*keys.values()], [*keys])
+        except ObjectMissingError as error:
+            paths = [path for path, key in keys.items() if key == error.context.get("key")]
+            raise self._lacks(source_id, *paths) from error
         # What the manifest knows of the bytes stays; an entity tag says something of the one key only.
-        pairs = zip(carried.files, checksums, strict=True)
-        kept = [entry if is_of_bytes(entry.checksum) else replace(entry, checksum=new) for entry, new in pairs]
-        return replace(carried, files=tuple(kept))
+        pairs = zip(carried.files, taken, strict=True)
+        known = [
+            replace(was, checksum=was.checksum if is_of_bytes(was.checksum) else now.checksum) for was, now in pairs
+        ]
+        return replace(carried, files=tuple(replace(entry, shared_from="") for entry in known))
 
-    def _link(self, source_folder: str, paths: list[str]) -> list[str]:
-        """Every file into the snapshot, without a byte through us; what the server says of each, "" on a disk."""
-        links = [Link(f"{source_folder}/{path}", f"{self._folder}/{path}") for path in paths]
-        return link_many(self._checkpoints, links)
-
-    def _entries(self, paths: list[str], checksums: list[str]) -> tuple[FileEntry, ...]:
-        """What now lies in the snapshot, not what lay in the checkpoint."""
-        sizes = {info.key: info.size_bytes for info in self._checkpoints.list_objects(f"{self._folder}/")}
-        named, buffer = set(paths), bytearray(BUFFER_BYTES)
-        entries = []
-        for path, checksum in zip(paths, checksums, strict=True):
-            key = f"{self._folder}/{path}"
-            if key not in sizes:
-                raise self._gone(key)
-            companion = companion_of(path)
-            crc32 = self._companion_crc32(companion, buffer) if companion in named else ""
-            entries.append(FileEntry(path, sizes[key], crc32, checksum))
-        return tuple(entries)
-
-    def _companion_crc32(self, path: str, buffer: bytearray) -> str:
-        crc32 = crc32_of(self._checkpoints, f"{self._folder}/{path}", buffer)
-        if crc32 is None:
-            raise self._gone(f"{self._folder}/{path}")
-        return crc32
-
-    def _gone(self, key: str) -> ObjectMissingError:
-        return ObjectMissingError("a file went while it was being captured", key=key)
+    def _lacks(self, source_id: str, path: str = "") -> SnapshotIncompleteError:
+        return SnapshotIncompleteError(
+            "the snapshot that this query is carried on from lacks a file",
+            snapshot_id=source_id,
+            query_name=self._query_name,
+            path=path,
+            next_step=f"`streamstate verify` of {source_id} names everything that is missing.",
+        )
 
     def _snapshot(
         self, query_id: str, position: QueryPosition, files: tuple[FileEntry, ...], *, watermark_ms: int, drained: bool
@@ -388,3 +389,11 @@ def _is_at(before: QuerySnapshot, position: Position, entry: OffsetEntry, *, dra
     kept = before.position
     at = (kept.batch_id, kept.planned_batch_id, kept.end_offsets, before.drained)
     return position.planned is None and at == (position.batch_id, None, entry.source_lines, drained)
+
+
+def _noted(entry: FileEntry, there: Mapping[str, ObjectInfo]) -> FileEntry:
+    """A file as it was copied, with the version that the checkpoint's file had before."""
+    before = there.get(entry.path)
+    if before is None or before.size_bytes != entry.size_bytes:
+        return entry
+    return replace(entry, source_version=before.version)

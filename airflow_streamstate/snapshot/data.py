@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
-from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import ChecksumCheck, ServerCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
 from airflow_streamstate.store.disk import disk_errors
 from airflow_streamstate.store.interface import Store
 
@@ -39,8 +39,7 @@ def data_files(manifest: SnapshotManifest, query_name: str) -> dict[str, str]:
     Raises:
         InvalidRequestError: the snapshot has no such query.
     """
-    folder = layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, query_name)
-    return {entry.path: f"{folder}/{entry.path}" for entry in query_of(manifest, query_name).files}
+    return {entry.path: key_of(manifest, query_name, entry) for entry in query_of(manifest, query_name).files}
 
 
 def query_of(manifest: SnapshotManifest, query_name: str) -> QuerySnapshot:
@@ -101,10 +100,9 @@ def check_complete(checkpoints: Store, manifest: SnapshotManifest, query_names: 
     """
     for query_name in sorted(manifest.queries) if query_names is None else query_names:
         query = query_of(manifest, query_name)
-        folder = layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, query_name)
-        sizes = {info.key: info.size_bytes for info in checkpoints.list_objects(f"{folder}/")}
+        sizes = sizes_of(checkpoints, manifest, query_name)
         for entry in query.files:
-            found = sizes.get(f"{folder}/{entry.path}")
+            found = sizes.get(key_of(manifest, query_name, entry))
             if found is None:
                 raise SnapshotIncompleteError(
                     "a file of the snapshot is missing", **_facts(manifest, query_name, entry), next_step=REMEDY
@@ -118,7 +116,7 @@ def check_complete(checkpoints: Store, manifest: SnapshotManifest, query_names: 
                     next_step=REMEDY,
                 )
         for entry in query.files:
-            if _is_small_log(entry) and _is_altered(checkpoints, folder, entry):
+            if _is_small_log(entry) and _is_altered(checkpoints, folder_of(manifest, query_name, entry), entry):
                 raise SnapshotCorruptError(
                     "a file of the snapshot is not what was captured",
                     **_facts(manifest, query_name, entry),

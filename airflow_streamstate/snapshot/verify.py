@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError, StreamStateError
-from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import ChecksumCheck, ServerCheck, companion_of, parse_checksums
 from airflow_streamstate.snapshot.data import REMEDY, check_complete, crc32_hex, read_chunks
+from airflow_streamstate.snapshot.places import folder_of, key_of
 from airflow_streamstate.store.interface import ManyAtOnce, Store
 
 ProblemKind = Literal["missing", "altered", "unreadable", "outrun"]
@@ -42,11 +42,19 @@ class Problem:
         return {"kind": self.kind, "query": self.query, "path": self.path, "detail": self.detail}
 
 
-def verify(control: StreamControl, checkpoints: Store, snapshot_id: str) -> list[Problem]:
+def verify(
+    control: StreamControl, checkpoints: Store, snapshot_id: str, *, before_each: Callable[[], None] = lambda: None
+) -> list[Problem]:
     """Read every byte of the snapshot. An empty list means that it is whole.
 
     Each file is held against its size, Spark's own checksums, what the server that keeps it said when it was copied
     and, once the snapshot is sealed, its sha256.
+
+    Args:
+        control: the stream.
+        checkpoints: the store of the data.
+        snapshot_id: a complete snapshot.
+        before_each: called before each file.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id.
@@ -61,16 +69,21 @@ def verify(control: StreamControl, checkpoints: Store, snapshot_id: str) -> list
     except DataError as error:
         problems.append(Problem("unreadable", "", "seal.json", str(error)))
     for query_name in sorted(manifest.queries):
-        problems += problems_of(checkpoints, manifest, query_name, sha256.get(query_name, {}))
+        problems += problems_of(checkpoints, manifest, query_name, sha256.get(query_name, {}), before_each)
     return problems
 
 
 def problems_of(
-    checkpoints: Store, manifest: SnapshotManifest, query_name: str, sha256: Mapping[str, str]
+    checkpoints: Store,
+    manifest: SnapshotManifest,
+    query_name: str,
+    sha256: Mapping[str, str],
+    before_each: Callable[[], None] = lambda: None,
 ) -> Iterator[Problem]:
     """Everything that is wrong with one query's files, in the manifest's order; ``sha256`` by path, where known."""
     reading = FileReading(checkpoints, manifest, query_name)
     for entry in manifest.queries[query_name].files:
+        before_each()
         try:
             found = reading.read(entry)
         except StreamStateError as error:
@@ -142,8 +155,7 @@ def _told_by_server(
     if not isinstance(checkpoints, ManyAtOnce):
         return {}
     asked = [(name, entry) for name, entry in files if entry.checksum]
-    folders = {name: layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, name) for name, _ in asked}
-    found = checkpoints.checksums_of([f"{folders[name]}/{entry.path}" for name, entry in asked])
+    found = checkpoints.checksums_of([key_of(manifest, name, entry) for name, entry in asked])
     return {
         (name, entry.path): checksum == entry.checksum for (name, entry), checksum in zip(asked, found, strict=True)
     }
@@ -184,7 +196,8 @@ class FileReading:
 
     def __init__(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> None:
         self._checkpoints = checkpoints
-        self._folder = layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, query_name)
+        self._manifest = manifest
+        self._query_name = query_name
         files = manifest.queries[query_name].files
         self._crc32_of = {companion_of(entry.path): entry.spark_crc32 for entry in files if entry.spark_crc32}
 
@@ -192,7 +205,7 @@ class FileReading:
         """Whether the server itself says that it keeps the bytes which were captured; False also where it cannot."""
         if not entry.checksum or not isinstance(self._checkpoints, ManyAtOnce):
             return False
-        return self._checkpoints.checksum_of(f"{self._folder}/{entry.path}") == entry.checksum
+        return self._checkpoints.checksum_of(self._key_of(entry)) == entry.checksum
 
     def read(self, entry: FileEntry, *, for_digest: bool = True, for_checksums: bool = True) -> FileRead | None:
         """The file, or None where it is not there.
@@ -206,7 +219,7 @@ class FileReading:
             UnavailableError, InvalidRequestError: it cannot be read.
             DataError: it is a checksum file as captured, and yet not in Hadoop's format.
         """
-        key = f"{self._folder}/{entry.path}"
+        key = self._key_of(entry)
         chunks = read_chunks(self._checkpoints, key)
         if chunks is None:
             return None
@@ -231,6 +244,9 @@ class FileReading:
             complaint = "differs from the server's checksum of when it was captured"
         return FileRead("" if digest is None else digest.hexdigest(), complaint)
 
+    def _key_of(self, entry: FileEntry) -> str:
+        return key_of(self._manifest, self._query_name, entry)
+
     def _is_altered(self, server: ServerCheck, entry: FileEntry) -> bool:
         return server.differs() if server.is_known else not self.is_as_copied(entry)
 
@@ -244,7 +260,8 @@ class FileReading:
 
     def _checksum_check(self, entry: FileEntry) -> ChecksumCheck | None:
         # A checksum file that is missing, altered or damaged is told under its own name, and proves nothing here.
-        companion = self._checkpoints.get(f"{self._folder}/{companion_of(entry.path)}") if entry.spark_crc32 else None
+        beside = f"{folder_of(self._manifest, self._query_name, entry)}/{companion_of(entry.path)}"
+        companion = self._checkpoints.get(beside) if entry.spark_crc32 else None
         if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
             return None
         try:

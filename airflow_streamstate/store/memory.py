@@ -23,6 +23,7 @@ class MemoryStore:
     def __init__(self, name: str = "memory") -> None:
         self.name = name
         self._bodies: dict[str, bytes] = {}
+        self._versions: dict[str, str] = {}
         self._sorted_keys: list[str] = []
         self._folders: Counter[str] = Counter()  # how many objects lie anywhere below each folder
         self._lock = threading.RLock()
@@ -35,13 +36,13 @@ class MemoryStore:
         check_key(key)
         with self._lock:
             body = self._bodies.get(key)
-        return None if body is None else StoredObject(key, body, _version_of(body))
+            return None if body is None else StoredObject(key, body, self._versions[key])
 
     def head(self, key: str) -> ObjectInfo | None:
         check_key(key)
         with self._lock:
             body = self._bodies.get(key)
-        return None if body is None else ObjectInfo(key, len(body))
+            return None if body is None else ObjectInfo(key, len(body), self._versions[key])
 
     def create(self, key: str, body: bytes) -> str:
         check_key(key)
@@ -59,11 +60,13 @@ class MemoryStore:
     def put(self, key: str, body: bytes) -> str:
         check_key(key)
         body = bytes(body)  # a bytearray that its owner changes later must not change what is stored
+        version = _version_of(body)
         with self._lock:
             if key not in self._bodies:
                 self._add_key(key)
             self._bodies[key] = body
-        return _version_of(body)
+            self._versions[key] = version
+        return version
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
@@ -72,7 +75,7 @@ class MemoryStore:
             for key in self._sorted_keys[bisect.bisect_left(self._sorted_keys, prefix) :]:
                 if not key.startswith(prefix):
                     break
-                found.append(ObjectInfo(key, len(self._bodies[key])))
+                found.append(ObjectInfo(key, len(self._bodies[key]), self._versions[key]))
         return iter(found)
 
     def list_folders(self, folder: str) -> list[str]:
@@ -100,7 +103,7 @@ class MemoryStore:
                 return
             if version is not None:
                 self._check_version(key, version)
-            del self._bodies[key]
+            del self._bodies[key], self._versions[key]
             del self._sorted_keys[bisect.bisect_left(self._sorted_keys, key)]
             self._folders.subtract(_parents(key))
             for parent in _parents(key):
@@ -117,10 +120,9 @@ class MemoryStore:
         self._folders.update(_parents(key))
 
     def _check_version(self, key: str, version: str) -> None:
-        body = self._bodies.get(key)
-        if body is None:
+        if key not in self._bodies:
             raise VersionConflictError("the object is gone", key=key)
-        if _version_of(body) != version:
+        if self._versions[key] != version:
             raise VersionConflictError("the object has another version", key=key)
 
 

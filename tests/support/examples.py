@@ -48,8 +48,18 @@ from airflow_streamstate.protocol.records import (
     SnapshotWish,
     StartPlan,
 )
-from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, RehearsedQuery, Waiting
+from airflow_streamstate.protocol.retention import (
+    AbandonedSnapshot,
+    Condemned,
+    KnownGood,
+    Lease,
+    Making,
+    Pin,
+    RetentionRegister,
+    SettledCustody,
+)
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.upgrades import Approval, Cancellation, HealthyWhen, Upgrade, UpgradeStep
 from support.example_plan import EXAMPLE_PLAN
@@ -194,13 +204,18 @@ EXAMPLES: tuple[Message, ...] = (
         {
             "counts per minute": QuerySnapshot(
                 "859f4a6f-435c-47ba-9a05-e59c7df04d99", _POSITION,
-                (FileEntry("metadata", 45, "0a1b2c3d"), FileEntry("offsets/41", 1031)),
+                (
+                    FileEntry("metadata", 45, "0a1b2c3d"),
+                    FileEntry(
+                        "offsets/41", 1031, source_version='"9f86d081884c7d65"', shared_from="d-0002-live-000004/data"
+                    ),
+                ),
                 sources=("FileStreamSource[file:/data/in]",), watermarks=(WatermarkSpec("event_time", 300_000),),
                 watermark_ms=1_772_358_900_000, drained=True,
                 identities=(SourceIdentity("kafka", "kafka subscribe orders", 1, {"cluster_id": "5L6g3nShT-eMCtK"}),),
             ),
         },
-        WRITE_ID, spark_version="4.2.0", command_id=COMMAND_ID, request_id="af-9876", content_digest="78" * 32,
+        WRITE_ID, spark_version="4.2.0", command_id=COMMAND_ID, request_id="af-9876", content_digest="78" * 32, take=2,
     ),
     SnapshotSeal("d-0003-stopped-000002", AT, {"counts per minute": {"metadata": "ab" * 32}}),
     DeploymentSpec(
@@ -230,7 +245,21 @@ EXAMPLES: tuple[Message, ...] = (
     StreamRegister(
         "orders", 3, "d-0003", 2, "drain", Intent("af-987", "d-0004", AT, "shell:ada"), WRITE_ID, AT, "controller",
         upgrade_id="u-0b8e3c525f0e",
+        retirement=Retirement(AT, "shell:ada", "the shop has closed", is_deleting=True),
     ),
+    RetentionRegister(
+        "orders", WRITE_ID, AT, "shell:ada", 7, "d-0003-stopped-000002",
+        {COMMAND_ID: Making("d-0003-live-000006", ("d-0003-stopped-000002",), 2, AT, LATER)},
+        {"1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed": Lease("d-0002-stopped-000001", "verify by shell:ada", AT, LATER)},
+        {"d-0001-live-000004": Pin(AT, "airflow prune_orders.pin")},
+        {"d-0002-stopped-000001": LATER},
+        {"d-0001-live-000003": Condemned(AT, take=2)},
+        {"d-0001-live-000005": AT},
+        {"cd" * 32: AT},
+        KnownGood("d-0002", AT),
+        SettledCustody("d-0001", is_whole=True, audited_at=AT),
+    ),
+    AbandonedSnapshot("orders", "d-0003-live-000006", 1, AT, "shell:ada", WRITE_ID),
     Rehearsal(
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,

@@ -79,6 +79,7 @@ class FaultPlan:
         self.every_write = every_write
         self.meanwhile = dict(meanwhile or {})
         self.calls: list[Call] = []
+        self._writes_count = 0
         self.dead = False
         self.before_each: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
@@ -133,9 +134,10 @@ class FaultPlan:
                 raise SimulatedCrash(f"the actor is dead and cannot {method} {key}")
             call = Call(len(self.calls) + 1, method, key, writes)
             self.calls.append(call)
+            self._writes_count += writes
             if call.number in self.at or not writes:
                 return call, self.at.get(call.number)
-            return call, self.at_write.get(len(self.writes), self.every_write)
+            return call, self.at_write.get(self._writes_count, self.every_write)
 
     def _die(self, call: Call) -> NoReturn:
         self.dead = True

@@ -17,6 +17,7 @@ from airflow_streamstate.protocol.events import (
     SnapshotReady,
     Stopped,
 )
+from airflow_streamstate.snapshot.places import key_of
 from support.fake_clock import FakeClock
 from support.sim_processes import Process
 from support.sim_world import World
@@ -37,7 +38,7 @@ def assert_laws(world: World, *, orders_may_lie: bool = False, woke_up: bool = F
     assert world.violations == [], world.violations
     defects = [line for line in world.said if line.startswith("unexpected")]
     assert defects == [], defects[0]  # Law 7 keeps a job alive over them; a simulation does not
-    _assert_rows(world)
+    assert_rows(world)
     _assert_snapshots(world)
     _assert_kept_before_flushes(world)
     _assert_events(world, woke_up=woke_up)
@@ -48,7 +49,7 @@ def assert_laws(world: World, *, orders_may_lie: bool = False, woke_up: bool = F
         _assert_custody(world)
 
 
-def _assert_rows(world: World) -> None:
+def assert_rows(world: World) -> None:
     """Rows in are rows out, each once; batch ids go on, and none ever stood for two things (Laws 9, 12, 14)."""
     control = world.control
     register = control.need_register().value
@@ -94,8 +95,7 @@ def _assert_snapshots(world: World) -> None:
             assert manifest is not None, snapshot_id
             for name, query in manifest.queries.items():
                 for file in query.files:
-                    folder = f"{control.stream_id}/snapshots/{snapshot_id}/data/{name}"
-                    info = world.store.head(f"{folder}/{file.path}")
+                    info = world.store.head(key_of(manifest, name, file))
                     assert info is not None, (snapshot_id, file)
                     assert info.size_bytes == file.size_bytes, (snapshot_id, file)
 

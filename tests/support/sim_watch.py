@@ -17,8 +17,9 @@ from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Fenced
-from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSlot
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_query import SimulatedRun
 
@@ -55,6 +56,7 @@ class WatchedStore(MemoryStore):
         commands: (deployment id, command id) of every order that was ever written.
         zombies_live: a driver that was taken for dead may wake up: what it had begun, it may finish.
         fences_may_stray: whoever puts a fence may stand still before and after it, while others go on.
+        may_prune: what deployments left that are not current any more may be removed.
     """
 
     def __init__(self, live_run: Callable[[str], SimulatedRun | None]) -> None:
@@ -64,10 +66,12 @@ class WatchedStore(MemoryStore):
         self.commands: list[tuple[str, str]] = []
         self.zombies_live = False
         self.fences_may_stray = False
+        self.may_prune = False
         self._stray: str | None = None
         self._live_run = live_run
         self._register: StreamRegister | None = None
         self._is_inside = False
+        self._read: dict[str, frozenset[str]] = {}
 
     # what every write goes through
 
@@ -123,8 +127,13 @@ class WatchedStore(MemoryStore):
             self._stray = None
         for kind, pattern in _KEYS.items():
             match = pattern.fullmatch(key)
-            if match is not None:
+            if match is not None and not (kind != "snapshot" and self._is_pruned(body, match)):
                 getattr(self, f"_judge_{kind}")(_Write(method, key, body, match))
+
+    def _is_pruned(self, body: bytes | None, at: re.Match[str]) -> bool:
+        if body is not None or not self.may_prune or self._register is None:
+            return False
+        return at.groupdict().get("deployment") != self._register.deployment_id
 
     def _broken(self, rule: str, what: str, write: _Write) -> None:
         self.violations.append(f"{rule}: {what} ({write.method} {write.key})")
@@ -158,21 +167,46 @@ class WatchedStore(MemoryStore):
     # snapshots
 
     def _judge_snapshot(self, write: _Write) -> None:
-        """The manifest comes last, and holds; what it names is never touched again (Law 3)."""
+        """The manifest comes last, and holds; what it names is never touched again (Law 3), until it is removed: its
+        manifest first, and of the files those alone to which no other one refers."""
         stream, snapshot_id, path = write.at["stream"], write.at["id"], write.at["path"]
-        if self.head(layout.manifest_key(stream, snapshot_id)) is not None:
+        if write.body is None:
+            self._judge_removal(write, stream)
+        elif isinstance(self._slot(stream, snapshot_id), SnapshotManifest):
             found = self.get(write.key)
             is_same = found is not None and found.body == write.body
             if path != "seal.json" and not is_same:
                 self._broken("Law 3", "a snapshot that has its manifest is touched", write)
-        elif path == "manifest.json" and write.body is not None:
-            manifest = from_bytes(write.body, key=write.key, expected=SnapshotManifest)
-            for name, query in manifest.queries.items():
-                folder = layout.snapshot_data_folder(stream, snapshot_id, name)
-                there = [(file, self.head(f"{folder}/{file.path}")) for file in query.files]
-                missing = [file.path for file, info in there if info is None or info.size_bytes != file.size_bytes]
+        elif path == "manifest.json":
+            slot = from_bytes(write.body, key=write.key, expected=SnapshotSlot)
+            if isinstance(slot, SnapshotManifest):
+                there = {key: (size, self.head(key)) for key, size in _keys_of(slot).items()}
+                missing = [key for key, (size, info) in there.items() if info is None or info.size_bytes != size]
                 if missing:
                     self._broken("Law 3", f"the manifest names {missing} before they are there", write)
+
+    def _judge_removal(self, write: _Write, stream: str) -> None:
+        if write.at["path"] == "manifest.json":
+            return
+        for snapshot_id in self.list_folders(layout.snapshots_folder(stream)):
+            if write.key in self._keys_in(stream, snapshot_id):
+                self._broken("Law 3", f"a file is deleted that {snapshot_id} has", write)
+
+    def _keys_in(self, stream: str, snapshot_id: str) -> frozenset[str]:
+        """The files of a complete snapshot; a manifest does not change, so it is read once."""
+        key = layout.manifest_key(stream, snapshot_id)
+        found = self.head(key)
+        if found is None:
+            return frozenset()
+        if found.version not in self._read:
+            slot = self._slot(stream, snapshot_id)
+            self._read[found.version] = frozenset(_keys_of(slot) if isinstance(slot, SnapshotManifest) else ())
+        return self._read[found.version]
+
+    def _slot(self, stream: str, snapshot_id: str) -> SnapshotSlot | None:
+        key = layout.manifest_key(stream, snapshot_id)
+        found = self.get(key)
+        return None if found is None else from_bytes(found.body, key=key, expected=SnapshotSlot)
 
     # checkpoints
 
@@ -216,3 +250,11 @@ class WatchedStore(MemoryStore):
         is_over_committed = batch_id == 0 or checkpoint.is_committed(batch_id - 1)
         if run is None and mark.kind != "fence" and not is_over_committed:
             self._broken("Law 12", f"a {mark.kind} entry over a batch that is not committed and does not run", write)
+
+
+def _keys_of(manifest: SnapshotManifest) -> dict[str, int]:
+    return {
+        key_of(manifest, name, entry): entry.size_bytes
+        for name, query in manifest.queries.items()
+        for entry in query.files
+    }

@@ -46,6 +46,7 @@ from airflow_streamstate.protocol.ids import launch_key_for, reading_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec
+from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExport, StateOrder, StatePlace, Verb
 from airflow_streamstate.store.trees import delete_below
 
@@ -239,7 +240,8 @@ class Readings:
         checkpoints, since = self._home.checkpoints, wanted.since
 
         def place(manifest: SnapshotManifest, name: str, feeds_from: SnapshotManifest | None) -> StatePlace:
-            return fork_for_reading(checkpoints, manifest, name, reading.reading_id, feeds_from)
+            with leased(self._home.control(manifest.stream_id), manifest.snapshot_id, f"reading {reading.reading_id}"):
+                return fork_for_reading(checkpoints, manifest, name, reading.reading_id, feeds_from)
 
         return StateOrder(
             verb=verb,

@@ -7,6 +7,7 @@ from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import ConflictError, VersionConflictError
 from airflow_streamstate.lifecycle.attempts import someone_was_first
 from airflow_streamstate.lifecycle.decide import refuse_other_intent
+from airflow_streamstate.lifecycle.retention.retired import refuse_retired
 from airflow_streamstate.lifecycle.under_upgrade import refuse_another_upgrade
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
@@ -42,6 +43,7 @@ def claim(tools: Tools, state: UpgradeState) -> None:
 
 def _refuse_moved(tools: Tools, stored: Stored[StreamRegister]) -> None:
     upgrade, register = tools.upgrade, stored.value
+    refuse_retired(register)
     refuse_another_upgrade(tools.control, register, upgrade.upgrade_id)
     refused = refuse_other_intent(register, upgrade.request_id, tools.means.clock.now())
     if refused is not None:

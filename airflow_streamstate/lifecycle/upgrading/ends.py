@@ -9,6 +9,7 @@ from typing import Any
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.retention.known_good import mark_known_good
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, Phase
 
@@ -23,7 +24,14 @@ def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **fa
     tools.take(state, phase, text, **facts)
     now = tools.journal.need_state(tools.upgrade.upgrade_id)
     if now.is_over:  # else somebody else took another step, and goes on
+        _mark_known_good(tools, now)
         clear_up(tools)
+
+
+def _mark_known_good(tools: Tools, state: UpgradeState) -> None:
+    good = {"upgraded": state.last.new_deployment_id, "rolled_back": state.last.returned_deployment_id}.get(state.phase)
+    if good is not None:
+        mark_known_good(tools.means, tools.stream_id, good)
 
 
 def clear_up(tools: Tools) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from airflow_streamstate.errors import DataError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.seal import needs_seal, seal
 
 SEAL_OLDER_AFTER_SECONDS = 30.0
@@ -52,7 +53,13 @@ def _seal(attempt: Attempt, snapshot_id: str, before_each: Callable[[], None]) -
     try:
         manifest = attempt.control.manifest(snapshot_id)
         if manifest is not None and needs_seal(manifest) and attempt.control.seal(snapshot_id) is None:
-            seal(attempt.control, attempt.checkpoints, snapshot_id, before_each=before_each)
+            with leased(attempt.control, snapshot_id, f"the seal by {attempt.deployment_id}") as lease:
+
+                def before() -> None:
+                    before_each()
+                    lease.renew()
+
+                seal(attempt.control, attempt.checkpoints, snapshot_id, before_each=before)
     except DataError as error:
         attempt.reporter.note("a snapshot is not whole, so it is not sealed", snapshot_id=snapshot_id, why=str(error))
     except StreamStateError as error:

@@ -6,10 +6,9 @@ import traceback
 from collections.abc import Sequence
 from datetime import datetime
 
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.protocol import layout
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.snapshot.leases import leased
 
 PATIENCE_SECONDS = 1.0
 MAX_PATIENCE_SECONDS = 10.0
@@ -49,10 +48,12 @@ class OpenWindows:
 
     def _read(self, query: LogicalQuery, snapshot_id: str) -> None:
         attempt = self._attempt
-        folder = layout.snapshot_data_folder(attempt.stream_id, snapshot_id, query.name)
         bounds: Bounds | None = None
         try:
-            bounds = query.startable.open_windows(attempt.uri_of(Checkpoint(attempt.checkpoints, folder)))
+            with leased(attempt.control, snapshot_id, f"the drain of {attempt.deployment_id}") as lease:
+                manifest = attempt.control.need_manifest(snapshot_id)
+                checkpoint = lease.folder_of(attempt.checkpoints, manifest, query.name)
+                bounds = query.startable.open_windows(attempt.uri_of(checkpoint))
         except Exception:
             attempt.reporter.say(f"the open windows of {query.name} are not known: {traceback.format_exc()}")
         self._found[query.name] = bounds

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry, format_offset_entry, parse_offset_entry
@@ -28,6 +29,7 @@ from airflow_streamstate.runtime.starting.named_sources import check_same_names,
 from airflow_streamstate.runtime.starting.seeding import check_same_sources, describe_sources, seed_query
 from airflow_streamstate.runtime.starting.sources import Readable, look_before_start
 from airflow_streamstate.snapshot.data import check_complete, data_files
+from airflow_streamstate.snapshot.leases import SnapshotLease, leased
 
 NEVER_COMMITTED = "it never committed a batch before, and starts where its options say"
 START_IS_GONE = "the snapshot that this deployment started from is gone; this query stands on its own checkpoint"
@@ -117,6 +119,16 @@ class Builder:
         if not has_positions(known) and (known.drained or not known.files):
             self._undone(name, startable, known)
             return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))
+        with self._leased(manifest):
+            return self._build_from(name, startable, manifest, known)
+
+    def _leased(self, manifest: SnapshotManifest) -> AbstractContextManager[SnapshotLease]:
+        reader = f"the start of {self._attempt.deployment_id}"
+        return leased(self._attempt.control, manifest.snapshot_id, reader, is_kept_anyhow=True)
+
+    def _build_from(
+        self, name: str, startable: StartableQuery, manifest: SnapshotManifest, known: QuerySnapshot
+    ) -> Built:
         if known.drained or begins_elsewhere(self._attempt.spec.start, name):
             check_complete(self._attempt.checkpoints, manifest, [name])
             sources, remarks = seed_query(
@@ -179,12 +191,13 @@ class Builder:
             return
         if begins_elsewhere(self._attempt.spec.start, name):
             return  # its state was to be dropped, and nothing was read since
-        if known.position.planned_batch_id is not None:
-            self._restore(name, startable, manifest, known)
-            return
-        check_complete(self._attempt.checkpoints, manifest, [name])
-        metadata = self._metadata(name, startable, known)
-        fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint, metadata)
+        with self._leased(manifest):
+            if known.position.planned_batch_id is not None:
+                self._restore(name, startable, manifest, known)
+                return
+            check_complete(self._attempt.checkpoints, manifest, [name])
+            metadata = self._metadata(name, startable, known)
+            fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint, metadata)
 
     def _unknown(self, name: str, manifest: SnapshotManifest) -> Built:
         if name in self._attempt.spec.start.fresh_queries:

@@ -22,7 +22,6 @@ from airflow_streamstate.checkpoint.file_source import (
 )
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError
-from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import Repositioned
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
@@ -30,6 +29,7 @@ from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.source_book import KnownSource
+from airflow_streamstate.snapshot.leases import leased
 
 BOOK_OFFSET = '{"logOffset":0}'
 """Of a book of files that is written as one look."""
@@ -96,13 +96,15 @@ def find_beginning(
     start = attempt.spec.start
     if not begins_elsewhere(start, name):
         return Beginning(tuple(lines))
-    data = Checkpoint(attempt.checkpoints, layout.snapshot_data_folder(attempt.stream_id, manifest.snapshot_id, name))
-    if start.begins_at is None:
-        stood_at, given = known.position.end_offsets, start.offsets[name]
-        moves = moves_between(data, known.identities, last.source_names, stood_at, given)
-        beginning = Beginning(tuple(lines), moves, reason="the offsets that were given")
-    else:
-        beginning = _At(attempt, name, data, start.begins_at).find(lines, identities)
+    reader = f"the start of {attempt.deployment_id}"
+    with leased(attempt.control, manifest.snapshot_id, reader, is_kept_anyhow=True) as lease:
+        data = lease.folder_of(attempt.checkpoints, manifest, name)
+        if start.begins_at is None:
+            stood_at, given = known.position.end_offsets, start.offsets[name]
+            moves = moves_between(data, known.identities, last.source_names, stood_at, given)
+            beginning = Beginning(tuple(lines), moves, reason="the offsets that were given")
+        else:
+            beginning = _At(attempt, name, data, start.begins_at).find(lines, identities)
     missing = consent_missing(name, beginning.moves, start.accept_lost_input, start.accept_repeated_input)
     for words in in_words(beginning.moves):
         attempt.reporter.say(f"query {name}: begins elsewhere, {words}")

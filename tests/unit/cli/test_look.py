@@ -278,7 +278,9 @@ def test_a_whole_chain_is_told(desk: Desk) -> None:
     desk.stream().deploy().runs().stopped()
     answer = shell("audit", "flights", "--json")
     assert (answer.status, answer.json["ok"]) == (0, True)
-    assert set(answer.json) == {"stream_id", "ok", "deployments", "gaps", "overlaps", "undone", "standstills", "unread"}
+    assert set(answer.json) == {
+        "stream_id", "ok", "deployments", "gaps", "overlaps", "undone", "standstills", "unread", "settled",
+    }  # fmt: skip
     (deployment,) = answer.json["deployments"]
     assert list(deployment["queries"]) == ["delays"]
     human = shell("audit", "flights").out

@@ -57,7 +57,7 @@ def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
         "deploy": ["--app", str(desk.base / "job.py")],
         "skip": ["--batch", "7", "--reason", "a bad row"],
     }
-    snapshots = {"verify": [first], "diff": [first, second]}
+    snapshots = {"verify": [first], "pin": [first], "diff": [first, second]}
     return [verb, *options.get(verb, []), "--json", "--", stream_id, *snapshots.get(verb, [])]
 
 

@@ -139,8 +139,8 @@ def test_the_end_holds_what_was_never_started_though_the_start_snapshot_is_lost(
     if is_damaged:
         stream.checkpoints.put(layout.manifest_key(STREAM, start_id), b'{"kind": "SnapshotManifest", "pro')
     else:
-        for info in list(stream.checkpoints.list_objects(layout.manifest_key(STREAM, start_id).rpartition("/")[0])):
-            stream.checkpoints.delete(info.key)
+        # As after a prune: what the younger snapshot shares with it is still there.
+        stream.checkpoints.delete(layout.manifest_key(STREAM, start_id))
     number = stream.next_attempt("d-0002")
     stream.order_at(2.1, order, "d-0002", attempt=number)
     assert stream.run(waiting_script(plan), "d-0002", number) == 0

@@ -1,0 +1,264 @@
+"""The register of what is kept of a stream: every change of it, each by compare-and-swap.
+
+Who takes a snapshot names the older ones whose files it may refer to, before it refers to any; whoever removes one says
+so before anything goes. Both are changes of this one register, so one of them is first, and the other one sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TypeVar
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import (
+    ConflictError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    SnapshotNotFoundError,
+    UnavailableError,
+    VersionConflictError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import order_of
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.retention import (
+    AbandonedSnapshot,
+    KnownGood,
+    Lease,
+    Making,
+    Pin,
+    RetentionRegister,
+)
+
+MAKING_SECONDS = 3_600.0
+"""So long a snapshot may be in the making before it counts as abandoned."""
+TRIES = 30
+PAUSE_SECONDS = 0.02
+Value = TypeVar("Value")
+Edit = Callable[[RetentionRegister], RetentionRegister]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A snapshot that this process is taking.
+
+    Attributes:
+        making_id: names it in the register.
+        take: which data folder is its own.
+        base_ids: the snapshots that stay as long as it is in the making.
+        abandoned_version: of the record that stands in the place of its manifest; None where nothing does.
+    """
+
+    making_id: str
+    take: int
+    base_ids: tuple[str, ...]
+    abandoned_version: str | None
+
+
+class Retention:
+    """What is kept of one stream.
+
+    Args:
+        control: the stream.
+        by: who asks, for the record.
+    """
+
+    def __init__(self, control: StreamControl, by: str = "") -> None:
+        self._control = control
+        self._clock = control.clock
+        self._key = layout.retention_key(control.stream_id)
+        self._by = by
+
+    def read(self) -> RetentionRegister:
+        """The register as it is; an empty one where nothing was ever kept.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        stored = self._control.cells.read(self._key, RetentionRegister, stream_id=self._control.stream_id)
+        return self._empty() if stored is None else stored.value
+
+    def change(self, edit: Edit) -> RetentionRegister:
+        """Change the register; what ``edit`` gives back as it was is not written.
+
+        Args:
+            edit: the next state from this one. It may be called again, also on what it has written itself: then it is
+                to find its own work (Law 8). What it raises ends the try.
+
+        Raises:
+            UnavailableError: others kept changing it.
+            DataError: it is damaged.
+        """
+        last: Exception | None = None
+        for number in range(TRIES):
+            stored = self._control.cells.read(self._key, RetentionRegister, stream_id=self._control.stream_id)
+            before = self._empty() if stored is None else stored.value
+            after = edit(before)
+            if after == before:
+                return before
+            now = self._clock.now()
+            after = replace(after, write_id=self._clock.new_uuid(), updated_at=now, updated_by=self._by)
+            try:
+                if stored is None:
+                    self._control.cells.create(self._key, after)
+                else:
+                    self._control.cells.replace(self._key, after, stored.version)
+            except (ObjectExistsError, VersionConflictError, OutcomeUnknownError) as error:
+                last = error
+                self._clock.sleep(PAUSE_SECONDS * (number + 1))
+                continue
+            return after
+        raise UnavailableError(
+            "others keep changing what is kept of this stream",
+            stream_id=self._control.stream_id,
+            last_seen=str(last),
+            next_step="Try again.",
+        )
+
+    def _empty(self) -> RetentionRegister:
+        now = self._clock.now()
+        return RetentionRegister(self._control.stream_id, write_id="", updated_at=now, updated_by="")
+
+    # taking a snapshot
+
+    def begin(self, snapshot_id: str, needs: Collection[str] = ()) -> Begun:
+        """Record that a snapshot is being taken, before anything of it is there (Law 1).
+
+        Args:
+            snapshot_id: of it.
+            needs: snapshots that it is also made of, beside the newest one.
+
+        Raises:
+            ConflictError: it was there, and was removed a short while ago.
+            DataError: the register is damaged, or what lies in the place of the manifest.
+            UnavailableError: others keep changing the register.
+        """
+        making_id = self._clock.new_uuid()
+        slot = self._control.snapshot_slot(snapshot_id)
+        abandoned = slot.value if slot is not None and isinstance(slot.value, AbandonedSnapshot) else None
+        behind = 0 if abandoned is None else abandoned.take
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            if making_id in register.makings:
+                return register
+            if snapshot_id in register.condemned:
+                raise ConflictError(
+                    "this snapshot was removed, and is not taken again",
+                    stream_id=self._control.stream_id,
+                    snapshot_id=snapshot_id,
+                    next_step="Order a new one.",
+                )
+            wanted = dict.fromkeys((*needs, *((register.newest_snapshot_id,) if register.newest_snapshot_id else ())))
+            bases = tuple(base for base in wanted if base not in register.condemned and base != snapshot_id)
+            now = self._clock.now()
+            making = Making(snapshot_id, bases, behind + 1, now, now + timedelta(seconds=MAKING_SECONDS))
+            return _moved(register, makings={**register.makings, making_id: making})
+
+        making = self.change(edit).makings[making_id]
+        version = slot.version if slot is not None and abandoned is not None else None
+        return Begun(making_id, making.take, making.base_ids, version)
+
+    def finish(self, begun: Begun, *, completed: SnapshotManifest | None = None) -> None:
+        """Record that a snapshot is complete, or given up; twice is once."""
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            if begun.making_id not in register.makings:
+                return register
+            newest = register.newest_snapshot_id if completed is None else completed.snapshot_id
+            makings = without(register.makings, (begun.making_id,))
+            return _moved(register, makings=makings, newest_snapshot_id=newest)
+
+        self.change(edit)
+
+    # reading a snapshot
+
+    def lease(self, lease_id: str, snapshot_id: str, reader: str, seconds: float) -> None:
+        """Take or renew a lease on a snapshot; that is a use of it, too.
+
+        Raises:
+            SnapshotNotFoundError: it is being removed.
+            UnavailableError: others keep changing the register.
+            DataError: the register is damaged.
+        """
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            if snapshot_id in register.condemned:
+                raise SnapshotNotFoundError(
+                    "this snapshot is being removed",
+                    stream_id=self._control.stream_id,
+                    snapshot_id=snapshot_id,
+                    next_step="`streamstate snapshots` lists those that are kept.",
+                )
+            now = self._clock.now()
+            before = register.leases.get(lease_id)
+            taken_at = now if before is None else before.taken_at
+            lease = Lease(snapshot_id, reader, taken_at, now + timedelta(seconds=seconds))
+            return replace(
+                register,
+                leases={**register.leases, lease_id: lease},
+                used={**register.used, snapshot_id: now},
+            )
+
+        self.change(edit)
+
+    def release(self, lease_id: str) -> None:
+        """Give a lease back; the snapshot was used until now."""
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            lease = register.leases.get(lease_id)
+            if lease is None:
+                return register
+            used = {**register.used, lease.snapshot_id: self._clock.now()}
+            return replace(register, leases=without(register.leases, (lease_id,)), used=used)
+
+        self.change(edit)
+
+    # keeping a snapshot
+
+    def pin(self, snapshot_id: str) -> RetentionRegister:
+        """Keep a snapshot until ``unpin``; it may be one that is still to be taken.
+
+        Raises:
+            SnapshotNotFoundError: it is being removed.
+        """
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            if snapshot_id in register.pins:
+                return register
+            if snapshot_id in register.condemned:
+                raise SnapshotNotFoundError(
+                    "this snapshot is being removed, and cannot be pinned any more",
+                    stream_id=self._control.stream_id,
+                    snapshot_id=snapshot_id,
+                    next_step="`streamstate snapshots` lists those that are kept.",
+                )
+            return replace(register, pins={**register.pins, snapshot_id: Pin(self._clock.now(), self._by)})
+
+        return self.change(edit)
+
+    def unpin(self, snapshot_id: str) -> RetentionRegister:
+        """Take a pin away; where there is none, nothing is changed."""
+        return self.change(lambda register: replace(register, pins=without(register.pins, (snapshot_id,))))
+
+    def mark_good(self, deployment_id: str) -> RetentionRegister:
+        """Record that a version has been healthy; an older one than is marked already changes nothing."""
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            known = register.known_good
+            if known is not None and order_of(known.deployment_id) >= order_of(deployment_id):
+                return register
+            return replace(register, known_good=KnownGood(deployment_id, self._clock.now()))
+
+        return self.change(edit)
+
+
+def _moved(register: RetentionRegister, **changes: object) -> RetentionRegister:
+    """The register with a change of what may refer to a file."""
+    return replace(register, generation=register.generation + 1, **changes)  # type: ignore[arg-type]
+
+
+def without(mapping: Mapping[str, Value], keys: Collection[str]) -> dict[str, Value]:
+    """A mapping without some of its keys."""
+    return {key: value for key, value in mapping.items() if key not in keys}

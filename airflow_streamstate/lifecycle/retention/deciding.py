@@ -1,0 +1,100 @@
+"""Which snapshots go: a pure function of what there is, what is needed, and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.snapshot.removal import held_in
+
+KEPT_SNAPSHOTS = 10
+"""So many are kept where nobody says how many."""
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """How much is to be kept.
+
+    Attributes:
+        keep: so many of the newest snapshots stay; None where only their age counts.
+        older_than_seconds: a snapshot goes only so long after it was taken, or last read; None for at once.
+
+    Raises:
+        InvalidRequestError: a number is none that can be.
+    """
+
+    keep: int | None = None
+    older_than_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and self.keep < 0:
+            raise InvalidRequestError(
+                "fewer than no snapshots cannot be kept", keep=self.keep, next_step="Give a number from 0 on."
+            )
+        if self.older_than_seconds is not None and not 0 <= self.older_than_seconds < float("inf"):
+            raise InvalidRequestError(
+                "this is no age",
+                older_than_seconds=self.older_than_seconds,
+                next_step="Give a number of seconds from 0 on.",
+            )
+
+    @property
+    def kept_count(self) -> int:
+        """How many of the newest stay whatever their age."""
+        if self.keep is not None:
+            return self.keep
+        return KEPT_SNAPSHOTS if self.older_than_seconds is None else 0
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of one snapshot.
+
+    Attributes:
+        goes: whether it is removed.
+        why: each reason, in words.
+    """
+
+    goes: bool
+    why: tuple[str, ...]
+
+
+def last_use(manifest: SnapshotManifest, register: RetentionRegister) -> datetime:
+    """When a snapshot was taken, or last read since."""
+    return max(manifest.taken_at, register.used.get(manifest.snapshot_id, manifest.taken_at))
+
+
+def decide_fates(
+    manifests: Mapping[str, SnapshotManifest],
+    needed: Mapping[str, str],
+    register: RetentionRegister,
+    policy: RetentionPolicy,
+    now: datetime,
+) -> dict[str, Fate]:
+    """What becomes of each snapshot of a stream, newest first.
+
+    Args:
+        manifests: the complete ones, by id.
+        needed: those that the stream needs, and what for.
+        register: of what is kept: pins, leases, snapshots in the making.
+        policy: what was asked for.
+        now: ages count up to then.
+    """
+    held = held_in(register, now)
+    newest_first = sorted(manifests.values(), key=lambda one: (one.taken_at, one.snapshot_id), reverse=True)
+    fates = {}
+    for number, manifest in enumerate(newest_first, 1):
+        one = manifest.snapshot_id
+        age_seconds = (now - last_use(manifest, register)).total_seconds()
+        kept = [words[one] for words in (held, needed) if one in words]
+        if number <= policy.kept_count:
+            kept.append(f"one of the newest {policy.kept_count}")
+        if policy.older_than_seconds is not None and age_seconds <= policy.older_than_seconds:
+            kept.append(f"used {age_seconds:,.0f} s ago, which is not longer than {policy.older_than_seconds:,.0f} s")
+        gone = (f"number {number} from the newest, used {age_seconds:,.0f} s ago; nothing needs it",)
+        fates[one] = Fate(not kept, tuple(kept) or gone)
+    return fates

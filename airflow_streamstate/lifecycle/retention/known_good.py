@@ -1,0 +1,34 @@
+"""The last known good version: marked when it has proven itself, by whoever saw that first."""
+
+from __future__ import annotations
+
+import logging
+
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.observation import Observation
+from airflow_streamstate.lifecycle.upgrading.health import Healthy, decide_health
+from airflow_streamstate.protocol.upgrades import HealthyWhen
+
+log = logging.getLogger(__name__)
+
+
+def mark_known_good(means: Means, stream_id: str, deployment_id: str) -> None:
+    """Record that a version has been healthy; what cannot be recorded now holds nobody up: the next prune looks."""
+    try:
+        Retention(means.home.control(stream_id), means.requested_by).mark_good(deployment_id)
+    except StreamStateError as error:
+        log.info("%s %s is healthy, and is not marked as known good: %s", stream_id, deployment_id, error)
+
+
+def has_proven_itself(means: Means, seen: Observation) -> bool:
+    """Whether a deployment is healthy as an upgrade would have it by default, without waiting for anything."""
+    control, snapshot_id = means.home.control(seen.stream_id), seen.spec.start.snapshot_id
+    try:
+        handover = None if snapshot_id is None else control.manifest(snapshot_id)
+    except DataError:
+        handover = None
+    # What is behind is looked at once: a deployment that still catches up is not known good yet.
+    wanted = HealthyWhen(caught_up=True)
+    return isinstance(decide_health(seen, handover, wanted, None, 0.0), Healthy)

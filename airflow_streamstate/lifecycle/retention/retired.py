@@ -1,0 +1,35 @@
+"""A stream that was retired is started by nobody who does not say that he knows."""
+
+from __future__ import annotations
+
+from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.protocol.register import StreamRegister
+
+
+def refuse_retired(register: StreamRegister | None, *, revives: bool = False) -> None:
+    """See that a stream may be started.
+
+    Args:
+        register: of it; None for a stream that was never deployed.
+        revives: whoever asks knows that it was retired.
+
+    Raises:
+        ConflictError: it is retired, or being deleted.
+    """
+    retirement = None if register is None else register.retirement
+    if register is None or retirement is None or (revives and not retirement.is_deleting):
+        return
+    facts = {"retired_by": retirement.retired_by, "retired_at": retirement.retired_at, "reason": retirement.reason}
+    if retirement.is_deleting:
+        raise ConflictError(
+            "this stream is being deleted",
+            stream_id=register.stream_id,
+            **facts,
+            next_step=f"`streamstate retire {register.stream_id} --delete` finishes that; then its name is free.",
+        )
+    raise ConflictError(
+        "this stream is retired",
+        stream_id=register.stream_id,
+        **facts,
+        next_step=f"`streamstate deploy {register.stream_id} --revive` deploys it all the same.",
+    )

@@ -1,0 +1,58 @@
+"""``PruneSnapshotsOperator``: what nothing needs any more of a stream is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_streamstate.hooks.rendered import as_seconds, optional_text, whole_number, yes_or_no
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.operators.base import StreamStateOperator
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+class PruneSnapshotsOperator(StreamStateOperator):
+    """Remove the snapshots of a stream that nothing needs, and what its deployments left behind.
+
+    Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may go back to
+    stay, whatever is asked for. It may run at any time, beside anything else. Idempotent: a retry goes on where the
+    first try was cut short. Nothing is waited for, so ``deferrable`` and ``wait_seconds`` change nothing.
+
+    Returns ``{stream_id, dry_run, removed, kept, leftovers, abandoned, files, temporary_files, notes}``.
+
+    :param keep: keep so many of the newest, whatever their age; None: 10 where no age is given, else 0. (templated)
+    :param older_than_seconds: remove only what was taken, and last read, longer ago than this; None: age does not
+        count. (templated)
+    :param report_only: only say what would go, and why. (templated)
+
+    .. seealso:: :ref:`howto/operator:PruneSnapshotsOperator`
+    """
+
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "keep", "older_than_seconds", "report_only")
+
+    def __init__(
+        self,
+        *,
+        keep: int | str | None = None,
+        older_than_seconds: float | str | None = None,
+        report_only: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.keep = keep
+        self.older_than_seconds = older_than_seconds
+        self.report_only = report_only
+
+    def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
+        age, keep = optional_text(self.older_than_seconds), optional_text(self.keep)
+        result = hook.prune(
+            str(self.stream_id),
+            keep=None if keep is None else whole_number(keep, "keep"),
+            older_than_seconds=None if age is None else as_seconds(age, "older_than_seconds"),
+            dry_run=yes_or_no(self.report_only, "report_only"),
+        )
+        for one in result["removed"]:
+            self.log.info("%s: %s", one["snapshot_id"], "; ".join(one["why"]))
+        return result

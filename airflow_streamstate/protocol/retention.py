@@ -1,0 +1,137 @@
+"""What is kept of a stream: one register that snapshots, their readers and whoever prunes change by compare-and-swap.
+
+That a snapshot is taken, read, pinned or removed is decided in this one object, so two who meet are always in an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.manifest import SnapshotSlot
+
+
+@dataclass(frozen=True)
+class Making:
+    """A snapshot that is being taken.
+
+    Attributes:
+        snapshot_id: which.
+        base_ids: the snapshots whose files it may refer to; none of them is removed meanwhile.
+        take: how often its id was begun anew behind a half that was abandoned; from 1.
+        begun_at, expires_at: behind the latter it counts as abandoned.
+    """
+
+    snapshot_id: str
+    base_ids: tuple[str, ...]
+    take: int
+    begun_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Somebody reads a snapshot; until it expires, nothing of that is removed."""
+
+    snapshot_id: str
+    reader: str
+    taken_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A snapshot that is kept until somebody takes the pin away."""
+
+    pinned_at: datetime
+    pinned_by: str
+
+
+@dataclass(frozen=True)
+class Condemned:
+    """A snapshot that is being removed.
+
+    Attributes:
+        condemned_at: when that was decided.
+        take: up to which its data are removed.
+    """
+
+    condemned_at: datetime
+    take: int = 1
+
+
+@dataclass(frozen=True)
+class KnownGood:
+    """The last version of the stream that has been healthy."""
+
+    deployment_id: str
+    marked_at: datetime
+
+
+@dataclass(frozen=True)
+class SettledCustody:
+    """What an audit had found before the evidence was pruned.
+
+    Attributes:
+        through: the deployment up to which every beginning was audited.
+        is_whole: whether each of them was exact, but for what was asked for by name.
+        audited_at: when.
+    """
+
+    through: str
+    is_whole: bool
+    audited_at: datetime
+
+
+@message
+@dataclass(frozen=True)
+class RetentionRegister(Message):
+    """What is kept of a stream, and for whom.
+
+    Attributes:
+        generation: grows with every change of what may refer to a file: ``makings`` and ``condemned``. Who finds the
+            same number before and after reading the manifests has read them as of one moment.
+        newest_snapshot_id: the last one that was completed; the next one shares its files.
+        makings: by the id of the try.
+        leases: by id.
+        pins, used, condemned: by snapshot; ``used``: when it was last read.
+        halves: snapshots without a manifest that nobody is known to be taking: since when that is known.
+        unused_artifacts: by digest, since when no deployment runs them.
+        known_good: the last known good version; None where none has been healthy yet.
+        settled: of beginnings whose evidence is gone; None while there are none.
+    """
+
+    stream_id: str
+    write_id: str
+    updated_at: datetime
+    updated_by: str
+    generation: int = 0
+    newest_snapshot_id: str | None = None
+    makings: Mapping[str, Making] = field(default_factory=dict)
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    pins: Mapping[str, Pin] = field(default_factory=dict)
+    used: Mapping[str, datetime] = field(default_factory=dict)
+    condemned: Mapping[str, Condemned] = field(default_factory=dict)
+    halves: Mapping[str, datetime] = field(default_factory=dict)
+    unused_artifacts: Mapping[str, datetime] = field(default_factory=dict)
+    known_good: KnownGood | None = None
+    settled: SettledCustody | None = None
+
+
+@message
+@dataclass(frozen=True)
+class AbandonedSnapshot(SnapshotSlot):
+    """In the place of a manifest: nobody completes this half any more. Who still was at it finds this, and begins anew.
+
+    Attributes:
+        take: of the half; the next one is begun under the next number.
+    """
+
+    stream_id: str
+    snapshot_id: str
+    take: int
+    abandoned_at: datetime
+    abandoned_by: str
+    write_id: str

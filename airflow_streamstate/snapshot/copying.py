@@ -1,0 +1,63 @@
+"""Files on their way into the data folder of a snapshot, and what its manifest says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_streamstate.errors import ObjectMissingError
+from airflow_streamstate.protocol.manifest import FileEntry
+from airflow_streamstate.snapshot.checksums import companion_of
+from airflow_streamstate.snapshot.data import crc32_of
+from airflow_streamstate.store.interface import Link, Store
+from airflow_streamstate.store.many import link_many
+
+BUFFER_BYTES = 1 << 18
+
+
+class DataFolder:
+    """Where the files of one query of a snapshot are put.
+
+    Args:
+        checkpoints: the store.
+        folder: the key of the folder.
+    """
+
+    def __init__(self, checkpoints: Store, folder: str) -> None:
+        self._checkpoints = checkpoints
+        self._folder = folder
+
+    def take(self, keys: Sequence[str], paths: Sequence[str]) -> tuple[FileEntry, ...]:
+        """Link files, without a byte through us; what lies there now, not what lay where they came from.
+
+        Args:
+            keys: of the files.
+            paths: of each in the folder.
+
+        Raises:
+            ObjectMissingError: one of them is not there (any more).
+            UnavailableError: it cannot be linked now.
+        """
+        links = [Link(key, f"{self._folder}/{path}") for key, path in zip(keys, paths, strict=True)]
+        checksums = link_many(self._checkpoints, links)
+        sizes = {info.key: info.size_bytes for info in self._checkpoints.list_objects(f"{self._folder}/")}
+        named, buffer = set(paths), bytearray(BUFFER_BYTES)
+        entries = []
+        for path, checksum in zip(paths, checksums, strict=True):
+            key = f"{self._folder}/{path}"
+            if key not in sizes:
+                raise gone(key)
+            companion = companion_of(path)
+            crc32 = self._companion_crc32(companion, buffer) if companion in named else ""
+            entries.append(FileEntry(path, sizes[key], crc32, checksum))
+        return tuple(entries)
+
+    def _companion_crc32(self, path: str, buffer: bytearray) -> str:
+        crc32 = crc32_of(self._checkpoints, f"{self._folder}/{path}", buffer)
+        if crc32 is None:
+            raise gone(f"{self._folder}/{path}")
+        return crc32
+
+
+def gone(key: str) -> ObjectMissingError:
+    """A file that is not there any more: the query has moved on."""
+    return ObjectMissingError("a file went while it was being captured", key=key)

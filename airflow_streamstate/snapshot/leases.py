@@ -1,0 +1,120 @@
+"""Leases: whoever reads a snapshot says so, and until when; so long nobody removes anything of it.
+
+A reader that lives renews its lease while it reads; that of a dead one expires. What is read for longer than a lease
+lasts, in one act that cannot renew it, takes a longer one from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import DataError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.snapshot.places import gathered
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.trees import delete_below
+
+LEASE_SECONDS = 900.0
+RENEW_AFTER_SHARE = 0.25
+"""A lease is renewed once this share of it has passed, so that a loop may ask for it at every step."""
+
+
+class SnapshotLease:
+    """The right to read one snapshot, for a while.
+
+    Args:
+        control: the stream.
+        snapshot_id: what is read.
+        reader: who reads, for people.
+        seconds: how long it lasts without being renewed.
+    """
+
+    def __init__(self, control: StreamControl, snapshot_id: str, reader: str, seconds: float = LEASE_SECONDS) -> None:
+        self.lease_id = control.clock.new_uuid()
+        self.snapshot_id = snapshot_id
+        self._control = control
+        self._retention = Retention(control, reader)
+        self._reader = reader
+        self._seconds = seconds
+        self._renewed_at_seconds = control.clock.monotonic_seconds()
+        self._gathered: Store | None = None
+
+    def take(self) -> None:
+        """Take it, or renew it now.
+
+        Raises:
+            SnapshotNotFoundError: the snapshot is being removed.
+            UnavailableError: the register of what is kept cannot be changed now.
+        """
+        if is_rehearsal_id(self.snapshot_id):
+            return  # it lies with its rehearsal, and goes with it
+        with suppress(DataError):  # a damaged register keeps everything: nothing is pruned by it
+            self._retention.lease(self.lease_id, self.snapshot_id, self._reader, self._seconds)
+        self._renewed_at_seconds = self._control.clock.monotonic_seconds()
+
+    def renew(self) -> None:
+        """Renew it where that is due; what cannot be renewed now is tried again at the next call."""
+        age_seconds = self._control.clock.monotonic_seconds() - self._renewed_at_seconds
+        if age_seconds >= self._seconds * RENEW_AFTER_SHARE:
+            with suppress(StreamStateError):
+                self.take()
+
+    def folder_of(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> Checkpoint:
+        """One query of the snapshot as a folder that Spark can read, for as long as the lease is held.
+
+        Raises:
+            ObjectMissingError, DataError: the snapshot is not whole.
+        """
+        self._gathered = checkpoints
+        return gathered(checkpoints, manifest, query_name, self.lease_id)
+
+    def release(self) -> None:
+        """Give it back; what cannot be given back expires."""
+        with suppress(StreamStateError):
+            if self._gathered is not None:
+                folder = f"{layout.gathered_folders(self._control.stream_id)}/{self.lease_id}"
+                delete_below(self._gathered, folder)
+        if not is_rehearsal_id(self.snapshot_id):
+            with suppress(StreamStateError):
+                self._retention.release(self.lease_id)
+
+
+@contextmanager
+def leased(
+    control: StreamControl,
+    snapshot_id: str,
+    reader: str,
+    seconds: float = LEASE_SECONDS,
+    *,
+    is_kept_anyhow: bool = False,
+) -> Iterator[SnapshotLease]:
+    """Read a snapshot in here: nothing of it is removed meanwhile, and its age counts from now on.
+
+    Args:
+        control: the stream.
+        snapshot_id: what is read.
+        reader: who reads, for people: they see it where a prune leaves the snapshot.
+        seconds: how long the lease lasts if it is not renewed.
+        is_kept_anyhow: the snapshot is kept for another reason, such as that the current deployment starts from it:
+            then the lease says that it is used, and its reader does without where it cannot be taken now.
+
+    Raises:
+        SnapshotNotFoundError: the snapshot is being removed.
+        UnavailableError: the register of what is kept cannot be changed now.
+    """
+    lease = SnapshotLease(control, snapshot_id, reader, seconds)
+    try:
+        lease.take()
+    except UnavailableError:
+        if not is_kept_anyhow:
+            raise
+    try:
+        yield lease
+    finally:
+        lease.release()

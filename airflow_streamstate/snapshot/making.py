@@ -1,0 +1,107 @@
+"""A snapshot in the making: recorded before its first file, so that nobody removes what it is made of (Law 1).
+
+Its manifest completes it (Law 3). Where it took so long that it was abandoned, a record stands in the manifest's place:
+then nothing is completed, and the same snapshot is begun anew, in a data folder of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from airflow_streamstate.control.retention import Begun, Retention
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.retention import AbandonedSnapshot
+from airflow_streamstate.snapshot.sharing import Bases
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Making:
+    """One try to take a snapshot.
+
+    Attributes:
+        take: which data folder is its own.
+        bases: what it may share files with; None where it copies all, because nobody can keep those files for it.
+    """
+
+    control: StreamControl
+    take: int
+    bases: Bases | None
+    begun: Begun | None
+    abandoned_version: str | None
+
+    def complete(self, manifest: SnapshotManifest) -> SnapshotManifest:
+        """Write the manifest; the one that is there, where another was first.
+
+        Raises:
+            UnavailableError: it was abandoned meanwhile; the same call from its beginning takes it.
+        """
+        try:
+            self.control.create_manifest(manifest, over=self.abandoned_version)
+        except ObjectExistsError:
+            found = self.control.manifest(manifest.snapshot_id)
+            if found is None:
+                raise UnavailableError(
+                    "this snapshot was so long in the making that it was abandoned",
+                    snapshot_id=manifest.snapshot_id,
+                    next_step="Take it again.",
+                ) from None
+            manifest = found
+        if self.begun is not None:
+            with suppress(StreamStateError):  # it is complete; who prunes finds that, too
+                Retention(self.control, manifest.taken_by).finish(self.begun, completed=manifest)
+        return manifest
+
+
+@contextmanager
+def making(
+    control: StreamControl, snapshot_id: str, deployment_id: str, taken_by: str, needs: Collection[str]
+) -> Iterator[Making]:
+    """Take a snapshot in here, and end with ``Making.complete``.
+
+    The position of a running stream that a rehearsal forks is none that is kept: it has no record, and copies all.
+
+    Args:
+        control: the stream.
+        snapshot_id: of it.
+        deployment_id: whose checkpoints it is of.
+        taken_by: ``agent`` or ``controller``.
+        needs: snapshots that it is also made of.
+
+    Raises:
+        UnavailableError: the register of what is kept cannot be changed now.
+    """
+    if is_rehearsal_id(snapshot_id):
+        yield Making(control, 1, None, None, None)
+        return
+    retention = Retention(control, taken_by)
+    try:
+        begun = retention.begin(snapshot_id, needs)
+    except DataError as error:
+        log.warning(
+            "what is kept of %s cannot be read, so all of %s is copied: %s", control.stream_id, snapshot_id, error
+        )
+        yield _unrecorded(control, snapshot_id)
+        return
+    manifests = {base: control.readable_manifest(base) for base in begun.base_ids}
+    bases = Bases(deployment_id, {base: found for base, found in manifests.items() if found is not None})
+    try:
+        yield Making(control, begun.take, bases, begun, begun.abandoned_version)
+    except StreamStateError:
+        with suppress(StreamStateError):  # it expires
+            retention.finish(begun)
+        raise
+
+
+def _unrecorded(control: StreamControl, snapshot_id: str) -> Making:
+    slot = control.snapshot_slot(snapshot_id)
+    if slot is None or not isinstance(slot.value, AbandonedSnapshot):
+        return Making(control, 1, None, None, None)
+    return Making(control, slot.value.take + 1, None, None, slot.version)

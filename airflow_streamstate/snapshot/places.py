@@ -1,0 +1,61 @@
+"""Where each file of a snapshot lies: the one place that knows it.
+
+In the snapshot's own folder; or, on stores where a link is a copy, in that of an older one which has the same file.
+"""
+
+from __future__ import annotations
+
+from airflow_streamstate.checkpoint.fork import fork
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
+from airflow_streamstate.store.interface import Store
+
+
+def key_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
+    """The key of one file of a snapshot (in the checkpoints store)."""
+    return f"{folder_of(manifest, query_name, entry)}/{entry.path}"
+
+
+def folder_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
+    """The folder of a query in which one of its files lies."""
+    if entry.shared_from:
+        return layout.shared_data_folder(manifest.stream_id, entry.shared_from, query_name)
+    return own_folder(manifest, query_name)
+
+
+def own_folder(manifest: SnapshotManifest, query_name: str) -> str:
+    """The folder of the files of a query that lie with the snapshot itself."""
+    return layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, query_name, manifest.take)
+
+
+def place_of(manifest: SnapshotManifest, entry: FileEntry) -> str:
+    """The ``layout.data_place`` of a file, for a younger snapshot that shares it."""
+    return entry.shared_from or layout.data_place(manifest.snapshot_id, manifest.take)
+
+
+def sizes_of(checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> dict[str, int]:
+    """The sizes of what is there of a query's files, by key; of a few listings."""
+    files = manifest.queries[query_name].files
+    folders = dict.fromkeys(folder_of(manifest, query_name, entry) for entry in files)
+    return {info.key: info.size_bytes for folder in folders for info in checkpoints.list_objects(f"{folder}/")}
+
+
+def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, lease_id: str) -> Checkpoint:
+    """One query of a snapshot as a folder that Spark can read: its own, or a fork where files of it lie elsewhere.
+
+    Args:
+        checkpoints: the store of the data.
+        manifest: of the snapshot.
+        query_name: one of its queries.
+        lease_id: of the reader's lease; what is forked is removed when that is over.
+
+    Raises:
+        ObjectMissingError, DataError: a file is not there, or no checkpoint can be made of it.
+    """
+    files = manifest.queries[query_name].files
+    if not any(entry.shared_from for entry in files):
+        return Checkpoint(checkpoints, own_folder(manifest, query_name))
+    target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
+    fork(checkpoints, {entry.path: key_of(manifest, query_name, entry) for entry in files}, target)
+    return target

@@ -1,0 +1,303 @@
+"""Removing snapshots, so that no file goes which another one needs, whoever else takes or removes one meanwhile.
+
+First it is said in the register of what is kept, then the manifest goes (Law 3), then each file to which no manifest
+refers. A snapshot to which one in the making may refer is not touched at all. New references to a file can only be
+taken from a manifest that has it: once no manifest has it, none ever will, and it may be deleted at any time after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from airflow_streamstate.control.retention import Retention, without
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.retention import AbandonedSnapshot, Condemned, Making, RetentionRegister
+from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.listing import ListsKeys, keys_below
+from airflow_streamstate.store.many import delete_many
+from airflow_streamstate.store.trees import delete_below
+
+HALF_SECONDS = 3_600.0
+"""So long a snapshot without a manifest, which nobody is known to be taking, is left alone."""
+REMEMBERED_SECONDS = 86_400.0
+"""So long it is known that a snapshot was removed: an id is not taken again while somebody may still be deleting."""
+READ_TRIES = 10
+
+Condemn = Callable[[RetentionRegister], Collection[str]]
+
+
+@dataclass
+class Removed:
+    """What a pass did.
+
+    Attributes:
+        files: how many files went, of snapshots and of what was left over from halves.
+        abandoned: snapshots that nobody completes any more.
+        problem: why files were left that could have gone; "" for none.
+    """
+
+    files: int = 0
+    abandoned: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+@dataclass
+class _View:
+    """What refers to what, as of one moment.
+
+    Attributes:
+        condemned: as the register had it.
+        needed: the keys to which manifests refer.
+        at_rest: of every snapshot that is complete or abandoned, up to which take nothing new can be completed.
+        unreadable: snapshots whose manifest is damaged.
+    """
+
+    condemned: Mapping[str, Condemned]
+    needed: set[str] = field(default_factory=set)
+    at_rest: dict[str, int] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+
+
+class Remover:
+    """Removes snapshots of one stream.
+
+    Args:
+        control: the stream.
+        checkpoints: the store of the data.
+        by: who asks, for the record.
+    """
+
+    def __init__(self, control: StreamControl, checkpoints: Store, by: str) -> None:
+        self._control = control
+        self._checkpoints = checkpoints
+        self._clock = control.clock
+        self._retention = Retention(control, by)
+        self._by = by
+
+    def condemn(self, manifests: Mapping[str, SnapshotManifest], choose: Condemn) -> list[str]:
+        """Record which snapshots are to go; from then on nobody begins to read, pin or share them.
+
+        Args:
+            manifests: of the stream, by id.
+            choose: which of them may go, by the register as it is in the moment of the act.
+
+        Returns:
+            Those that were condemned now. None of them is pinned, leased, or the base of one in the making.
+        """
+        before = set(self._retention.read().condemned)
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            now = self._clock.now()
+            held = {*held_in(register, now), *register.condemned}
+            chosen = [one for one in choose(register) if one in manifests and one not in held]
+            gone = {one: Condemned(now, manifests[one].take) for one in chosen}
+            if not gone:
+                return register
+            return replace(register, condemned={**register.condemned, **gone}, generation=register.generation + 1)
+
+        return sorted(set(self._retention.change(edit).condemned) - before)
+
+    def sweep(self) -> Removed:
+        """Delete what is condemned or abandoned, as far as nothing refers to it; again, it goes on where it was."""
+        removed = Removed()
+        removed.abandoned = self._abandon()
+        for snapshot_id in self._retention.read().condemned:
+            self._remove_manifest(snapshot_id)
+        view = self._view(removed)
+        if view is not None:
+            for folder in self._folders_at_rest(view):
+                removed.files += self._delete_unneeded(folder, view)
+        self._forget()
+        return removed
+
+    # halves
+
+    def _abandon(self) -> list[str]:
+        """Close what was in the making for too long, or for which nobody said that it is; note what is new of that."""
+        register, now = self._retention.read(), self._clock.now()
+        listed = self._listed()
+        unknown = [one for one in listed if self._is_half(register, one)]
+        over = {key: made for key, made in register.makings.items() if made.expires_at <= now}
+        late = [one for one in unknown if register.halves.get(one, now) <= now - timedelta(seconds=HALF_SECONDS)]
+        done = {key for key, made in register.makings.items() if self._control.readable_manifest(made.snapshot_id)}
+        closed = [made.snapshot_id for key, made in over.items() if key not in done and self._close(made)]
+        closed += [one for one in late if self._close_half(one)]
+
+        def edit(before: RetentionRegister) -> RetentionRegister:
+            makings = without(before.makings, {*over, *done})
+            halves = {one: before.halves.get(one, now) for one in unknown if one not in closed}
+            if (makings, halves) == (dict(before.makings), dict(before.halves)):
+                return before
+            return replace(before, makings=makings, halves=halves, generation=before.generation + 1)
+
+        self._retention.change(edit)
+        return sorted(closed)
+
+    def _is_half(self, register: RetentionRegister, snapshot_id: str) -> bool:
+        if snapshot_id in register.condemned or _is_made(register, snapshot_id):
+            return False
+        try:
+            return self._control.snapshot_slot(snapshot_id) is None
+        except DataError:
+            return False  # a manifest that cannot be read is told of, and never taken for none
+
+    def _close(self, made: Making) -> bool:
+        """Put a record in the place of the manifest; False where that is there after all."""
+        record = AbandonedSnapshot(
+            stream_id=self._control.stream_id,
+            snapshot_id=made.snapshot_id,
+            take=made.take,
+            abandoned_at=self._clock.now(),
+            abandoned_by=self._by,
+            write_id=self._clock.new_uuid(),
+        )
+        key = layout.manifest_key(self._control.stream_id, made.snapshot_id)
+        try:
+            slot = self._control.snapshot_slot(made.snapshot_id)
+            if slot is None:
+                self._control.cells.create(key, record)
+            elif not isinstance(slot.value, AbandonedSnapshot):
+                return False
+            elif slot.value.take < made.take:  # else whoever took it has to begin anew already
+                self._control.cells.replace(key, record, slot.version)
+        except (ObjectExistsError, VersionConflictError):
+            raise ConflictError(
+                "a snapshot was completed, or abandoned, in this very moment",
+                snapshot_id=made.snapshot_id,
+                next_step="Prune again.",
+            ) from None
+        return True
+
+    def _close_half(self, snapshot_id: str) -> bool:
+        names = self._checkpoints.list_folders(layout.snapshot_folder(self._control.stream_id, snapshot_id))
+        take = max((found for name in names if (found := layout.take_of(name)) is not None), default=1)
+        now = self._clock.now()
+        return self._close(Making(snapshot_id, (), take, now, now))
+
+    # files
+
+    def _remove_manifest(self, snapshot_id: str) -> None:
+        key = layout.manifest_key(self._control.stream_id, snapshot_id)
+        self._control.home.delete(key)
+
+    def _view(self, removed: Removed) -> _View | None:
+        """What refers to what, as of one moment; None where that cannot be told."""
+        for _ in range(READ_TRIES):
+            before = self._retention.read()
+            view = _View(condemned=before.condemned)
+            for snapshot_id in self._listed():
+                if snapshot_id not in before.condemned:
+                    self._look(snapshot_id, view)
+            if self._retention.read().generation != before.generation:
+                continue
+            if view.unreadable and not isinstance(self._checkpoints, ListsKeys):
+                removed.problem = (
+                    f"the manifest of {', '.join(view.unreadable)} cannot be read, so nobody knows which files of"
+                    " others it refers to: nothing is deleted while it is there"
+                )
+                return None
+            return view
+        removed.problem = "snapshots are being taken all the time: the next prune goes on"
+        return None
+
+    def _look(self, snapshot_id: str, view: _View) -> None:
+        try:
+            slot = self._control.snapshot_slot(snapshot_id)
+        except DataError:
+            view.unreadable.append(snapshot_id)
+            return
+        if slot is None:
+            return
+        if isinstance(slot.value, AbandonedSnapshot):
+            view.at_rest[snapshot_id] = slot.value.take
+        elif isinstance(slot.value, SnapshotManifest):
+            manifest = slot.value
+            view.at_rest[snapshot_id] = manifest.take
+            for name, query in manifest.queries.items():
+                view.needed |= {key_of(manifest, name, entry) for entry in query.files}
+
+    def _folders_at_rest(self, view: _View) -> Iterator[str]:
+        """Folders of data in which nobody writes any more what could still be completed."""
+        takes = {**view.at_rest, **{one: condemned.take for one, condemned in view.condemned.items()}}
+        for snapshot_id, last in sorted(takes.items()):
+            folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
+            for name in self._checkpoints.list_folders(folder):
+                take = layout.take_of(name)
+                if take is not None and take <= last:
+                    yield f"{folder}/{name}"
+
+    def _delete_unneeded(self, folder: str, view: _View) -> int:
+        keys = keys_below(self._checkpoints, f"{folder}/")
+        unneeded = [key for key in keys if key not in view.needed]
+        delete_many(self._checkpoints, unneeded)
+        if len(unneeded) == len(keys):
+            delete_below(self._checkpoints, folder)  # on a disk: the folders themselves
+        return len(unneeded)
+
+    def _forget(self) -> None:
+        """Of condemned snapshots of which nothing is left, the last objects; some time later, that there were any."""
+        stream_id, home = self._control.stream_id, self._control.home
+        register, now = self._retention.read(), self._clock.now()
+        empty = []
+        for snapshot_id in register.condemned:
+            folder = layout.snapshot_folder(stream_id, snapshot_id)
+            takes = [name for name in self._checkpoints.list_folders(folder) if layout.take_of(name) is not None]
+            if not any(keys_below(self._checkpoints, f"{folder}/{name}/") for name in takes):
+                empty.append(snapshot_id)
+                for store in dict.fromkeys((home, self._checkpoints)):
+                    delete_below(store, folder)
+        there = set(self._listed())
+
+        def edit(before: RetentionRegister) -> RetentionRegister:
+            aged = now - timedelta(seconds=REMEMBERED_SECONDS)
+            over = [one for one in empty if one in before.condemned and before.condemned[one].condemned_at <= aged]
+            leases = {key: lease for key, lease in before.leases.items() if lease.expires_at > now}
+            known = there | {made.snapshot_id for made in before.makings.values()}
+            lost = [one for one, pin in before.pins.items() if one not in known and pin.pinned_at <= aged]
+            return replace(
+                before,
+                condemned=without(before.condemned, over),
+                leases=leases,
+                used={one: at for one, at in before.used.items() if one in known},
+                pins=without(before.pins, lost),
+            )
+
+        self._remove_readings(self._retention.change(edit).leases)
+
+    def _remove_readings(self, leases: Collection[str]) -> None:
+        folder = layout.gathered_folders(self._control.stream_id)
+        for lease_id in self._checkpoints.list_folders(folder):
+            if lease_id not in leases:
+                delete_below(self._checkpoints, f"{folder}/{lease_id}")
+
+    def _listed(self) -> list[str]:
+        """Every snapshot of which anything lies anywhere."""
+        folder = layout.snapshots_folder(self._control.stream_id)
+        return sorted({*self._control.snapshot_ids(), *self._checkpoints.list_folders(folder)})
+
+
+def _is_made(register: RetentionRegister, snapshot_id: str) -> bool:
+    return any(made.snapshot_id == snapshot_id for made in register.makings.values())
+
+
+def held_in(register: RetentionRegister, now: datetime) -> dict[str, str]:
+    """Snapshots that the register itself keeps, and for whom.
+
+    Args:
+        register: of what is kept.
+        now: leases that are over by then hold nothing.
+    """
+    held: dict[str, str] = {}
+    for made in register.makings.values():
+        held |= dict.fromkeys(made.base_ids, f"{made.snapshot_id}, which is being taken, shares its files")
+        held[made.snapshot_id] = "it is being taken"
+    for lease in register.leases.values():
+        if lease.expires_at > now:
+            held[lease.snapshot_id] = f"leased until {lease.expires_at:%Y-%m-%d %H:%M:%SZ} by {lease.reader}"
+    return held | dict.fromkeys(register.pins, "pinned")

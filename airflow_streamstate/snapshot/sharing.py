@@ -1,0 +1,72 @@
+"""What a new snapshot need not copy, because an older one of the stream has the same file.
+
+On a disk every snapshot has links of its own. Where a link is a copy, and listings tell versions, a file of the same
+path, size and version is named where it lies. Versions are compared within one deployment, where they are of one key;
+across deployments only where they are digests of the bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
+from airflow_streamstate.snapshot.checksums import companion_of
+from airflow_streamstate.snapshot.places import place_of
+from airflow_streamstate.store.interface import ObjectInfo
+
+_DIGEST = re.compile(r'"?(?:[0-9a-f]{32}|[0-9a-f]{64})"?')
+
+
+@dataclass(frozen=True)
+class Bases:
+    """The older snapshots that a new one may share files with; none of them is removed meanwhile.
+
+    Attributes:
+        deployment_id: whose checkpoints the new one is of.
+        manifests: of the older ones, by id.
+    """
+
+    deployment_id: str
+    manifests: Mapping[str, SnapshotManifest]
+
+    def shared(self, query_name: str, paths: Collection[str], there: Mapping[str, ObjectInfo]) -> dict[str, FileEntry]:
+        """The files of a query that need no copy, by path.
+
+        Args:
+            query_name: the query.
+            paths: what the new snapshot holds of it.
+            there: the same files in the checkpoint, by path, as they were listed.
+        """
+        found: dict[str, FileEntry] = {}
+        for manifest in self.manifests.values():
+            query = manifest.queries.get(query_name)
+            for entry in () if query is None else query.files:
+                info = there.get(entry.path)
+                if info is not None and self._is_same(manifest, entry, info):
+                    found.setdefault(entry.path, replace(entry, shared_from=place_of(manifest, entry)))
+        return _with_companions(paths, {path: entry for path, entry in found.items() if path in paths})
+
+    def _is_same(self, manifest: SnapshotManifest, entry: FileEntry, info: ObjectInfo) -> bool:
+        if not entry.source_version or (entry.source_version, entry.size_bytes) != (info.version, info.size_bytes):
+            return False
+        return manifest.deployment_id == self.deployment_id or _DIGEST.fullmatch(info.version) is not None
+
+    def carried(self, query: QuerySnapshot, snapshot_id: str) -> QuerySnapshot | None:
+        """A query that an older snapshot holds unchanged, named where it lies; None where that is not one of these."""
+        manifest = self.manifests.get(snapshot_id)
+        if manifest is None:
+            return None
+        files = tuple(replace(entry, shared_from=place_of(manifest, entry)) for entry in query.files)
+        return replace(query, files=files)
+
+
+def _with_companions(paths: Collection[str], found: dict[str, FileEntry]) -> dict[str, FileEntry]:
+    """A file and its checksum file go together: the manifest knows the one by the bytes of the other."""
+    for path in paths:
+        companion = companion_of(path)
+        if companion in paths and (path in found) != (companion in found):
+            found.pop(path, None)
+            found.pop(companion, None)
+    return found

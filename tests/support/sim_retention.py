@@ -1,0 +1,54 @@
+"""Lives in which a stream is upgraded again and again, and pruned after each time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
+from airflow_streamstate.lifecycle.retention.pruning import Pruned
+from support.sim_life import Step
+from support.sim_upgrades import Ascent, make_ascent
+from support.sim_world import World
+from support.simulated_driver import STREAM
+
+BETWEEN_SECONDS = 10.0
+_NEVER_SECONDS = 1e9
+
+
+@dataclass
+class Years(Ascent):
+    """One life with many upgrades.
+
+    Attributes:
+        policy: of each prune.
+        pruned: what came of each.
+        rooms: after each prune, how many objects lie in which room of the home, but for files of state: a simulated
+            query never writes its state anew, so these are as many as its batches.
+    """
+
+    policy: RetentionPolicy = field(default_factory=lambda: RetentionPolicy(keep=3))
+    pruned: list[Pruned] = field(default_factory=list)
+    rooms: list[Counter[str]] = field(default_factory=list)
+
+    def grow(self, controller: Controller, request_id: str) -> None:
+        super().grow(controller, request_id)
+        controller.clock.sleep(BETWEEN_SECONDS)
+        self.pruned.append(controller.retention.prune(STREAM, self.policy))
+        keys = [info.key for info in self.world.store.list_objects(f"{STREAM}/") if "/state/" not in info.key]
+        self.rooms.append(Counter(key.split("/")[1] for key in keys))
+
+
+def years_of(folder: Path, upgrades: int) -> tuple[World, Years]:
+    """So many upgrades, a prune behind each."""
+    world = make_ascent(folder)
+    world.watched.may_prune = True
+    world.schedule.limit_seconds = _NEVER_SECONDS
+    steps = [Step("deploy", "v1.py"), Step("grow")]
+    for number in range(upgrades):
+        steps += [Step("upgrade", ("v2.py", "v3.py", "v1.py")[number % 3]), Step("grow")]
+    life = Years(world, steps=(*steps, Step("drain")))
+    life.live()
+    return world, life

@@ -1,0 +1,80 @@
+"""``prune``, ``pin``, ``retire``, and what ``snapshots`` shows (airflow_streamstate.cli.retention_tables)."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.shell import Desk, shell
+
+ROW = {
+    "snapshot_id", "kind", "deployment_id", "taken_at", "used_at", "files", "bytes", "shared_bytes", "pinned",
+    "last_known_good", "leases", "queries",
+}  # fmt: skip
+LIVE = "d-0001-live-000001"
+
+
+def snapshots() -> dict[str, dict[str, object]]:
+    answer = shell("snapshots", "flights", "--json")
+    assert set(answer.json) == {"snapshots"}
+    return {row["snapshot_id"]: row for row in answer.json["snapshots"]}
+
+
+def test_what_keeps_a_snapshot_is_shown(desk: Desk) -> None:
+    """With its size, what it shares, and where each query stands in it."""
+    desk.stream().deploy().runs().stopped()
+    ((snapshot_id, row),) = snapshots().items()
+    assert set(row) == ROW
+    assert row["pinned"] is False
+    queries = row["queries"]
+    assert isinstance(queries, dict)
+    assert set(queries["delays"]) == {"batch_id", "planned_batch_id", "end_offsets", "watermark_at", "drained"}
+    assert shell("pin", "flights", snapshot_id, "--json").json == {
+        "stream_id": "flights",
+        "snapshot_id": snapshot_id,
+        "pinned": True,
+    }
+    assert snapshots()[snapshot_id]["pinned"] is True
+    assert "pinned" in shell("snapshots", "flights").out
+    assert "not pinned any more" in shell("pin", "flights", snapshot_id, "--off").out
+    assert snapshots()[snapshot_id]["pinned"] is False
+
+
+def test_a_prune_says_what_goes_what_stays_and_why(desk: Desk) -> None:
+    """One object with --json; a line for each thing without."""
+    desk.stream().deploy().runs().stopped()
+    dry = shell("prune", "flights", "--keep", "0", "--dry-run", "--json")
+    assert set(dry.json) == {
+        "stream_id", "dry_run", "removed", "kept", "leftovers", "abandoned", "files", "temporary_files", "notes",
+    }  # fmt: skip
+    assert dry.json["dry_run"] is True
+    assert [set(one) for one in dry.json["kept"]] == [{"snapshot_id", "why"}]
+    human = shell("prune", "flights", "--keep", "0")
+    assert human.status == 0
+    assert "is kept: the last stopped one of the current deployment, d-0001" in human.out
+    assert "no version has proven itself yet" in human.out
+
+
+@pytest.mark.parametrize("words", [("--keep", "-1"), ("--keep", "x"), ("--older-than", "nan"), ("--older-than", "-1")])
+def test_numbers_that_are_none_are_usage_errors(desk: Desk, words: tuple[str, str]) -> None:
+    """Exit status 2, before anything is looked at."""
+    del desk
+    assert shell("prune", "flights", *words, "--json").status == 2
+
+
+def test_a_snapshot_that_is_not_there_cannot_be_pinned(desk: Desk) -> None:
+    """Exit status 2 and its name."""
+    desk.stream().deploy().runs().stopped()
+    answer = shell("pin", "flights", LIVE, "--json")
+    assert (answer.status, answer.error["type"]) == (2, "SnapshotNotFoundError")
+
+
+def test_a_retired_stream_can_be_deleted(desk: Desk) -> None:
+    """First marked, then gone."""
+    desk.stream().deploy().runs().stopped()
+    answer = shell("retire", "flights", "--reason", "closed", "--json")
+    assert answer.status == 0, answer.out
+    assert set(answer.json) == {"stream_id", "retired_at", "retired_by", "reason", "deleted", "objects"}
+    assert "is retired since" in shell("retire", "flights").out
+    assert shell("deploy", "flights", "--app", desk.base / "job.py", "--json").status in (2, 4)
+    assert "is gone" in shell("retire", "flights", "--delete").out
+    assert not (desk.home / "flights").exists()

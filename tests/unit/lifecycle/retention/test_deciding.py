@@ -1,0 +1,81 @@
+"""Which snapshots go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.retention.deciding import KEPT_SNAPSHOTS, RetentionPolicy, decide_fates
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.retention import Lease, Making, Pin, RetentionRegister
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+NOW = AT + timedelta(days=10)
+REGISTER = RetentionRegister("orders", "w", AT, "tests")
+
+
+def one(number: int) -> SnapshotManifest:
+    """The n-th snapshot, taken on the n-th day."""
+    taken_at = AT + timedelta(days=number)
+    return SnapshotManifest(f"s-{number}", "live", "orders", "d-0001", 1, 1, taken_at, "agent", {}, "w")
+
+
+FIVE = {f"s-{number}": one(number) for number in range(1, 6)}
+
+
+def gone(policy: RetentionPolicy, register: RetentionRegister = REGISTER, **needed: str) -> list[str]:
+    names = {name.replace("_", "-"): why for name, why in needed.items()}
+    fates = decide_fates(FIVE, names, register, policy, NOW)
+    assert all(fate.why for fate in fates.values())
+    return sorted(name for name, fate in fates.items() if fate.goes)
+
+
+def test_the_newest_are_kept_by_count() -> None:
+    """By when they were taken."""
+    assert gone(RetentionPolicy(keep=2)) == ["s-1", "s-2", "s-3"]
+    assert gone(RetentionPolicy(keep=0)) == sorted(FIVE)
+    assert gone(RetentionPolicy()) == []
+    assert RetentionPolicy().kept_count == KEPT_SNAPSHOTS
+
+
+def test_age_counts_from_the_last_use() -> None:
+    """An old one that was read yesterday is young."""
+    week = RetentionPolicy(older_than_seconds=7 * 86_400.0)
+    assert gone(week) == ["s-1", "s-2"]
+    assert gone(week, replace(REGISTER, used={"s-1": NOW - timedelta(days=1)})) == ["s-2"]
+
+
+def test_count_and_age_must_both_say_so() -> None:
+    """Who gives both wants to be careful."""
+    assert gone(RetentionPolicy(keep=4, older_than_seconds=7 * 86_400.0)) == ["s-1"]
+    assert gone(RetentionPolicy(keep=1, older_than_seconds=8.5 * 86_400.0)) == ["s-1"]
+
+
+def test_what_anybody_holds_stays() -> None:
+    """Pins, leases that are not over, and what one in the making shares; each with its reason (Law 1)."""
+    later, before = NOW + timedelta(seconds=1), NOW - timedelta(seconds=1)
+    register = replace(
+        REGISTER,
+        pins={"s-1": Pin(AT, "ada")},
+        leases={"a": Lease("s-2", "verify by bob", AT, later), "b": Lease("s-3", "dead", AT, before)},
+        makings={"m": Making("s-9", ("s-4",), 1, AT, before)},
+    )
+    assert gone(RetentionPolicy(keep=0), register) == ["s-3", "s-5"]
+    fates = decide_fates(FIVE, {}, register, RetentionPolicy(keep=0), NOW)
+    assert fates["s-1"].why == ("pinned",)
+    assert "verify by bob" in fates["s-2"].why[0]
+
+
+def test_what_is_needed_stays() -> None:
+    """Whatever was asked for."""
+    assert gone(RetentionPolicy(keep=0), s_3="the current deployment started from it") == ["s-1", "s-2", "s-4", "s-5"]
+
+
+@pytest.mark.parametrize("asked", [{"keep": -1}, {"older_than_seconds": -1.0}, {"older_than_seconds": float("nan")}])
+def test_what_cannot_be_asked_for_is_refused(asked: dict[str, float]) -> None:
+    """In one sentence, before anything is looked at."""
+    with pytest.raises(InvalidRequestError):
+        RetentionPolicy(**asked)  # type: ignore[arg-type]

@@ -1,0 +1,304 @@
+"""Pruning a stream whose drivers a test plays; the rules of ``needs``, ``leftovers``, ``settling``, ``known_good``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.errors import DataError, SnapshotNotFoundError
+from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
+from airflow_streamstate.lifecycle.retention.known_good import has_proven_itself
+from airflow_streamstate.lifecycle.retention.leftovers import (
+    KEPT_DEPLOYMENTS,
+    KEPT_LOG_ENTRIES,
+    UNUSED_SECONDS,
+    Leftovers,
+)
+from airflow_streamstate.lifecycle.retention.needs import needs_of
+from airflow_streamstate.lifecycle.retention.pruning import Pruned
+from airflow_streamstate.lifecycle.retention.settling import settle
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.ids import deployment_id_for
+from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.verify import verify
+from support.sim_stage import STREAM, Stage
+
+NOTHING = RetentionPolicy(keep=0)
+
+
+def grow(stage: Stage, count: int, rows_behind: int = 0) -> list[str]:
+    """So many deployments one after the other, each stopped but the last, which runs; their snapshots."""
+    made = []
+    for number in range(1, count + 1):
+        deployment_id = deployment_id_for(number)
+        stage.deploy(f"print({number})\n")
+        checkpoint = stage.checkpoint(deployment_id=deployment_id)
+        if number > 1:
+            built = stage.checkpoint(deployment_id=deployment_id_for(number - 1))
+            for info in list(stage.store.list_objects(f"{built.prefix}/")):
+                stage.store.copy(info.key, f"{checkpoint.prefix}{info.key[len(built.prefix) :]}")
+        if number == count:
+            live(stage, deployment_id, 3 * number, rows_behind)
+            break
+        stage.clock.sleep(60)
+        made.append(stage.stopped(3 * number, deployment_id).snapshot_id)
+    return [one for one in made if one is not None]
+
+
+def live(stage: Stage, deployment_id: str, last: int, rows_behind: int) -> None:
+    stage.come_to_life(deployment_id, queries=("counts",))
+    stage.run_batches(last, deployment_id=deployment_id)
+    at = stage.clock.now()
+    stage.beat(deployment_id, counts=QueryBeat(last, at, is_active=True, rows_behind=rows_behind, rows_behind_at=at))
+
+
+def prune(stage: Stage, policy: RetentionPolicy = NOTHING, *, is_dry: bool = False) -> Pruned:
+    return stage.controller.retention.prune(STREAM, policy, is_dry=is_dry)
+
+
+def whats(pruned: Pruned, what: str) -> list[str]:
+    return [one.which for one in pruned.leftovers if one.what == what]
+
+
+def mark(stage: Stage, deployment_id: str) -> None:
+    Retention(stage.control, "tests").mark_good(deployment_id)
+
+
+# snapshots
+
+
+def test_only_what_may_be_gone_back_to_is_kept(stage: Stage) -> None:
+    """What the current deployment and the one before it started from, and no older one."""
+    one, two, three = grow(stage, 4)
+    mark(stage, "d-0004")
+    pruned = prune(stage)
+    assert list(pruned.removed) == [one]
+    assert sorted(pruned.kept) == [two, three]
+    assert verify(stage.control, stage.store, three) == []
+    with pytest.raises(SnapshotNotFoundError):
+        stage.control.need_manifest(one)
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
+    """Word for word what the prune itself then says."""
+    grow(stage, 4)
+    mark(stage, "d-0004")
+    before = [(info.key, info.version) for info in stage.store.list_objects("")]
+    would = prune(stage, is_dry=True)
+    assert [(info.key, info.version) for info in stage.store.list_objects("")] == before
+    did = prune(stage)
+    assert (would.removed, would.kept, would.leftovers) == (did.removed, did.kept, did.leftovers)
+    assert would.freed == did.freed
+    assert min(did.freed.values()) > 0
+
+
+def test_what_any_deployment_since_the_last_known_good_one_started_from_stays(stage: Stage) -> None:
+    """Until a version has proven itself, nobody knows how far back a rollback has to go (Law 14)."""
+    snapshots = grow(stage, 5, rows_behind=7)
+    mark(stage, "d-0002")
+    assert sorted(prune(stage).kept) == snapshots[1:]
+    mark(stage, "d-0005")
+    assert list(prune(stage).removed) == [snapshots[1]]
+
+
+def test_the_last_known_good_is_kept_beside_newer_ones(stage: Stage) -> None:
+    """Its newest snapshot; one that has none of its own is kept by what it started from."""
+    snapshots = grow(stage, 5)
+    mark(stage, "d-0003")
+    rows = {row.manifest.snapshot_id: row for row in stage.controller.retention.all(STREAM)}
+    assert [one for one, row in rows.items() if row.is_known_good] == [snapshots[2]]
+    mark(stage, "d-0005")
+    rows = {row.manifest.snapshot_id: row for row in stage.controller.retention.all(STREAM)}
+    assert [one for one, row in rows.items() if row.is_known_good] == [snapshots[3]]
+
+
+def test_pinned_and_leased_ones_stay_and_are_named(stage: Stage) -> None:
+    """Whoever prunes reads who holds them."""
+    one, two, *_ = grow(stage, 5)
+    mark(stage, "d-0005")
+    stage.controller.retention.pin(STREAM, one)
+    with leased(stage.control, two, "the audit of ada"):
+        pruned = prune(stage)
+    assert pruned.kept[one] == ("pinned",)
+    assert "the audit of ada" in pruned.kept[two][0]
+    stage.controller.retention.unpin(STREAM, one)
+    assert sorted(prune(stage).removed) == [one, two]
+
+
+def test_a_pin_of_what_is_not_there_is_refused(stage: Stage) -> None:
+    """A typing error must not look like safety."""
+    grow(stage, 1)
+    for verb in (stage.controller.retention.pin, stage.controller.retention.unpin):
+        with pytest.raises(SnapshotNotFoundError):
+            verb(STREAM, "d-0009-live-000001")
+
+
+def test_an_ordered_snapshot_is_pinned_before_it_is_there(stage: Stage) -> None:
+    """So that no prune can come in between."""
+    grow(stage, 1)
+    order = stage.controller.snapshot(STREAM, request_id="r-1")
+    stage.controller.retention.pin_ordered(order)
+    assert list(Retention(stage.control).read().pins) == ["d-0001-live-000001"]
+
+
+def test_where_a_record_cannot_be_read_nothing_is_removed(stage: Stage) -> None:
+    """It may be the one that needs something (Law 7)."""
+    grow(stage, 4)
+    mark(stage, "d-0004")
+    stage.store.put(layout.upgrade_key(STREAM, "u-0b8e3c525f0e"), b"{")
+    before = len(list(stage.store.list_objects(f"{STREAM}/snapshots/")))
+    with pytest.raises(DataError):
+        prune(stage)
+    assert len(list(stage.store.list_objects(f"{STREAM}/snapshots/"))) == before
+
+
+# last known good
+
+
+def test_a_version_that_was_waited_for_is_known_good(stage: Stage) -> None:
+    """By the wait itself; an older one never takes its place again."""
+    grow(stage, 1)
+    stage.controller.wait_healthy(STREAM, "d-0001", 10.0)
+    good = Retention(stage.control).read().known_good
+    assert good is not None
+    assert good.deployment_id == "d-0001"
+    mark(stage, "d-0007")
+    mark(stage, "d-0003")
+    assert Retention(stage.control).read().known_good.deployment_id == "d-0007"  # type: ignore[union-attr]
+
+
+def test_where_nobody_waited_the_prune_looks(stage: Stage) -> None:
+    """Three batches past its start, and nothing left to read."""
+    grow(stage, 2)
+    assert has_proven_itself(stage.controller.retention._means, stage.seen())
+    prune(stage)
+    good = Retention(stage.control).read().known_good
+    assert good is not None
+    assert good.deployment_id == "d-0002"
+
+
+def test_a_version_that_has_not_proven_itself_lets_nothing_go(stage: Stage) -> None:
+    """Its predecessor's checkpoint stays whole, and the prune says why."""
+    grow(stage, 3, rows_behind=7)
+    pruned = prune(stage)
+    assert pruned.leftovers == ()
+    assert "no version has proven itself" in pruned.notes[0]
+
+
+# what deployments leave
+
+
+def state_files(stage: Stage, deployment_id: str) -> list[str]:
+    prefix = f"{stage.checkpoint(deployment_id=deployment_id).prefix}/"
+    return [info.key[len(prefix) :] for info in stage.store.list_objects(prefix)]
+
+
+def test_of_an_older_checkpoint_the_ends_of_its_logs_stay(stage: Stage) -> None:
+    """They say where it ended, and hold the fence against a driver of it that still sleeps somewhere (1a.8)."""
+    grow(stage, 3, rows_behind=7)
+    mark(stage, "d-0002")
+    before = stage.checkpoint(deployment_id="d-0001").position()
+    assert whats(prune(stage), "checkpoints") == ["d-0001"]
+    left = [name for name in state_files(stage, "d-0001") if not name.rpartition("/")[2].startswith(".")]
+    assert {name.partition("/")[0] for name in left} == {"metadata", "offsets", "commits"}
+    assert len([name for name in left if name.startswith("commits/")]) == KEPT_LOG_ENTRIES
+    assert stage.checkpoint(deployment_id="d-0001").position() == before
+    assert [name for name in state_files(stage, "d-0002") if name.startswith("state/")]
+    assert whats(prune(stage), "checkpoints") == []
+
+
+def test_while_a_deploy_is_under_way_only_snapshots_go(stage: Stage) -> None:
+    """Whoever moves the stream may ask for anything of it (Law 1)."""
+    grow(stage, 4)
+    mark(stage, "d-0004")
+    stored = stage.control.need_register()
+    intent = Intent("r", "d-0005", stage.clock.now(), "ada")
+    stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    pruned = prune(stage)
+    assert pruned.leftovers == ()
+    assert pruned.removed
+    assert "under way" in pruned.notes[0]
+
+
+def test_deployments_beyond_the_newest_go_whole_and_the_audit_stays_whole(stage: Stage) -> None:
+    """With their requests; what the audit had found of them is kept (Law 1)."""
+    grow(stage, KEPT_DEPLOYMENTS + 4)
+    newest = deployment_id_for(KEPT_DEPLOYMENTS + 4)
+    mark(stage, newest)
+    was_whole = custody_of(stage.home, STREAM).is_whole
+    pruned = prune(stage)
+    assert whats(pruned, "deployment") == ["d-0001", "d-0002", "d-0003", "d-0004"]
+    assert stage.control.deployment_ids()[0] == "d-0005"
+    assert len(whats(pruned, "request")) == 4
+    custody = custody_of(stage.home, STREAM)
+    assert (custody.is_whole, custody.unread) == (was_whole, ())
+    assert custody.settled is not None
+    assert custody.settled.through == deployment_id_for(KEPT_DEPLOYMENTS + 3)
+    assert [one.deployment_id for one in custody.deployments if one.queries] == [newest]
+
+
+def test_the_owner_of_a_kept_snapshot_stays_on_record(stage: Stage) -> None:
+    """A start from it asks what its deployment was (1a.12)."""
+    one, *_ = grow(stage, KEPT_DEPLOYMENTS + 3)
+    mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
+    stage.controller.retention.pin(STREAM, one)
+    assert whats(prune(stage), "deployment") == ["d-0002", "d-0003"]
+
+
+def test_a_driver_that_nobody_saw_end_keeps_its_fence_for_a_day(stage: Stage) -> None:
+    """It may wake up, and would find nothing that bars it (1a.8)."""
+    grow(stage, 1)
+    stage.end(state="unknown")
+    stage.clock.sleep(600)
+    stage.deploy("print('next')\n", assume_dead=True)
+    for number in range(2, KEPT_DEPLOYMENTS + 4):
+        stage.end(deployment_id_for(number), state="gone")
+        stage.deploy(f"print({number})\n")
+    mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 4))
+    assert "d-0001" not in whats(prune(stage), "deployment")
+    stage.clock.sleep(86_400)
+    assert "d-0001" in whats(prune(stage), "deployment")
+
+
+def test_artifacts_go_some_time_after_their_last_deployment(stage: Stage) -> None:
+    """One that is just being deployed has its record by then (Law 15)."""
+    grow(stage, KEPT_DEPLOYMENTS + 3)
+    mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
+    assert whats(prune(stage), "artifact") == []
+    stage.clock.sleep(UNUSED_SECONDS + 1)
+    assert len(whats(prune(stage), "artifact")) == 3
+    folders = stage.store.list_folders(layout.artifacts_folder(STREAM))
+    assert len(folders) == KEPT_DEPLOYMENTS
+
+
+def test_logs_of_old_attempts_go(stage: Stage) -> None:
+    """Of the current deployment the last three stay, of an older one the last."""
+    grow(stage, 2)
+    mark(stage, "d-0002")
+    for key in ("d-0001-a0001", "d-0001-a0002", *(f"d-0002-a000{number}" for number in range(1, 6))):
+        folder = stage.home.launch_path(layout.launch_folder(STREAM, key[:6], key))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "driver.log").write_text("words")
+    assert whats(prune(stage), "launch") == ["d-0001-a0001", "d-0002-a0001", "d-0002-a0002"]
+
+
+def test_the_parts_say_what_they_do(stage: Stage) -> None:
+    """Each by itself: what is needed of a stream that was never pruned, and nothing is settled without a reason."""
+    (one,) = grow(stage, 2)
+    manifests = {one: stage.control.need_manifest(one)}
+    needs = needs_of(stage.control, stage.control.need_register().value, manifests, None)
+    assert needs.deployments == {"d-0001", "d-0002"}
+    assert "started from it" in needs.snapshots[one]
+    assert not needs.is_moving
+    settle(stage.home, stage.control, Retention(stage.control), None)
+    assert Retention(stage.control).read().settled is None
+    means = stage.controller.retention._means
+    leftovers = Leftovers(means, stage.control, needs, (), "d-0002", None, is_dry=True).remove()
+    assert leftovers == []
+    assert stage.clock.now() - stage.control.spec("d-0001").created_at >= timedelta(seconds=60)

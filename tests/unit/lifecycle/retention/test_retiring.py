@@ -1,0 +1,112 @@
+"""Retiring a stream, and removing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.errors import ConflictError, StreamNotFoundError
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.retention.retired import refuse_retired
+from airflow_streamstate.lifecycle.retention.retiring import Retired
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.sim_stage import STREAM, Stage
+from support.upgrade_stage import UpgradeStage
+
+
+def retire(stage: Stage, *, deletes: bool = False, reason: str = "") -> Retired:
+    return stage.controller.retention.retire(STREAM, reason=reason, deletes=deletes)
+
+
+def ended(stage: Stage) -> Stage:
+    stage.deploy()
+    stage.stopped()
+    return stage
+
+
+def test_what_runs_is_not_retired(stage: Stage) -> None:
+    """Nothing is changed; also where nobody can say whether it runs (1a.8)."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    with pytest.raises(ConflictError, match="the stream is running"):
+        retire(stage)
+    stage.end(state="unknown")
+    stage.clock.sleep(600)
+    with pytest.raises(ConflictError, match="nobody can say"):
+        retire(stage, deletes=True)
+    assert stage.control.need_register().value.retirement is None
+
+
+def test_what_is_being_upgraded_is_not_retired(upgraded: UpgradeStage) -> None:
+    """Its steps alone move the stream."""
+    upgraded.begin()
+    with pytest.raises(ConflictError, match="under way"):
+        retire(upgraded.stage)
+
+
+def test_a_retired_stream_is_started_by_nobody_who_does_not_say_so(stage: Stage) -> None:
+    """Neither by a deploy nor by a resume; who revives it goes on from its end, and it is retired no more."""
+    ended(stage)
+    first = retire(stage, reason="the shop has closed")
+    assert (first.retirement.reason, retire(stage, reason="other words").retirement) == (
+        "the shop has closed",
+        first.retirement,
+    )
+    with pytest.raises(ConflictError, match="retired"):
+        stage.deploy("print('v2')\n")
+    with pytest.raises(ConflictError, match="retired"):
+        stage.controller.resume(STREAM)
+    view = stage.deploy("print('v2')\n", revives=True)
+    assert view.start.snapshot_id == "d-0001-stopped-000001"
+    register = stage.control.need_register().value
+    refuse_retired(register)
+    assert register.retirement is None
+
+
+def test_deleted_nothing_of_it_stays_and_its_name_is_free(tmp_path: Path) -> None:
+    """Also no empty folder; the next deploy is a first one."""
+    (tmp_path / "home").mkdir()
+    stage = ended(Stage(tmp_path / "home", store=LocalStore(tmp_path / "home", fsync=False)))
+    answer = retire(stage, deletes=True)
+    assert answer.retirement.is_deleting
+    assert answer.objects > 20
+    assert not (tmp_path / "home" / STREAM).exists()
+    with pytest.raises(StreamNotFoundError):
+        retire(stage, deletes=True)
+    assert stage.deploy().deployment_id == "d-0001"
+
+
+def test_retired_first_and_deleted_later(stage: Stage) -> None:
+    """The one does not stand in the way of the other."""
+    ended(stage)
+    retire(stage)
+    retire(stage, deletes=True)
+    assert list(stage.store.list_objects(f"{STREAM}/")) == []
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+def test_cut_short_anywhere_it_is_finished_by_the_next(tmp_path: Path, fault: Fault) -> None:
+    """What was decided stands in the register until the last object is gone; till then nobody deploys (Law 1)."""
+    plan = FaultPlan()
+    probe = ended(Stage(tmp_path))
+    home = Home.of(FaultyStore(probe.store, plan), FaultyStore(probe.store, plan), tmp_path, probe.clock)
+    probe.controller.retention._home = home
+    type(probe.controller)(home, probe.launcher, probe.clock, "tests").retention.retire(STREAM, deletes=True)
+    for number in range(2, len(plan.writes) + 1, 5):
+        stage = ended(Stage(tmp_path, store=MemoryStore()))
+        dying = FaultyStore(stage.store, FaultPlan(at_write={number: fault}))
+        controller = type(stage.controller)(
+            Home.of(dying, dying, tmp_path, stage.clock), stage.launcher, stage.clock, "tests"
+        )
+        with pytest.raises(SimulatedCrash):
+            controller.retention.retire(STREAM, deletes=True)
+        if stage.store.head(layout.register_key(STREAM)) is None:
+            continue
+        with pytest.raises(ConflictError, match="being deleted"):
+            stage.deploy(revives=True)
+        retire(stage, deletes=True)
+        assert list(stage.store.list_objects(f"{STREAM}/")) == []

@@ -1,0 +1,39 @@
+"""``PruneSnapshotsOperator``."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.operators.prune import PruneSnapshotsOperator
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+
+
+def operator(**given: object) -> PruneSnapshotsOperator:
+    return PruneSnapshotsOperator(task_id="prune", stream_id="flights", **given)  # type: ignore[arg-type]
+
+
+def test_it_returns_what_went_and_what_stays(named: NamedHome, context: MakeContext) -> None:
+    """Numbers may come from parameters, as text; a retry finds nothing more to do."""
+    named.stream().deploy().runs().stopped()
+    result = operator(keep="0", older_than_seconds="60", report_only="true").execute(context())
+    assert (result["dry_run"], result["removed"]) == (True, [])
+    (kept,) = result["kept"]
+    assert kept["snapshot_id"] == "d-0001-stopped-000001"
+    assert Retention(named.hook().home.control("flights")).read().halves == {}
+    assert operator().execute(context())["removed"] == []
+
+
+@pytest.mark.parametrize("given", [{"keep": "few"}, {"keep": -1}, {"older_than_seconds": "old"}])
+def test_what_is_no_number_fails_for_good(named: NamedHome, context: MakeContext, given: dict[str, object]) -> None:
+    """No retry makes it one."""
+    named.stream().deploy().runs().stopped()
+    with pytest.raises(AirflowFailException):
+        operator(**given).execute(context())
+
+
+def test_every_number_is_templated() -> None:
+    """They come from parameters of the run."""
+    assert {"keep", "older_than_seconds", "report_only", "stream_id"} <= set(PruneSnapshotsOperator.template_fields)

@@ -1,0 +1,395 @@
+"""Removing snapshots beside everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.snapshot.leases import SnapshotLease, leased
+from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
+from airflow_streamstate.snapshot.sharing import Bases
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.interleaved import TO_THE_END, Actor, play
+from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
+
+Act = Callable[[Store], object]
+IDS = [f"d-0001-live-{number:06d}" for number in range(1, 5)]
+
+
+def shelf_with(count: int) -> Shelf:
+    """So many live snapshots of a stream, each a batch behind the one before."""
+    shelf = Shelf(GuardedStore())
+    for number in range(count):
+        run_stateful(shelf.checkpoint(), 2 + number, first=0 if number == 0 else 2 + number)
+        shelf.capture(snapshot_id=IDS[number], kind="live")
+    return shelf
+
+
+class GuardedStore(MemoryStore):
+    """Objects in memory; nothing is deleted that a snapshot which exists, and is not condemned, refers to."""
+
+    def delete(self, key: str, version: str | None = None) -> None:
+        if "/data" in key and "/snapshots/" in key:
+            broken = [one for one, manifest in kept(Shelf(self)).items() if key in keys_of(manifest)]
+            assert not broken, f"{key} is deleted, and {broken} have it"
+        super().delete(key, version)
+
+
+def kept(shelf: Shelf) -> dict[str, SnapshotManifest]:
+    """Every complete snapshot that nobody removes."""
+    condemned = Retention(shelf.control).read().condemned
+    found = {one: shelf.control.manifest(one) for one in shelf.control.snapshot_ids() if one not in condemned}
+    return {one: manifest for one, manifest in found.items() if manifest is not None}
+
+
+def keys_of(manifest: SnapshotManifest) -> set[str]:
+    return {key_of(manifest, name, entry) for name, query in manifest.queries.items() for entry in query.files}
+
+
+def all_but(*ids: str) -> Callable[[RetentionRegister], list[str]]:
+    return lambda _register: [one for one in IDS if one not in ids]
+
+
+def prune(shelf: Shelf, *keep: str) -> list[str]:
+    remover = Remover(shelf.control, shelf.checkpoints, "test")
+    condemned = remover.condemn(kept(shelf), all_but(*keep))
+    remover.sweep()
+    return condemned
+
+
+def data_keys(shelf: Shelf, snapshot_id: str) -> list[str]:
+    folder = layout.snapshot_folder(STREAM, snapshot_id)
+    return [info.key for info in shelf.checkpoints.list_objects(f"{folder}/data")]
+
+
+def assert_whole(shelf: Shelf) -> None:
+    for snapshot_id in kept(shelf):
+        assert verify(shelf.control, shelf.checkpoints, snapshot_id) == [], snapshot_id
+
+
+# sharing
+
+
+def test_a_second_snapshot_copies_what_is_new_alone() -> None:
+    """Unchanged files lie once, and both snapshots are whole."""
+    shelf = shelf_with(2)
+    second = shelf.control.need_manifest(IDS[1])
+    own = [entry for entry in second.queries[QUERY].files if not entry.shared_from]
+    assert {entry.path for entry in own if "crc" not in entry.path} == {
+        "commits/3", "offsets/3", "sources/0/3", "state/0/0/4.delta", "state/0/1/4.delta",
+    }  # fmt: skip
+    assert {entry.shared_from for entry in second.queries[QUERY].files} == {"", f"{IDS[0]}/data"}
+    assert_whole(shelf)
+
+
+def test_what_was_written_anew_under_the_same_name_is_not_shared() -> None:
+    """A batch that was run again leaves other bytes: the new snapshot has its own (Law 14)."""
+    shelf = shelf_with(1)
+    shelf.checkpoints.put(shelf.checkpoint().key("state/0/0/3.delta"), b"run again" * 60)
+    manifest = shelf.capture(snapshot_id=IDS[1], kind="live")
+    entry = next(entry for entry in manifest.queries[QUERY].files if entry.path == "state/0/0/3.delta")
+    assert entry.shared_from == ""
+
+
+def test_versions_of_another_deployment_count_only_as_digests() -> None:
+    """Equal versions of two keys mean equal bytes only where they are digests of them."""
+    shelf = shelf_with(1)
+    base = shelf.control.need_manifest(IDS[0])
+    shelf.checkpoints.delete(layout.manifest_key(STREAM, IDS[0]))
+    files = tuple(replace(entry, source_version="7") for entry in base.queries[QUERY].files)
+    shelf.control.create_manifest(replace(base, queries={QUERY: replace(base.queries[QUERY], files=files)}))
+    manifest = shelf.control.need_manifest(IDS[0])
+    there = {entry.path: ObjectInfo(entry.path, entry.size_bytes, "7") for entry in files}
+    same = Bases("d-0001", {IDS[0]: manifest}).shared(QUERY, set(there), there)
+    other = Bases("d-0002", {IDS[0]: manifest}).shared(QUERY, set(there), there)
+    assert (len(same), other) == (len(files), {})
+
+
+# removing
+
+
+def test_what_a_kept_snapshot_refers_to_stays() -> None:
+    """The older one goes, but for the files that the younger one shares with it; with that one they go, too (Law 3)."""
+    shelf = shelf_with(3)
+    assert prune(shelf, IDS[2]) == IDS[:2]
+    assert sorted(kept(shelf)) == [IDS[2]]
+    assert_whole(shelf)
+    assert data_keys(shelf, IDS[0])
+    assert prune(shelf) == [IDS[2]]
+    assert [data_keys(shelf, one) for one in IDS] == [[], [], [], []]
+
+
+def test_what_is_pinned_or_leased_is_not_condemned() -> None:
+    """Also where whoever prunes asks for it by name (Law 1)."""
+    shelf = shelf_with(3)
+    Retention(shelf.control, "ada").pin(IDS[0])
+    lease = SnapshotLease(shelf.control, IDS[1], "bob", 60.0)
+    lease.take()
+    assert prune(shelf) == [IDS[2]]
+    shelf.clock.sleep(61.0)
+    assert prune(shelf) == [IDS[1]]
+    Retention(shelf.control, "ada").unpin(IDS[0])
+    assert prune(shelf) == [IDS[0]]
+
+
+def test_a_condemned_snapshot_is_neither_read_nor_pinned_nor_taken_again() -> None:
+    """Whoever comes later is told; a day later the id is as if it had never been."""
+    shelf = shelf_with(2)
+    prune(shelf, IDS[1])
+    with pytest.raises(SnapshotNotFoundError), leased(shelf.control, IDS[0], "late"):
+        pass
+    with pytest.raises(SnapshotNotFoundError):
+        Retention(shelf.control).pin(IDS[0])
+    with pytest.raises(ConflictError):
+        shelf.capture(snapshot_id=IDS[0], kind="live")
+    Remover(shelf.control, shelf.checkpoints, "test").condemn(kept(shelf), all_but())
+    shelf.clock.sleep(REMEMBERED_SECONDS + 1)
+    Remover(shelf.control, shelf.checkpoints, "test").sweep()
+    assert Retention(shelf.control).read().condemned == {}
+
+
+def test_a_lease_is_renewed_while_its_reader_lives() -> None:
+    """A long reading outlives the first lease; a dead reader's is over."""
+    shelf = shelf_with(2)
+    with leased(shelf.control, IDS[0], "reader", 60.0) as lease:
+        for _ in range(10):
+            shelf.clock.sleep(20.0)
+            lease.renew()
+        assert prune(shelf, IDS[1]) == []
+    assert prune(shelf, IDS[1]) == [IDS[0]]
+
+
+def test_an_abandoned_half_is_collected_and_can_be_taken_anew() -> None:
+    """A driver that died in the making leaves files: they go after their time, and whoever still was at it cannot
+    complete them any more, but begins anew in a folder of its own (Laws 3 and 4)."""
+    shelf = shelf_with(1)
+    run_stateful(shelf.checkpoint(), 6, first=3)
+    dying = FaultyStore(shelf.checkpoints, FaultPlan(at_write={8: Fault.CRASH_BEFORE}))
+    with pytest.raises(SimulatedCrash):
+        Shelf(dying, clock=shelf.clock).capture(snapshot_id=IDS[1], kind="live")
+    assert data_keys(shelf, IDS[1])
+    remover = Remover(shelf.control, shelf.checkpoints, "test")
+    assert remover.sweep().abandoned == []
+    shelf.clock.sleep(MAKING_SECONDS + 1)
+    assert remover.sweep().abandoned == [IDS[1]]
+    assert data_keys(shelf, IDS[1]) == []
+    again = shelf.capture(snapshot_id=IDS[1], kind="live")
+    assert again.take == 2
+    remover.sweep()
+    assert_whole(shelf)
+
+
+def test_who_slept_in_the_making_completes_nothing_that_was_collected() -> None:
+    """It wakes up before its manifest, finds that it was abandoned, and takes the snapshot anew (Laws 3 and 4)."""
+    shelf = shelf_with(1)
+    run_stateful(shelf.checkpoint(), 6, first=3)
+    counting = FaultPlan()
+    probe = Shelf(MemoryStore(), clock=shelf.clock)
+    for info in shelf.checkpoints.list_objects(""):
+        stored = shelf.checkpoints.get(info.key)
+        assert stored is not None
+        probe.checkpoints.put(info.key, stored.body)
+    Shelf(FaultyStore(probe.checkpoints, counting), clock=shelf.clock).capture(snapshot_id=IDS[1], kind="live")
+    number = next(
+        call.number for call in counting.calls if call.key.endswith(f"{IDS[1]}/manifest.json") and call.writes
+    )
+
+    def meanwhile() -> None:
+        shelf.clock.sleep(MAKING_SECONDS + 1)
+        Remover(shelf.control, shelf.checkpoints, "test").sweep()
+
+    sleeper = FaultyStore(shelf.checkpoints, FaultPlan(meanwhile={number: meanwhile}))
+    with pytest.raises(UnavailableError, match="abandoned"):
+        Shelf(sleeper, clock=shelf.clock).capture(snapshot_id=IDS[1], kind="live")
+    assert shelf.control.manifest(IDS[1]) is None
+    shelf.capture(snapshot_id=IDS[1], kind="live")
+    assert_whole(shelf)
+
+
+def test_a_half_that_nobody_recorded_is_collected_after_its_time() -> None:
+    """As a driver of an earlier release leaves it: from when it was first seen (Law 7)."""
+    shelf = shelf_with(1)
+    shelf.checkpoints.put(shelf.data_key("offsets/0", snapshot_id=IDS[2]), b"half")
+    remover = Remover(shelf.control, shelf.checkpoints, "test")
+    remover.sweep()
+    shelf.clock.sleep(HALF_SECONDS / 2)
+    assert remover.sweep().abandoned == []
+    shelf.clock.sleep(HALF_SECONDS)
+    assert remover.sweep().abandoned == [IDS[2]]
+    assert data_keys(shelf, IDS[2]) == []
+
+
+def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
+    """Nobody knows what it refers to (Law 7)."""
+    shelf = shelf_with(3)
+    flip_byte(shelf.checkpoints, layout.manifest_key(STREAM, IDS[1]), at=40)
+    before = data_keys(shelf, IDS[0])
+    remover = Remover(shelf.control, shelf.checkpoints, "test")
+    remover.condemn({IDS[0]: shelf.control.need_manifest(IDS[0])}, all_but(*IDS[1:]))
+    assert "cannot be read" in remover.sweep().problem
+    assert data_keys(shelf, IDS[0]) == before
+
+
+def test_a_damaged_register_stops_no_snapshot() -> None:
+    """It copies all, and keeps its own files (Law 7)."""
+    shelf = shelf_with(1)
+    shelf.checkpoints.put(layout.retention_key(STREAM), b"{")
+    manifest = shelf.capture(snapshot_id=SNAPSHOT)
+    assert {entry.shared_from for entry in manifest.queries[QUERY].files} == {""}
+    with leased(shelf.control, SNAPSHOT, "reader"):
+        assert verify(shelf.control, shelf.checkpoints, SNAPSHOT) == []
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+def test_a_prune_that_is_killed_anywhere_is_finished_by_the_next(fault: Fault) -> None:
+    """Whatever it left, what is kept is whole, and the next one leaves nothing (Laws 1 and 2)."""
+    counting = shelf_with(3)
+    plan = FaultPlan()
+    prune(Shelf(FaultyStore(counting.checkpoints, plan), clock=counting.clock), IDS[2])
+    left = sorted(info.key for info in counting.checkpoints.list_objects(""))
+    for number in range(1, len(plan.writes) + 1, 3):
+        shelf = shelf_with(3)
+        dying = FaultyStore(shelf.checkpoints, FaultPlan(at_write={number: fault}))
+        with pytest.raises(SimulatedCrash):
+            prune(Shelf(dying, clock=shelf.clock), IDS[2])
+        assert_whole(shelf)
+        prune(shelf, IDS[2])
+        assert sorted(info.key for info in shelf.checkpoints.list_objects("")) == left
+
+
+# all at once
+
+
+def assert_no_defect(actors: list[Actor]) -> None:
+    """An actor may be refused; that a file goes which something refers to is a defect, and so is anything else."""
+    for actor in actors:
+        if actor.error is not None and not isinstance(actor.error, StreamStateError):
+            raise actor.error
+
+
+def taking(shelf: Shelf, snapshot_id: str, batch_id: int) -> Act:
+    def act(store: Store) -> object:
+        mine = Shelf(store, clock=shelf.clock)
+        run_stateful(Shelf(shelf.checkpoints).checkpoint(), batch_id, first=batch_id)
+        try:
+            return mine.capture(snapshot_id=snapshot_id, kind="live")
+        except UnavailableError:
+            return mine.capture(snapshot_id=snapshot_id, kind="live")
+
+    return act
+
+
+def pruning(shelf: Shelf, *keep: str) -> Act:
+    return lambda store: prune(Shelf(store, clock=shelf.clock), *keep)
+
+
+def reading(shelf: Shelf, snapshot_id: str, findings: list[str]) -> Act:
+    """Whoever got a lease on what is there reads it whole."""
+
+    def act(store: Store) -> None:
+        mine = Shelf(store, clock=shelf.clock)
+        try:
+            with leased(mine.control, snapshot_id, "reader", 1e6):
+                if mine.control.manifest(snapshot_id) is not None:
+                    found = verify(mine.control, store, snapshot_id)
+                    findings.extend(problem.detail or problem.path for problem in found)
+        except SnapshotNotFoundError:
+            pass
+
+    return act
+
+
+def pinning(shelf: Shelf, snapshot_id: str) -> Act:
+    def act(store: Store) -> None:
+        mine = Shelf(store, clock=shelf.clock)
+        try:
+            Retention(mine.control, "pin").pin(snapshot_id)
+        except SnapshotNotFoundError:
+            return
+
+    return act
+
+
+def waiting(shelf: Shelf) -> Act:
+    """Time passes: what is in the making counts as abandoned."""
+
+    def act(store: Store) -> None:
+        store.head("nothing")
+        shelf.clock.sleep(MAKING_SECONDS + 1)
+
+    return act
+
+
+CALLS = 60
+"""More than any of them makes that others can tell from their neighbours."""
+
+
+@pytest.mark.parametrize("before", range(4, 9))
+def test_taken_around_any_moment_of_a_prune_a_snapshot_is_whole(before: int) -> None:
+    """Begun at each moment of a prune that removes what it would share, and completed behind it (Law 3)."""
+    for moment in range(1, CALLS, 2):
+        shelf = shelf_with(2)
+        acts = [pruning(shelf), taking(shelf, IDS[2], 4)]
+        assert_no_defect(play(shelf.checkpoints, acts, [(0, moment), (1, before), (0, TO_THE_END)]))
+        assert IDS[2] in kept(shelf)
+        assert_whole(shelf)
+
+
+EARLIER = "d-0001-drained-000001"
+
+
+def test_a_prune_that_reads_slowly_misses_no_reference() -> None:
+    """Between two of its reads one snapshot is completed, and the one that it shares files with is removed by another
+    prune: what it read is not of one moment, and is read again."""
+    for moment in range(1, CALLS):
+        shelf = shelf_with(2)
+        acts = [pruning(shelf, IDS[1]), taking(shelf, EARLIER, 4), pruning(shelf)]
+        assert_no_defect(play(shelf.checkpoints, acts, [(1, 8), (0, moment), (1, TO_THE_END), (2, TO_THE_END)]))
+        assert EARLIER in kept(shelf)
+        assert_whole(shelf)
+
+
+turns = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 9)), max_size=60)
+deaths = st.dictionaries(st.integers(0, 3), st.integers(1, 120), max_size=2)
+
+
+@settings(max_examples=60)
+@given(turns=turns, dies_at=deaths)
+def test_two_of_each_at_once_leave_every_snapshot_whole(turns: list[tuple[int, int]], dies_at: dict[int, int]) -> None:
+    """Two that take snapshots, two that prune, a reader, a pin and the time, in any order of their calls, some of them
+    killed: nothing is ever deleted that a manifest refers to, and who has a lease reads what he leased (Laws 3, 4)."""
+    shelf = shelf_with(2)
+    findings: list[str] = []
+    acts = [
+        taking(shelf, IDS[2], 4),
+        taking(shelf, IDS[3], 5),
+        pruning(shelf, IDS[1], IDS[3]),
+        pruning(shelf, IDS[2], IDS[3]),
+        reading(shelf, IDS[0], findings),
+        pinning(shelf, IDS[1]),
+        waiting(shelf),
+    ]
+    assert_no_defect(play(shelf.checkpoints, acts, turns, dies_at))
+    assert findings == []
+    assert_whole(shelf)
+    assert (IDS[1] in kept(shelf)) >= (IDS[1] in Retention(shelf.control).read().pins)
+    prune(shelf, *IDS)
+    shelf.clock.sleep(MAKING_SECONDS + 1)
+    prune(shelf, *IDS)
+    assert_whole(shelf)
+    needed = set().union(*(keys_of(manifest) for manifest in kept(shelf).values())) if kept(shelf) else set()
+    there = {key for one in shelf.control.snapshot_ids() for key in data_keys(shelf, one)}
+    assert there == needed  # nothing is left over
