@@ -113,8 +113,8 @@ class AzureClient(ObjectsClient):
 
     def found_in(self, headers: Mapping[str, str]) -> Found:
         version = headers.get("etag", "").strip(_QUOTE)
-        # Of what was put in blocks, Azure keeps the MD5 that the writer claims, and hadoop-azure claims wrong ones. What
-        # was put at once, as we do it, has the server's own.
+        # Of what was put in blocks, Azure keeps the MD5 that the writer claims, and hadoop-azure claims wrong ones.
+        # What was put at once, as we do it, has the server's own.
         md5 = headers.get("content-md5", "") if f"x-ms-meta-{self.write_id_name}" in headers else ""
         return Found(
             size_bytes=int(headers.get("content-length") or 0),

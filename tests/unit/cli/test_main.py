@@ -22,7 +22,7 @@ from airflow_streamstate.errors import StreamStateError
 from support.shell import Desk, shell
 
 VERBS = [str(command.name) for commands in SECTIONS.values() for command in commands]
-STREAM_VERBS = [verb for verb in VERBS if verb not in ("streams", "doctor")]
+STREAM_VERBS = [verb for verb in VERBS if verb not in ("streams", "restore-home", "doctor")]
 HOSTILE_IDS = ["../x", "..", "", "a/b", "A", "x" * 64, "-x", "x-", "a b", "ä", "a\nb", "flights/../../x", "%2e"]
 ERRORS = [
     cls
