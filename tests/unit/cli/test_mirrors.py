@@ -59,6 +59,7 @@ def test_people_are_told_what_went_where(desk: Desk, tmp_path: Path) -> None:
         (("mirror", "unknown", "--to", "{base}/m"), 2, "no such stream"),
         (("restore-home", "--from", "{base}/nothing", "--stream", "flights2"), 2, "no mirror has a complete snapshot"),
         (("restore-home", "--from", "{base}/nothing"), 2, "these mirrors have no stream"),
+        (("restore-home", "--from", "{base}/nothing", "--stream", "../x"), 2, "not a valid stream id"),
         (("restore-home",), 2, "--from"),
     ],
 )
