@@ -35,6 +35,8 @@ from airflow_streamstate.protocol.retention import (
 MAKING_SECONDS = 3_600.0
 """So long a snapshot may be in the making before it counts as abandoned."""
 TRIES = 30
+AT_ONCE_TRIES = 5
+"""So often a change is tried again at once: mostly one other was first, and a start is not to wait for that."""
 PAUSE_SECONDS = 0.02
 Value = TypeVar("Value")
 Edit = Callable[[RetentionRegister], RetentionRegister]
@@ -107,7 +109,8 @@ class Retention:
                     self._control.cells.replace(self._key, after, stored.version)
             except (ObjectExistsError, VersionConflictError, OutcomeUnknownError) as error:
                 last = error
-                self._clock.sleep(PAUSE_SECONDS * (number + 1))
+                if number >= AT_ONCE_TRIES:
+                    self._clock.sleep(PAUSE_SECONDS * (number + 1))
                 continue
             return after
         raise UnavailableError(
