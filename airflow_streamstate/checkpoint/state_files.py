@@ -25,6 +25,8 @@ from airflow_streamstate.store.listing import keys_below
 
 _UNSUPPORTED = re.compile(r"^[0-9]+_[0-9a-f-]+\.(delta|snapshot)$")
 _VERSION = re.compile(r"([1-9][0-9]*)(?:_([0-9a-f-]+))?\.(zip|changelog|delta|snapshot)")
+# Spark notes the session's number for it, and brings all rows into one (StreamingGlobalLimitExec: AllTuples).
+_IN_ONE_PARTITION = frozenset({"globalLimit"})
 _SCHEMA_FOLDERS = frozenset({"_metadata", "_stateSchema"})
 _NUMBERED = re.compile(r"([0-9]+)(?:_[0-9a-f-]+)?")
 
@@ -169,8 +171,11 @@ def _read_operator(checkpoint: Checkpoint, path: str) -> OperatorStores:
     try:
         raw = json.loads(stored.body.decode().split("\n", 1)[1])
         info = raw["operatorInfo"]
+        name = str(info["operatorName"])
         stores = {store["storeName"]: int(store["numPartitions"]) for store in raw["stateStoreInfo"]}
-        return OperatorStores(int(info["operatorId"]), str(info["operatorName"]), stores, _variables(raw))
+        if name in _IN_ONE_PARTITION:
+            stores = dict.fromkeys(stores, 1)
+        return OperatorStores(int(info["operatorId"]), name, stores, _variables(raw))
     except (ValueError, KeyError, TypeError, IndexError):
         raise DataError("the metadata of a stateful operator is damaged", key=key) from None
 

@@ -59,12 +59,17 @@ def read_twice(spark: Any, folder: Path) -> Any:
     return stream.union(stream)
 
 
+def limited(spark: Any, folder: Path) -> Any:
+    return read_files(spark, folder).select("k", "v").limit(12)
+
+
 PLANS: dict[str, Plan] = {
     "windowed": windowed,
     "deduplicated": deduplicated,
     "joined": joined,
     "stateless": stateless,
     "read_twice": read_twice,
+    "limited": limited,
 }
 
 
@@ -83,7 +88,8 @@ def uninterrupted(spark: Any, folder: Path, plan: Plan) -> list[tuple[Any, ...]]
     return rows_in(spark, folder / "plain-out")
 
 
-CASES = [*((plan, "hdfs") for plan in PLANS), *((plan, "rocksdb") for plan in ("windowed", "deduplicated", "joined"))]
+STATEFUL = ("windowed", "deduplicated", "joined", "limited")
+CASES = [*((plan, "hdfs") for plan in PLANS), *((plan, "rocksdb") for plan in STATEFUL)]
 
 
 @pytest.mark.parametrize(("plan", "provider"), CASES)

@@ -235,11 +235,16 @@ def write_source_log(checkpoint: Checkpoint, last: int, *, folder: int = 0, inte
 
 
 def write_operator_metadata(
-    checkpoint: Checkpoint, *, operator: int = 0, partitions: int = 2, stores: tuple[str, ...] = ("default",)
+    checkpoint: Checkpoint,
+    *,
+    operator: int = 0,
+    partitions: int = 2,
+    stores: tuple[str, ...] = ("default",),
+    operator_name: str = "stateStoreSave",
 ) -> None:
     """The metadata and schema of a stateful operator."""
     raw = {
-        "operatorInfo": {"operatorId": operator, "operatorName": "stateStoreSave"},
+        "operatorInfo": {"operatorId": operator, "operatorName": operator_name},
         "stateStoreInfo": [{"storeName": name, "numColsPrefixKey": 0, "numPartitions": partitions} for name in stores],
     }
     body = f"v1\n{json.dumps(raw)}".encode()

@@ -339,3 +339,11 @@ def test_what_a_batch_that_did_not_commit_left_is_deleted_whole() -> None:
     assert left == {key for key in there if "5.delta" not in key}
     assert deleted == sum(key.endswith("/5.delta") for key in there) + 1
     assert delete_version(checkpoint, 5) == 0
+
+
+def test_a_limit_has_one_partition_whatever_spark_notes() -> None:
+    """It notes the session's number, and brings all rows into one: the others are not missing."""
+    checkpoint = memory_checkpoint()
+    write_operator_metadata(checkpoint, operator_name="globalLimit", partitions=3)
+    write_hdfs_state(checkpoint, range(1, 3), folders=["0/0"])
+    assert listed(checkpoint, 2) == {"0/0/1.delta", "0/0/2.delta", "0/0/.1.delta.crc", "0/0/.2.delta.crc"}
