@@ -346,4 +346,4 @@ def test_a_limit_has_one_partition_whatever_spark_notes() -> None:
     checkpoint = memory_checkpoint()
     write_operator_metadata(checkpoint, operator_name="globalLimit", partitions=3)
     write_hdfs_state(checkpoint, range(1, 3), folders=["0/0"])
-    assert listed(checkpoint, 2) == {"0/0/1.delta", "0/0/2.delta", "0/0/.1.delta.crc", "0/0/.2.delta.crc"}
+    assert listed(checkpoint, 2) == {"0/0/1.delta", "0/0/2.delta"}
