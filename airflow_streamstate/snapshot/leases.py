@@ -16,7 +16,7 @@ from airflow_streamstate.errors import DataError, StreamStateError, UnavailableE
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.snapshot.places import gathered
+from airflow_streamstate.snapshot.places import gathered, gathered_logs
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.trees import delete_below
 
@@ -73,6 +73,11 @@ class SnapshotLease:
         """
         self._gathered = checkpoints
         return gathered(checkpoints, manifest, query_name, self.lease_id)
+
+    def logs_of(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> Checkpoint:
+        """The same of its logs alone, which a drained query has, too."""
+        self._gathered = checkpoints
+        return gathered_logs(checkpoints, manifest, query_name, self.lease_id)
 
     def release(self) -> None:
         """Give it back; what cannot be given back expires."""

@@ -59,3 +59,16 @@ def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, le
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
     fork(checkpoints, {entry.path: key_of(manifest, query_name, entry) for entry in files}, target)
     return target
+
+
+def gathered_logs(checkpoints: Store, manifest: SnapshotManifest, query_name: str, lease_id: str) -> Checkpoint:
+    """The logs of one query of a snapshot in one folder, without its state, also where it is drained. Arguments and
+    errors as for ``gathered``."""
+    files = manifest.queries[query_name].files
+    if not any(entry.shared_from for entry in files):
+        return Checkpoint(checkpoints, own_folder(manifest, query_name))
+    target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
+    for entry in files:
+        if not entry.path.startswith("state/"):
+            checkpoints.link(key_of(manifest, query_name, entry), target.key(entry.path))
+    return target

@@ -98,7 +98,7 @@ def find_beginning(
         return Beginning(tuple(lines))
     reader = f"the start of {attempt.deployment_id}"
     with leased(attempt.control, manifest.snapshot_id, reader, is_kept_anyhow=True) as lease:
-        data = lease.folder_of(attempt.checkpoints, manifest, name)
+        data = lease.logs_of(attempt.checkpoints, manifest, name)
         if start.begins_at is None:
             stood_at, given = known.position.end_offsets, start.offsets[name]
             moves = moves_between(data, known.identities, last.source_names, stood_at, given)

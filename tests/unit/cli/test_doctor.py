@@ -197,6 +197,7 @@ def test_what_drivers_reach_the_home_with_is_looked_for_in_their_python(
     python.write_text('#!/bin/sh\necho \'{"obstore": "0.12.1"}\'\n')
     python.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
     assert list(library_checks({"/data/home", "file:///x", "memory://y"})) == []
     found = {check.name: check for check in library_checks({"gs://b/p", "az://c"})}
     assert {name: check.ok for name, check in found.items()} == {"google-auth": False, "obstore": True}

@@ -44,8 +44,10 @@ class Shop:
     controller: Controller
 
     def files(self) -> dict[str, bytes]:
+        """But for who reads what, which says when each snapshot was last read."""
         home = self.base / "home"
-        return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+        found = {str(path.relative_to(home)): path for path in home.rglob("*") if path.is_file()}
+        return {name: path.read_bytes() for name, path in found.items() if not name.endswith("/retention.json")}
 
     def look(self, **how: Any) -> dict[str, Any]:
         return self.controller.readings.look(ReadingRequest(stream_id=STREAM, **how))

@@ -89,10 +89,10 @@ class Stage:
         return found
 
     def outside(self) -> dict[str, bytes]:
-        """Everything that is not the rehearsal's."""
-        own = layout.deployment_folder(STREAM, REHEARSAL)
+        """Everything that is not the rehearsal's; nor who reads what, which says when a snapshot was last read."""
+        own = (f"{layout.deployment_folder(STREAM, REHEARSAL)}/", layout.retention_key(STREAM))
         store = self.stream.checkpoints
-        found = [info.key for info in store.list_objects("") if not info.key.startswith(f"{own}/")]
+        found = [info.key for info in store.list_objects("") if not info.key.startswith(own)]
         return {key: stored.body for key in found if (stored := store.get(key)) is not None}
 
 
