@@ -11,6 +11,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.protocol.commands import CancelRequest, SnapshotRequest
 from airflow_streamstate.protocol.events import Accepted, Drained, DrainFailed, QueryStarted, SnapshotReady, Stopped
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
+from support.progress import files_read
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_jvm")]
 
@@ -49,7 +50,6 @@ def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_
         assert stood == {name: position.batch_id for name, position in ready.queries.items()}
         (tmp_path / "hold").touch()
         stream.feed({"t": seconds_of(0, 2), "k": "b", "v": 2})
-        stream.wait_committed("quick", 1, driver)
         wait_until((tmp_path / "inside").exists, lambda: driver.log, 60)
         by_at = SYSTEM_CLOCK.now() + timedelta(seconds=2)
         stream.drain(rehearse=False, batches_by_at=by_at)
@@ -57,7 +57,8 @@ def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_
         assert (failed.cause, failed.then) == ("deadline", "runs_on")
         assert stream.wait_event(QueryStarted, driver, 5).query_name == "quick"
         stream.feed({"t": seconds_of(0, 3), "k": "a", "v": 3})
-        stream.wait_committed("quick", 2, driver)
+        quick = stream.checkpoint_folder("quick")
+        wait_until(lambda: files_read(quick) == 3, lambda: driver.log, 60)
         assert (tmp_path / "hold").exists(), "the slow batch was never cut"
 
         stream.drain(rehearse=False)
@@ -66,7 +67,8 @@ def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_
         cancelled = stream.wait_event(DrainFailed, driver, 2)
         assert (cancelled.cause, cancelled.then, len(cancelled.also_answers)) == ("cancelled", "runs_on", 1)
         (tmp_path / "hold").unlink()
-        stream.wait_committed("slow", 2, driver)
+        slow = stream.checkpoint_folder("slow")
+        wait_until(lambda: files_read(slow) == 3, lambda: driver.log, 60)
 
         stream.drain(rehearse=False)
         assert driver.exit_status() == 0, driver.log

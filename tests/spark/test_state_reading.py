@@ -125,10 +125,8 @@ def queries_of(spark: Any, folder: Path, provider: str) -> Iterator[tuple[str, A
     if provider == "hdfs":
         yield "once", rows.dropDuplicates(["k"])
         yield "sessions", marked.groupBy(F.session_window("ts", "30 seconds"), "k").agg(F.max("v"))
-        yield (
-            "silent",
-            rows.groupBy("k").applyInPandasWithState(counted, "k string", "n long", "append", "ProcessingTimeTimeout"),
-        )
+        groups, timeout = rows.groupBy("k"), "ProcessingTimeTimeout"
+        yield "silent", groups.applyInPandasWithState(counting(), "k string", "n long", "append", timeout)
     else:
         yield (
             "processor",
@@ -138,10 +136,15 @@ def queries_of(spark: Any, folder: Path, provider: str) -> Iterator[tuple[str, A
         )
 
 
-def counted(key: Any, frames: Any, state: Any) -> Any:
-    state.update(((state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames),))
-    state.setTimeoutDuration(TIMER_MS)
-    yield from ()
+def counting() -> Any:
+    """By value: Spark's workers do not have this module."""
+
+    def counted(key: Any, frames: Any, state: Any) -> Any:
+        state.update(((state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames),))
+        state.setTimeoutDuration(TIMER_MS)
+        yield from ()
+
+    return counted
 
 
 def processor() -> Any:
