@@ -12,7 +12,13 @@ from contextlib import contextmanager, suppress
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DataError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    DataError,
+    InvalidRequestError,
+    SnapshotNotFoundError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -54,8 +60,12 @@ class SnapshotLease:
         """
         if is_rehearsal_id(self.snapshot_id):
             return  # it lies with its rehearsal, and goes with it
-        with suppress(DataError):  # a damaged register keeps everything: nothing is pruned by it
+        try:
             self._retention.lease(self.lease_id, self.snapshot_id, self._reader, self._seconds)
+        except SnapshotNotFoundError:
+            raise
+        except (DataError, InvalidRequestError):
+            pass  # nothing is pruned by a damaged register; and who may only read does without a lease
         self._renewed_at_seconds = self._control.clock.monotonic_seconds()
 
     def renew(self) -> None:

@@ -1,0 +1,75 @@
+"""The word of somebody who reads a snapshot."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.snapshots import SNAPSHOT, STREAM, Shelf, run_stateful
+
+
+class ReadOnlyStore(MemoryStore):
+    """Whoever uses it may read alone, from a moment on."""
+
+    is_closed = False
+
+    def put(self, key: str, body: bytes) -> str:
+        if self.is_closed:
+            raise InvalidRequestError("permission denied", key=key)
+        return super().put(key, body)
+
+
+def kept(store: MemoryStore) -> Shelf:
+    shelf = Shelf(store)
+    run_stateful(shelf.checkpoint(), 2)
+    shelf.capture()
+    return shelf
+
+
+def test_it_is_there_while_somebody_reads_and_counts_as_a_use() -> None:
+    """And not a moment longer, also where the reading fails."""
+    shelf = kept(MemoryStore())
+
+    def read_badly() -> None:
+        with leased(shelf.control, SNAPSHOT, "ada"):
+            (lease,) = Retention(shelf.control).read().leases.values()
+            assert (lease.snapshot_id, lease.reader) == (SNAPSHOT, "ada")
+            shelf.clock.sleep(30)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read_badly()
+    register = Retention(shelf.control).read()
+    assert (register.leases, register.used) == ({}, {SNAPSHOT: shelf.clock.now()})
+
+
+def test_who_may_only_read_does_without() -> None:
+    """An auditor has no right to write, and reads all the same."""
+    store = ReadOnlyStore()
+    shelf = kept(store)
+    store.is_closed = True
+    with leased(shelf.control, SNAPSHOT, "auditor"):
+        pass
+
+
+def test_a_store_that_does_not_answer_is_told_unless_the_snapshot_is_kept_anyhow() -> None:
+    """What the current deployment starts from is pruned by nobody."""
+    shelf = kept(MemoryStore())
+    store = FaultyStore(shelf.checkpoints, FaultPlan(every_write=Fault.UNAVAILABLE))
+    mute = Shelf(store, clock=shelf.clock)
+    with pytest.raises(UnavailableError), leased(mute.control, SNAPSHOT, "ada"):
+        pass
+    with leased(mute.control, SNAPSHOT, "start", is_kept_anyhow=True):
+        pass
+
+
+def test_what_a_rehearsal_forked_needs_none() -> None:
+    """It goes with its rehearsal, and the register of the stream does not know it."""
+    shelf = Shelf()
+    with leased(shelf.control, "r-5f0c1b7e6a0c-0001", "rehearsal"):
+        assert shelf.checkpoints.head(layout.retention_key(STREAM)) is None
