@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from airflow_streamstate.store.interface import ObjectInfo, Store, StoredObject
 
-_DATA = re.compile(r"/(checkpoints|building|trials|readings)(/|$)|/snapshots/[^/]+/data(-[0-9]+)?(/|$)")
+_DATA = re.compile(
+    r"/(checkpoints|building|trials|gathered)(/|$)|/readings/[^/]+/forks(/|$)|/snapshots/[^/]+/data(-[0-9]+)?(/|$)"
+)
 
 
 class SplitStore:
