@@ -30,6 +30,7 @@ from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAt
 from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing, oversee
 from airflow_streamstate.runtime.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.runtime.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.runtime.starting.claiming import need_spec
 from airflow_streamstate.runtime.state_driver import read_state
 from airflow_streamstate.runtime.uncaught import hide_in_uncaught
 from airflow_streamstate.runtime.waiting.waiting import WaitingDriver
@@ -241,7 +242,7 @@ def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Sto
 
 def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock) -> Supervisor:
     folder = _folder_of(checkpoints.uri)
-    spec = control.spec(config.deployment_id)
+    spec = need_spec(control, config.deployment_id, clock)
     supervisor = Supervisor(
         control,
         checkpoints,

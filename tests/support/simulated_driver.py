@@ -32,6 +32,7 @@ from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.attempt.callbacks import Callbacks
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.runtime.starting.claiming import need_spec
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
@@ -248,7 +249,7 @@ class SimulatedDriver:
         self.clock = stream.clock
         self.checkpoints = checkpoints or stream.checkpoints
         own = control or stream.control
-        spec = stream.control.spec(deployment_id)
+        spec = need_spec(stream.control, deployment_id, self.clock)
         self.supervisor = Supervisor(
             own, self.checkpoints, spec, attempt, self.clock, lambda key: key, stream.said.append, do_at_once
         )

@@ -5,17 +5,39 @@ A drain that is pending closes the latch before the script's first line: its que
 
 from __future__ import annotations
 
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import FencedError, ObjectExistsError, UnavailableError
 from airflow_streamstate.protocol.events import Claimed
-from airflow_streamstate.protocol.records import Claim
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.reporting import MAX_RETRY_SECONDS, say_to_driver_log
 from airflow_streamstate.runtime.attempt.snapshotting import persist
 from airflow_streamstate.runtime.starting.pending import take_up_pending
 
 AGENT_VERSION = "0.1.0"
 RETRY_SECONDS = 1.0
+
+
+def need_spec(control: StreamControl, deployment_id: str, clock: Clock) -> DeploymentSpec:
+    """What this driver is to run; it waits for a store that is away as long as the claim would.
+
+    Raises:
+        DeploymentNotFoundError: there is no such deployment.
+        UnavailableError: the store did not answer in that time.
+    """
+    until = clock.monotonic_seconds() + AgentSettings().lost_after_seconds
+    while True:
+        try:
+            return control.spec(deployment_id)
+        except UnavailableError as error:
+            if clock.monotonic_seconds() >= until:
+                raise
+            say_to_driver_log(f"the store is out of reach, and is asked again ({error})")
+        clock.sleep(MAX_RETRY_SECONDS)
 
 
 def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> None:

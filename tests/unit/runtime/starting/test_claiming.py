@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import FencedError, UnavailableError
 from airflow_streamstate.protocol.events import Claimed
-from airflow_streamstate.runtime.starting.claiming import AGENT_VERSION, claim_attempt
+from airflow_streamstate.runtime.starting.claiming import AGENT_VERSION, claim_attempt, need_spec
 from airflow_streamstate.store.interface import Store
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream
@@ -96,3 +96,18 @@ def test_the_agent_says_the_version_of_the_package() -> None:
     """The runtime travels as a zip without metadata, so its version is written down twice, and compared here."""
     project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
     assert project["version"] == AGENT_VERSION
+
+
+def test_a_store_that_is_away_at_the_very_first_read_is_waited_for() -> None:
+    """A driver that came up within an outage is as good as any; one that comes up in none that ends says why (Law 6)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    faults = FaultPlan(dict.fromkeys(range(1, 10_000), Fault.UNAVAILABLE))
+    control = StreamControl(FaultyStore(stream.checkpoints, faults), STREAM, stream.clock)
+    stream.clock.after(20.0, faults.at.clear)
+    assert need_spec(control, "d-0001", stream.clock).deployment_id == "d-0001"
+    faults.at.update(dict.fromkeys(range(1, 10_000), Fault.UNAVAILABLE))
+    began = stream.clock.monotonic_seconds()
+    with pytest.raises(UnavailableError):
+        need_spec(control, "d-0001", stream.clock)
+    assert stream.clock.monotonic_seconds() - began >= 60.0
