@@ -99,7 +99,7 @@ def test_the_agent_says_the_version_of_the_package() -> None:
 
 
 def test_a_store_that_is_away_at_the_very_first_read_is_waited_for() -> None:
-    """A driver that came up within an outage is as good as any; one that comes up in none that ends says why (Law 6)."""
+    """A driver that came up within an outage is as good as any; where it does not end, the driver does (Law 6)."""
     stream = SimulatedStream()
     stream.deploy()
     faults = FaultPlan(dict.fromkeys(range(1, 10_000), Fault.UNAVAILABLE))
