@@ -73,10 +73,14 @@ class Mirrors:
         control = home.need_stream(stream_id)
         for mirror in mirrors:
             for snapshot_id in control.snapshot_ids():
-                if control.readable_manifest(snapshot_id) is None:
+                manifest = control.readable_manifest(snapshot_id)
+                if manifest is None:
                     continue
 
                 def report(progress: Progress, uri: str = mirror.uri, snapshot_id: str = snapshot_id) -> None:
                     on_progress(uri, snapshot_id, progress)
 
-                yield mirror.uri, mirror_snapshot(control, home.checkpoints, mirror, snapshot_id, on_progress=report)
+                yield (
+                    mirror.uri,
+                    mirror_snapshot(control, home.places.of(manifest), mirror, snapshot_id, on_progress=report),
+                )

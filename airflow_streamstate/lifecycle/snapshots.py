@@ -45,13 +45,15 @@ class Snapshots:
 
         Raises:
             SnapshotNotFoundError: it has no manifest.
+            UnavailableError: the place of its data does not answer.
         """
         home = self._means.home
         control = home.need_stream(stream_id)
         with leased(control, snapshot_id, f"verify, {self._means.requested_by}") as lease:
-            problems = verify(control, home.checkpoints, snapshot_id, before_each=lease.renew)
+            store = home.places.of(control.need_manifest(snapshot_id))
+            problems = verify(control, store, snapshot_id, before_each=lease.renew)
             if not problems and control.seal(snapshot_id) is None:
-                seal(control, home.checkpoints, snapshot_id, before_each=lease.renew)
+                seal(control, store, snapshot_id, before_each=lease.renew)
         if is_start_of_another(control, snapshot_id):
             problems += outrun_problems(home, control, snapshot_id)
         return problems

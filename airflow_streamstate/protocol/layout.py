@@ -269,8 +269,8 @@ def snapshot_data_folder(stream_id: str, snapshot_id: str, query_name: str, take
 
 
 def shared_data_folder(stream_id: str, place: str, query_name: str) -> str:
-    """The files of one query in the snapshot, or the deployment, whose ``data_place`` or ``checkpoint_place`` it is."""
-    if is_checkpoint_place(place):
+    """The files of one query in what has this ``data_place``, ``checkpoint_place`` or ``gathered_place``."""
+    if is_checkpoint_place(place) or is_gathered_place(place):
         return f"{stream_id}/{place}/{encode_query_name(query_name)}"
     return f"{snapshots_folder(stream_id)}/{place}/{encode_query_name(query_name)}"
 
@@ -283,6 +283,16 @@ def data_place(snapshot_id: str, take: int = 1) -> str:
 def checkpoint_place(deployment_id: str) -> str:
     """Where the checkpoints of a deployment lie, for a manifest that refers to their own files."""
     return f"deployments/{deployment_id}/checkpoints"
+
+
+def gathered_place(lease_id: str) -> str:
+    """Where copies of a snapshot lie that go with a lease, for a manifest of those."""
+    return f"gathered/{lease_id}"
+
+
+def is_gathered_place(place: str) -> bool:
+    """Whether this names copies that go with a lease."""
+    return place.startswith("gathered/")
 
 
 def is_checkpoint_place(place: str) -> bool:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.ids import SnapshotKind
-from airflow_streamstate.protocol.layout import is_checkpoint_place
+from airflow_streamstate.protocol.layout import deployment_of_place
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
 from airflow_streamstate.protocol.version import OLDEST_PROTOCOL, PLACED_PROTOCOL
 
@@ -112,7 +112,13 @@ class SnapshotManifest(SnapshotSlot):
     @property
     def refers_to_checkpoints(self) -> bool:
         """Whether files of it are those of a checkpoint itself, and of nothing that was kept apart."""
-        return any(is_checkpoint_place(entry.shared_from) for query in self.queries.values() for entry in query.files)
+        return bool(self.referred_deployments)
+
+    @property
+    def referred_deployments(self) -> frozenset[str]:
+        """The deployments whose checkpoints files of it are part of."""
+        places = {entry.shared_from for query in self.queries.values() for entry in query.files}
+        return frozenset(found for place in places if (found := deployment_of_place(place)) is not None)
 
     @property
     def files_count(self) -> int:

@@ -133,12 +133,11 @@ class Retaining:
             removed = self._condemned(control, manifests, needs, policy, fates)
         stays = [manifest for one, manifest in manifests.items() if one not in removed]
         freed = freed_bytes(self._home.checkpoints, [manifests[one] for one in removed], stays)
-        swept = Removed() if is_dry else Remover(control, self._home.checkpoints, self._means.requested_by).sweep()
-        notes = (*notes, *((swept.problem,) if swept.problem else ()))
-        owners = {manifest.deployment_id for manifest in stays}
+        swept = Removed() if is_dry else self._remover(control).sweep()
+        notes = (*notes, *swept.problems)
         current = str(register.deployment_id)
         good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
-        leftovers = Leftovers(self._means, control, needs, owners, current, good, is_dry=is_dry).remove()
+        leftovers = Leftovers(self._means, control, needs, stays, current, good, is_dry=is_dry).remove()
         stale = left_temporaries(self._home.checkpoints, stream_id, now - timedelta(seconds=STALE_SECONDS))
         temporaries = len(list(stale)) if is_dry else remove_temporaries(stale)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
@@ -153,7 +152,7 @@ class Retaining:
         fates: dict[str, Fate],
     ) -> dict[str, tuple[str, ...]]:
         """Decide by the register as it is in the moment of the act, and record it."""
-        remover = Remover(control, self._home.checkpoints, self._means.requested_by)
+        remover = self._remover(control)
 
         def choose(register: RetentionRegister) -> list[str]:
             now = self._means.clock.now()
@@ -161,6 +160,9 @@ class Retaining:
             return [one for one, fate in again.items() if fate.goes and fates[one].goes]
 
         return {one: fates[one].why for one in remover.condemn(manifests, choose) if one in fates}
+
+    def _remover(self, control: StreamControl) -> Remover:
+        return Remover(control, self._home.places, self._means.requested_by)
 
     def _needs(
         self,

@@ -83,10 +83,13 @@ class Mirroring:
 
     def _copy(self, uri: str, snapshot_id: str) -> None:
         attempt = self._attempt
-        if attempt.control.manifest(snapshot_id) is None:
+        manifest = attempt.control.manifest(snapshot_id)
+        if manifest is None:
             return  # it is being taken
         mirror = self._open(uri)
-        mirrored = mirror_snapshot(attempt.control, attempt.checkpoints, mirror, snapshot_id, go_on=self._give_way)
+        mirrored = mirror_snapshot(
+            attempt.control, attempt.places.of(manifest), mirror, snapshot_id, go_on=self._give_way
+        )
         self._done.add((uri, snapshot_id))
         self._said.pop(uri, None)
         if mirrored.files:
