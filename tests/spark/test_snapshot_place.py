@@ -60,3 +60,34 @@ def test_a_stream_lives_with_its_snapshots_at_another_place(desk: Desk, tmp_path
     assert drained["queries"]["counts"]["state_rows_left"] == 0
     assert data_of(desk.home, drained["snapshot_id"])
     assert stream.written() == stream.expected()
+
+
+def test_a_stream_that_keeps_no_snapshots_is_stopped_and_upgraded(desk: Desk, tmp_path: Path) -> None:
+    """Its end is its own checkpoint, which the next version starts from and which stays as long as that needs it."""
+    stream = S3Stream(desk.base)
+    stream.feed(3)
+    first = stream.deploy("--snapshots", "none").json["deployment_id"]
+    refused = shell("snapshot", "flights", "--json")
+    assert refused.status != 0
+    assert "--snapshots none" in refused.error["message"]
+    stream.feed(3)
+    words = ("--mode", "restore", "--conf", "spark.app.name=second", "--wait", 400, "--json", "--", desk.base)
+    upgraded = shell("upgrade", "flights", "--app", stream.app, *words)
+    assert upgraded.status == 0, upgraded
+    second = upgraded.json["deployment_id"]
+    rows = {row["snapshot_id"]: row for row in shell("snapshots", "flights", "--json").json["snapshots"]}
+    ends = [row for row in rows.values() if row["deployment_id"] == first]
+    assert [(row["kind"], row["refers_to_checkpoint"]) for row in ends] == [("stopped", True)]
+    assert data_of(desk.home, ends[0]["snapshot_id"]) == []
+    assert shell("verify", "flights", ends[0]["snapshot_id"], "--deep", "--wait", 240).status == 0
+    assert shell("prune", "flights", "--keep", 1).status == 0
+    assert shell("verify", "flights", ends[0]["snapshot_id"]).status == 0, "the last way back stays"
+
+    stream.feed(3)
+    stream.wait_until_read(LocalStore(desk.home), second)
+    drained = stream.done("drain").json
+    assert drained["queries"]["counts"]["state_rows_left"] == 0
+    third = stream.deploy("--snapshots", tmp_path / "disk").json
+    assert third["start"]["mode"] == "seed"
+    assert stream.done("stop").json["snapshot_id"]
+    assert stream.written() == stream.expected()
