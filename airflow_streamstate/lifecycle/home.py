@@ -21,7 +21,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import open_store
@@ -73,7 +73,9 @@ class Home:
         self._launches = _launches_folder(config, self._checkpoints)
 
     @classmethod
-    def of(cls, home: Store, checkpoints: Store, folder: Path, clock: Clock) -> Home:
+    def of(
+        cls, home: Store, checkpoints: Store, folder: Path, clock: Clock, open_place: OpenPlace | None = None
+    ) -> Home:
         """A home over stores that are open already.
 
         Args:
@@ -81,13 +83,14 @@ class Home:
             checkpoints: for checkpoints and the data of snapshots.
             folder: the folder of this machine in which the files of launches lie, by their keys.
             clock: as in ``Home``.
+            open_place: opens where snapshots lie elsewhere; None for as ``Home`` does it.
         """
         made = cls.__new__(cls)
         made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri)
         made.clock = clock
         made.home = home
         made._checkpoints = checkpoints
-        made._places = None
+        made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
         made._is_for_spark = True
         made._launches = folder
         return made

@@ -74,7 +74,6 @@ def test_a_stream_that_keeps_no_snapshots_is_stopped_and_upgraded(desk: Desk, tm
     words = ("--mode", "restore", "--conf", "spark.app.name=second", "--wait", 400, "--json", "--", desk.base)
     upgraded = shell("upgrade", "flights", "--app", stream.app, *words)
     assert upgraded.status == 0, upgraded
-    second = upgraded.json["deployment_id"]
     rows = {row["snapshot_id"]: row for row in shell("snapshots", "flights", "--json").json["snapshots"]}
     ends = [row for row in rows.values() if row["deployment_id"] == first]
     assert [(row["kind"], row["refers_to_checkpoint"]) for row in ends] == [("stopped", True)]
@@ -84,7 +83,7 @@ def test_a_stream_that_keeps_no_snapshots_is_stopped_and_upgraded(desk: Desk, tm
     assert shell("verify", "flights", ends[0]["snapshot_id"]).status == 0, "the last way back stays"
 
     stream.feed(3)
-    stream.wait_until_read(LocalStore(desk.home), second)
+    stream.wait_until_read(LocalStore(desk.home), "d-0002")
     drained = stream.done("drain").json
     assert drained["queries"]["counts"]["state_rows_left"] == 0
     third = stream.deploy("--snapshots", tmp_path / "disk").json
