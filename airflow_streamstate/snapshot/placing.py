@@ -151,6 +151,20 @@ class SnapshotPlaces:
             raise _of_another_home(control, uri, record)
         return store
 
+    def all_of(self, control: StreamControl) -> tuple[dict[str, Store], list[str]]:
+        """The store of the checkpoints, under "", and of each place of a stream that is there; of the others, why not.
+
+        Raises:
+            DataError: nobody can tell which there are.
+        """
+        found, missing = {"": self.checkpoints}, []
+        for uri in known_places(control):
+            try:
+                found[uri] = self.need_own(control, uri)
+            except StreamStateError as error:
+                missing.append(f"nothing is removed at {uri}: {error}")
+        return found, missing
+
     def _record(self, store: Store, stream_id: str) -> SnapshotPlace | None:
         key = layout.place_record_key(stream_id)
         stored = Cells(store, self._clock).read(key, SnapshotPlace, stream_id=stream_id)

@@ -138,7 +138,9 @@ class Retaining:
         current = str(register.deployment_id)
         good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
         leftovers = Leftovers(self._means, control, needs, stays, current, good, is_dry=is_dry).remove()
-        stale = left_temporaries(self._home.checkpoints, stream_id, now - timedelta(seconds=STALE_SECONDS))
+        before = now - timedelta(seconds=STALE_SECONDS)
+        stores, _ = self._home.places.all_of(control)
+        stale = (path for store in stores.values() for path in left_temporaries(store, stream_id, before))
         temporaries = len(list(stale)) if is_dry else remove_temporaries(stale)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
         return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes)
