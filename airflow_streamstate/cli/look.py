@@ -1,5 +1,4 @@
-"""Verbs that only look: ``status``, ``streams``, ``events``, ``logs``, ``snapshots``, ``verify``,
-``audit``."""
+"""Verbs that only look: ``status``, ``streams``, ``events``, ``logs``, ``snapshots``, ``audit``."""
 
 from __future__ import annotations
 
@@ -124,24 +123,6 @@ def snapshots(session: Session, /, stream_id: str) -> None:
         for kept in controller.retention.all(stream_id)
     ]
     session.emit({"snapshots": rows}, lambda console: retention_tables.snapshots(console, rows))
-
-
-@click.command(cls=HelpfulCommand, short_help="Read every byte of a snapshot, and name what is wrong.")
-@stream_argument
-@click.argument("snapshot_id", metavar="SNAPSHOT")
-@shared
-@pass_session
-def verify(session: Session, /, stream_id: str, snapshot_id: str) -> int:
-    """Read every byte of SNAPSHOT, and name what is missing or altered.
-
-    Exit status 1 if anything is. `streamstate snapshots STREAM` lists the ids.
-    """
-    with session.progress(f"verifying {snapshot_id}"):
-        problems = session.controller().snapshots.verify(stream_id, snapshot_id)
-    rows = [problem.to_json() for problem in problems]
-    result = {"snapshot_id": snapshot_id, "ok": not rows, "problems": rows}
-    session.emit(result, lambda console: tables.problems(console, snapshot_id, rows))
-    return FAILED if rows else 0
 
 
 @click.command(cls=HelpfulCommand, short_help="Whether every deployment began exactly where its predecessor ended.")

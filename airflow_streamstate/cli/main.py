@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from airflow_streamstate.cli import doctor, look, mirrors, orders, plan, retention, skip, start, state, upgrade
+from airflow_streamstate.cli import doctor, look, mirrors, orders, plan, retention, skip, start, state, upgrade, verify
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import HelpfulCommand, shared, show_version
 from airflow_streamstate.cli.session import Session
@@ -21,7 +21,7 @@ SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
     "Start": (start.deploy, start.resume, skip.skip),
     "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
     "Upgrade": (plan.plan, upgrade.upgrade, upgrade.restart, upgrade.rollback),
-    "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, look.verify, look.audit),
+    "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, verify.verify, look.audit),
     "State": (state.state, state.diff),
     "Mirrors": (mirrors.mirror, mirrors.restore_home),
     "Keep": (retention.prune, retention.pin, retention.retire),

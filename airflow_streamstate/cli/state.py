@@ -25,8 +25,8 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 MOST_ROWS = 10_000
 
 
-def _reader_options(verb: Verb) -> Verb:
-    """What every reading may be given."""
+def reader_driver_options(verb: Verb) -> Verb:
+    """Of the driver that reads."""
     for option in (
         click.option(
             "--wait", "deadline_seconds", type=Seconds(1.0), default=DEADLINE_SECONDS, show_default=True,
@@ -41,6 +41,15 @@ def _reader_options(verb: Verb) -> Verb:
             "--master", metavar="URL", default=LOCAL_MASTER, show_default=True,
             help="Spark's master for the driver that reads.",
         ),
+    ):  # fmt: skip
+        verb = option(verb)
+    return verb
+
+
+def _reader_options(verb: Verb) -> Verb:
+    """What every reading that shows rows may be given."""
+    for option in (
+        reader_driver_options,
         click.option(
             "--limit", type=click.IntRange(1, MOST_ROWS), default=SHOWN_ROWS, show_default=True, metavar="N",
             help="How many rows are shown at most, of each table.",

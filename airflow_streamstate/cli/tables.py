@@ -187,15 +187,21 @@ def restored(console: Console, rows: Sequence[Row]) -> None:
         console.print(shown(f"{one[0]} was given up: {one[1]}"))
 
 
-def problems(console: Console, snapshot_id: str, rows: Sequence[Row]) -> None:
-    """After verify."""
-    if not rows:
-        console.print(f"{snapshot_id}: every file is what its manifest says")
-        return
-    table = plain_table("problem", "query", "path", "detail")
-    for row in rows:
-        table.add_row(*(shown(row.get(key, "")) for key in ("kind", "query", "path", "detail")))
-    console.print(table)
+def verified(console: Console, row: Row) -> None:
+    """After verify: what is wrong, or that nothing is; then what Spark loaded."""
+    if row["ok"]:
+        console.print(f"{row['snapshot_id']}: every file is what its manifest says")
+    else:
+        table = plain_table("problem", "query", "path", "detail")
+        for problem in row["problems"]:
+            table.add_row(*(shown(problem.get(key, "")) for key in ("kind", "query", "path", "detail")))
+        console.print(table)
+    for name, query in (row["loaded"] or {}).items():
+        for one in query["operators"]:
+            rows = "which Spark has no reader for" if one["rows"] is None else f"{one['rows']:,} rows"
+            console.print(shown(f"Spark looked at {name}, operator {one['operator_id']} {one['name']}: {rows}"))
+        if not query["operators"]:
+            console.print(shown(f"{name} has no state to load"))
 
 
 def custody(console: Console, row: Row) -> None:

@@ -102,9 +102,10 @@ class Rehearsed:
         return verdict.queries[QUERY]
 
     def outside(self) -> dict[str, bytes]:
-        """Everything that is no rehearsal's."""
-        own = self.folder / STREAM / "rehearsals"
+        """Everything that is no rehearsal's: not its folder, nor the register in which it leases what it reads."""
+        own, register = self.folder / STREAM / "rehearsals", self.folder / layout.retention_key(STREAM)
         found = [path for path in sorted(self.folder.rglob("*")) if path.is_file() and own not in path.parents]
+        found.remove(register)
         return {str(path): path.read_bytes() for path in found}
 
 

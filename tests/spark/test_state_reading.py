@@ -470,6 +470,8 @@ def test_the_shell_reads_the_state_of_what_has_ended(tmp_path: Path, monkeypatch
         assert (operator["rows"], operator["partitions"], operator["bytes"] > 0) == (2, 2, True)
         assert [table["rows"] for table in answer.json["export"]["tables"]] == [2]
         assert lying(home) == before
+        deep = shell("--home", home, "verify", STREAM, answer.json["snapshot_id"], "--deep", "--json")
+        assert (deep.status, deep.json["loaded"]["hourly"]["operators"][0]["rows"]) == (0, 2)
 
 
 def lying(home: Path) -> dict[Path, bytes]:

@@ -37,7 +37,7 @@ from airflow_streamstate.lifecycle.reading.choosing import (
     shared_queries,
 )
 from airflow_streamstate.lifecycle.reading.forks import fork_for_reading
-from airflow_streamstate.lifecycle.reading.reports import query_report, snapshot_facts
+from airflow_streamstate.lifecycle.reading.reports import LoadedState, loaded_state, query_report, snapshot_facts
 from airflow_streamstate.lifecycle.snapshots import Snapshots
 from airflow_streamstate.lifecycle.watching import log_tail_of
 from airflow_streamstate.plan.recorded import recorded_plans
@@ -120,6 +120,21 @@ class Readings:
             "limit": request.limit,
             "export": self._export_of(request, answer),
         }
+
+    def load(self, request: ReadingRequest, on_progress: Report | None = None) -> LoadedState:
+        """Whether Spark loads the state of a snapshot: every row of every partition is counted.
+
+        Args:
+            request: with the snapshot; nothing of it is shown or exported.
+            on_progress: told where it stands.
+
+        Raises as ``look``, but of a snapshot that holds positions only: nothing is loaded then.
+        """
+        control = self._home.need_stream(request.stream_id)
+        manifest = control.need_manifest(request.snapshot_id or "")
+        if all(query.drained for query in manifest.queries.values()):
+            return loaded_state({})
+        return loaded_state(self.look(request, on_progress)["queries"])
 
     def diff(self, request: ReadingRequest, on_progress: Report | None = None) -> dict[str, Any]:
         """Which rows were added, changed and are gone since an older snapshot, with the first of each.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.state_sizes import bytes_by_partition, operators_in, skew_of
+from airflow_streamstate.snapshot.verify import Problem
 
 NO_METADATA = "Spark kept no metadata of this operator, so its readers do not know it"
 _TIMES = {"ProcessingTimeTimeout": "processing_time", "EventTimeTimeout": "event_time"}
@@ -53,6 +55,37 @@ def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: Que
         ],
         "problems": problems,
     }
+
+
+@dataclass(frozen=True)
+class LoadedState:
+    """What Spark made of the state of a snapshot.
+
+    Attributes:
+        queries: by name their ``operators``: ``operator_id``, ``name`` and ``rows``, null where Spark has no reader.
+        problems: what Spark could not load.
+    """
+
+    queries: Mapping[str, Any]
+    problems: tuple[Problem, ...]
+
+
+def loaded_state(reports: Mapping[str, Mapping[str, Any]]) -> LoadedState:
+    """What the reports of queries say of loading alone. Spark having no reader of an operator is no fault of its state.
+
+    Args:
+        reports: by query name, each of ``query_report``.
+    """
+    queries, problems = {}, []
+    for name, report in reports.items():
+        problems += [
+            Problem("unreadable", name, f"state/{problem['table']}", f"Spark cannot load it: {problem['reason']}")
+            for problem in report["problems"]
+            if problem["reason"] != NO_METADATA
+        ]
+        operators = [{key: one[key] for key in ("operator_id", "name", "rows")} for one in report["operators"]]
+        queries[name] = {"operators": operators}
+    return LoadedState(queries, tuple(problems))
 
 
 def _operator(

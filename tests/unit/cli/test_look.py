@@ -17,7 +17,7 @@ from airflow_streamstate.store.local import LocalStore
 from support.scripted_driver import script
 from support.scripted_stream import ScriptedAttempt, ScriptedStream, drain_notification
 from support.shell import Desk, shell
-from support.snapshots import SNAPSHOT, Shelf, flip_byte, run_stateful
+from support.snapshots import run_stateful
 
 STATUS_FIELDS = {
     "stream_id", "deployment_id", "attempt", "state", "start", "queries", "heartbeat_age_seconds",
@@ -212,59 +212,6 @@ def test_snapshots_are_listed_with_their_sizes(desk: Desk) -> None:
     assert rows[0]["content_digest"] == rows[1]["content_digest"]  # of manifests that have none, it is made of them
     assert len(rows[0]["content_digest"]) == 64
     assert "d-0001-stopped-000001  stopped" in shell("snapshots", "flights").out
-
-
-@pytest.fixture
-def shelf(desk: Desk) -> Shelf:
-    """The stream ``orders`` with a stopped snapshot that has files."""
-    made = Shelf(checkpoints=LocalStore(desk.home))
-    run_stateful(made.checkpoint(), 3)
-    made.capture()
-    desk.stream("orders").deploy()
-    return made
-
-
-def test_a_whole_snapshot_verifies(shelf: Shelf) -> None:
-    """Exit status 0, and nothing to complain of."""
-    answer = shell("verify", "orders", SNAPSHOT, "--json")
-    assert (answer.status, answer.json) == (0, {"snapshot_id": SNAPSHOT, "ok": True, "problems": []})
-    assert "every file is what its manifest says" in shell("verify", "orders", SNAPSHOT).out
-
-
-@pytest.mark.parametrize("path", ["state/0/1/4.delta", "offsets/3", "metadata"])
-def test_a_flipped_byte_is_named(shelf: Shelf, path: str) -> None:
-    """Exit status 1, with query and path."""
-    flip_byte(shelf.checkpoints, shelf.data_key(path), at=5)
-    answer = shell("verify", "orders", SNAPSHOT, "--json")
-    assert (answer.status, answer.json["ok"]) == (1, False)
-    assert [(row["kind"], row["query"], row["path"]) for row in answer.json["problems"]] == [
-        ("altered", "counts", path)
-    ]
-    assert path in shell("verify", "orders", SNAPSHOT).out
-
-
-def test_a_file_that_is_gone_is_named(shelf: Shelf) -> None:
-    """Exit status 1, with query and path."""
-    shelf.checkpoints.delete(shelf.data_key("commits/3"))
-    answer = shell("verify", "orders", SNAPSHOT, "--json")
-    assert answer.status == 1
-    assert [(row["kind"], row["path"]) for row in answer.json["problems"]] == [("missing", "commits/3")]
-
-
-def test_a_snapshot_without_a_manifest_is_none(shelf: Shelf) -> None:
-    """Exit status 2: it was never completed (Law 3)."""
-    shelf.checkpoints.delete(layout.manifest_key("orders", SNAPSHOT))
-    answer = shell("verify", "orders", SNAPSHOT, "--json")
-    assert answer.status == 2
-    assert answer.error["type"] == "SnapshotNotFoundError"
-
-
-def test_a_manifest_that_cannot_be_read_is_told(shelf: Shelf) -> None:
-    """Exit status 1: what is stored is damaged."""
-    shelf.checkpoints.put(layout.manifest_key("orders", SNAPSHOT), b'{"kind": "SnapshotManifest"')
-    answer = shell("verify", "orders", SNAPSHOT, "--json")
-    assert answer.status == 1
-    assert answer.error["type"] == "MalformedMessageError"
 
 
 # audit

@@ -23,6 +23,7 @@ from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.lifecycle.reading import readings
 from airflow_streamstate.lifecycle.reading.choosing import ReadingRequest
+from airflow_streamstate.lifecycle.reading.reports import LoadedState
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.store.local import LocalStore
@@ -90,6 +91,19 @@ def test_the_newest_state_is_told_and_nothing_is_left(shop: Shop) -> None:
     assert found["found"][0]["query_name"] == QUERY
     assert shop.look(snapshot_id=SNAPSHOT)["snapshot_id"] == SNAPSHOT
     assert shop.files() == before
+
+
+def test_of_a_snapshot_with_positions_only_nothing_is_loaded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that is no fault of it: no driver is started."""
+    monkeypatch.setenv(VARIABLE, "dies")
+    manifest = shop.shelf.control.need_manifest(LATER)
+    flushed = replace(
+        manifest, snapshot_id="d-0001-drained-000009", snapshot_kind="drained",
+        queries={QUERY: replace(manifest.queries[QUERY], drained=True)},
+    )  # fmt: skip
+    shop.shelf.control.create_manifest(flushed)
+    request = ReadingRequest(stream_id=STREAM, snapshot_id=flushed.snapshot_id)
+    assert shop.controller.readings.load(request) == LoadedState({}, ())
 
 
 def test_two_snapshots_are_compared_and_changes_exported(shop: Shop) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_streamstate.lifecycle.reading.reports import NO_METADATA, query_report
+from airflow_streamstate.lifecycle.reading.reports import NO_METADATA, loaded_state, query_report
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition
 from support.built_plans import operator, plan
@@ -58,3 +58,13 @@ def test_a_query_without_state_has_no_operators() -> None:
     """Nothing was read of it."""
     found = query_report(QuerySnapshot("id", QueryPosition(4), ()), None, None)
     assert (found["batch_id"], found["operators"], found["problems"]) == (4, [], [])
+
+
+def test_what_spark_cannot_load_is_a_problem_and_what_it_has_no_reader_for_is_none() -> None:
+    """The first is named with Spark's words; of the second nothing is known, so its rows are not counted."""
+    broken = query_report(QUERY, read(n0="[CANNOT_LOAD_STATE_STORE] …"), None)
+    loaded = loaded_state({"a": broken, "b": query_report(QUERY, read(), None)})
+    (problem,) = loaded.problems
+    assert (problem.kind, problem.query, problem.path) == ("unreadable", "a", "state/0-x/rows")
+    assert "[CANNOT_LOAD_STATE_STORE]" in problem.detail
+    assert loaded.queries["b"] == {"operators": [{"operator_id": 0, "name": "", "rows": None}]}

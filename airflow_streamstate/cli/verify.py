@@ -1,0 +1,45 @@
+"""``verify``: whether a snapshot is whole, byte for byte, and with ``--deep`` whether Spark can load its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.exits import DONE, FAILED
+from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared, stream_argument
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.start import split
+from airflow_streamstate.cli.state import reader_driver_options
+from airflow_streamstate.lifecycle.reading.choosing import ReadingRequest
+
+
+@click.command(cls=HelpfulCommand, short_help="Read every byte of a snapshot, and name what is wrong.")
+@stream_argument
+@click.argument("snapshot_id", metavar="SNAPSHOT")
+@click.option("--deep", is_flag=True, help="Load its state with Spark, too: every row of every partition.")
+@reader_driver_options
+@shared
+@pass_session
+def verify(
+    session: Session, /, stream_id: str, snapshot_id: str, deep: bool, packages: tuple[str, ...], **rest: Any
+) -> int:
+    """Read every byte of SNAPSHOT, and name what is missing or altered.
+
+    With --deep a Spark driver of its own on this machine then loads the state from a fork of it, and counts its rows;
+    --wait, --conf, --packages and --master are about that driver.
+
+    Exit status 1 if anything is wrong. `streamstate snapshots STREAM` lists the ids.
+    """
+    request = ReadingRequest(stream_id=stream_id, snapshot_id=snapshot_id, packages=split(packages), **rest)
+    controller = session.controller()
+    with session.progress(f"verifying {snapshot_id}") as on_progress:
+        problems = controller.snapshots.verify(stream_id, snapshot_id)
+        # Of bytes that are not the captured ones it is known already that they are no state.
+        loaded = controller.readings.load(request, on_progress) if deep and not problems else None
+    rows = [problem.to_json() for problem in (*problems, *(loaded.problems if loaded is not None else ()))]
+    told = None if loaded is None else loaded.queries
+    result = {"snapshot_id": snapshot_id, "ok": not rows, "problems": rows, "loaded": told}
+    session.emit(result, lambda console: tables.verified(console, result))
+    return FAILED if rows else DONE
