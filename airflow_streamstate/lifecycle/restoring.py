@@ -27,9 +27,10 @@ from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
 from airflow_streamstate.snapshot.data import data_files
-from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.snapshot.fetch import Progress
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
 from airflow_streamstate.store.interface import ManyAtOnce, Store
 
@@ -85,7 +86,10 @@ class Restoring:
         home: the new one, or what is left of the old.
         mirrors: where from; a file may come from each of them.
         requested_by: who asks.
-        batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``.
+        batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``; None: as the settings are by default.
+
+    Raises:
+        InvalidRequestError: one of these is out of its range.
     """
 
     def __init__(
@@ -94,14 +98,13 @@ class Restoring:
         mirrors: Sequence[Store],
         requested_by: str,
         *,
-        batch_bytes: int = FETCH_BATCH_BYTES,
-        timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
+        batch_bytes: int | None = None,
+        timeout_seconds: float | None = None,
     ) -> None:
         self._home = home
         self._mirrors = tuple(mirrors)
         self._requested_by = requested_by
-        self._batch_bytes = batch_bytes
-        self._timeout_seconds = timeout_seconds
+        self._settings = AgentSettings().fetching(batch_bytes, timeout_seconds)
         self._silent: dict[str, str] = {}
 
     def stream_ids(self) -> list[str]:
@@ -157,8 +160,9 @@ class Restoring:
             sealed,
             [holder.home for holder in found.holders],
             self._home.checkpoints,
-            batch_bytes=self._batch_bytes,
-            timeout_seconds=self._timeout_seconds,
+            batch_bytes=self._settings.fetch_batch_bytes,
+            timeout_seconds=self._settings.fetch_timeout_seconds,
+            clock=self._home.clock,
             on_progress=on_progress,
         )
         self._bring_records(control, found)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
@@ -29,6 +30,7 @@ def fetch_data(
     *,
     batch_bytes: int,
     timeout_seconds: float,
+    clock: Clock = SYSTEM_CLOCK,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Fetched:
@@ -40,7 +42,7 @@ def fetch_data(
     Args:
         manifest: of the snapshot.
         sealed: sha256 by query and path; empty where it is not sealed.
-        places, target, batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``.
+        places, target, batch_bytes, timeout_seconds, clock, on_progress, go_on: as in ``fetch``.
 
     Raises:
         UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``fetch``.
@@ -54,6 +56,7 @@ def fetch_data(
             wanted,
             batch_bytes=batch_bytes,
             timeout_seconds=timeout_seconds,
+            clock=clock,
             on_progress=on_progress,
             go_on=go_on,
         )

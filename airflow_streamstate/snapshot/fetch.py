@@ -21,11 +21,12 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.ranges import read_range
 
-FETCH_BATCH_BYTES = 4 * 1024 * 1024
-FETCH_TIMEOUT_SECONDS = 5.0
+FETCH_BATCH_BYTES = AgentSettings.fetch_batch_bytes
+FETCH_TIMEOUT_SECONDS = AgentSettings.fetch_timeout_seconds
 READERS = 4
 """Of each place."""
 OPEN_BYTES = 64 * 1024 * 1024

@@ -51,7 +51,7 @@ def mirror_snapshot(
         checkpoints: where the data lies.
         mirror: where it goes.
         snapshot_id: which.
-        batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``.
+        batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``, by the clock of ``control``.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id.
@@ -69,6 +69,7 @@ def mirror_snapshot(
         mirror,
         batch_bytes=batch_bytes,
         timeout_seconds=timeout_seconds,
+        clock=control.clock,
         on_progress=on_progress,
         go_on=go_on,
     )

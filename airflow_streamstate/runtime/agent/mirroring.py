@@ -86,7 +86,15 @@ class Mirroring:
         if attempt.control.manifest(snapshot_id) is None:
             return  # it is being taken
         mirror = self._open(uri)
-        mirrored = mirror_snapshot(attempt.control, attempt.checkpoints, mirror, snapshot_id, go_on=self._give_way)
+        mirrored = mirror_snapshot(
+            attempt.control,
+            attempt.checkpoints,
+            mirror,
+            snapshot_id,
+            batch_bytes=attempt.spec.settings.fetch_batch_bytes,
+            timeout_seconds=attempt.spec.settings.fetch_timeout_seconds,
+            go_on=self._give_way,
+        )
         self._done.add((uri, snapshot_id))
         self._said.pop(uri, None)
         if mirrored.files:

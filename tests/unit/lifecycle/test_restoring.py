@@ -23,6 +23,7 @@ from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_store import AskedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
@@ -138,6 +139,29 @@ def test_a_mirror_that_is_away_is_left_out_and_named(stage: Stage, tmp_path: Pat
     assert [uri for uri, _ in found.dropped] == [away.uri]
     with pytest.raises(UnavailableError, match="no mirror answers"):
         Restoring(new_home(stage, tmp_path), [away], "me").restore(STREAM)
+
+
+@pytest.mark.parametrize(("more", "is_cut"), [({}, False), ({"batch_bytes": 1_024}, True)])
+def test_pieces_are_as_large_as_is_said(stage: Stage, tmp_path: Path, more: dict[str, int], is_cut: bool) -> None:
+    """By default every file of this size comes as one."""
+    snapshot_id, mirror = stopped(stage), AskedStore("mirror")
+    mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    Restoring(new_home(stage, tmp_path), [mirror], "me", **more).restore(STREAM)
+    assert (mirror.later_pieces > 0) is is_cut
+
+
+def test_a_mirror_that_falls_silent_is_left_after_the_time_that_is_said(stage: Stage, tmp_path: Path) -> None:
+    """By the clock of the home, and the stream is none yet. (Laws 3 and 6)"""
+    snapshot_id, mirror = stopped(stage), AskedStore("mirror")
+    mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    home, speak = new_home(stage, tmp_path), mirror.fall_silent(stage.clock, 77.5)
+    try:
+        with pytest.raises(UnavailableError) as caught:
+            Restoring(home, [mirror], "me", timeout_seconds=77).restore(STREAM)
+    finally:
+        speak()
+    assert "did not answer within 77 s" in str(caught.value)
+    assert home.control(STREAM).register() is None
 
 
 def test_what_is_there_is_not_written_over(stage: Stage, tmp_path: Path) -> None:
