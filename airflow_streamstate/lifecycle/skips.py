@@ -9,8 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from airflow_streamstate.adapters.measuring import moves_between
-from airflow_streamstate.checkpoint.entries import NO_OFFSET
+from airflow_streamstate.adapters.measuring import moves_of_batch
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.answers import answered_by
 from airflow_streamstate.control.stream import StreamControl
@@ -227,11 +226,6 @@ class Skips:
 
 
 def _moves(seen: Observation, name: str, checkpoint: Checkpoint, batch_id: int) -> tuple[SourceMove, ...]:
-    end = checkpoint.read_offset(batch_id)
-    before = checkpoint.read_offset(batch_id - 1) if batch_id else None
-    if end is None:
-        return ()
-    begin = before.source_lines if before is not None else (NO_OFFSET,) * len(end.source_lines)
     started = (event for event in seen.of_kind(QueryStarted, any_attempt=True) if event.query_name == name)
     told = next(started, None)
-    return moves_between(checkpoint, () if told is None else told.identities, end.source_names, begin, end.source_lines)
+    return moves_of_batch(checkpoint, batch_id, () if told is None else told.identities) or ()
