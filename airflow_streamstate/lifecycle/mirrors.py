@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.snapshot.fetch import Progress
+from airflow_streamstate.snapshot.halves import clear_halves
 from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
@@ -65,6 +66,8 @@ class Mirrors:
     ) -> Iterator[tuple[str, Mirrored]]:
         """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
 
+        At the end of each mirror, what was half copied of snapshots that are gone is cleared.
+
         Raises:
             StreamNotFoundError: there is no such stream.
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
@@ -79,4 +82,9 @@ class Mirrors:
                 def report(progress: Progress, uri: str = mirror.uri, snapshot_id: str = snapshot_id) -> None:
                     on_progress(uri, snapshot_id, progress)
 
-                yield mirror.uri, mirror_snapshot(control, home.checkpoints, mirror, snapshot_id, on_progress=report)
+                try:
+                    done = mirror_snapshot(control, home.checkpoints, mirror, snapshot_id, on_progress=report)
+                except SnapshotNotFoundError:
+                    continue  # it was removed meanwhile
+                yield mirror.uri, done
+            clear_halves(control, mirror, self._means.requested_by, of_all=True)
