@@ -11,11 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ObjectExistsError
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    ObjectExistsError,
+    SnapshotNotFoundError,
+    VersionConflictError,
+)
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
 from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.store.interface import Store
 
 
@@ -29,8 +37,12 @@ class Mirrored:
 
 
 def is_mirrored(control: StreamControl, mirror: Store, snapshot_id: str) -> bool:
-    """Whether a snapshot is whole at a mirror."""
-    return mirror.head(layout.manifest_key(control.stream_id, snapshot_id)) is not None
+    """Whether a snapshot is whole at a mirror; so counts what cannot be read there: nothing is written over it."""
+    try:
+        slot = StreamControl(mirror, control.stream_id, control.clock).snapshot_slot(snapshot_id)
+    except DataError:
+        return True
+    return slot is not None and not isinstance(slot.value, AbandonedSnapshot)
 
 
 def mirror_snapshot(
@@ -44,7 +56,7 @@ def mirror_snapshot(
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Mirrored:
-    """Copy a complete snapshot to a mirror; doing it again goes on where it was cut short (Law 2).
+    """Copy a complete snapshot to a mirror, under a lease; again, it goes on where it was cut short (Law 2).
 
     Args:
         control: the stream.
@@ -54,29 +66,70 @@ def mirror_snapshot(
         batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``, by the clock of ``control``.
 
     Raises:
-        SnapshotNotFoundError: there is no complete snapshot of this id.
+        SnapshotNotFoundError: there is no complete snapshot of this id, or no more; no manifest is at the mirror.
         SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; no manifest is at the mirror.
+        ConflictError: it was given up as a half meanwhile.
         UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
     """
-    manifest = control.need_manifest(snapshot_id)
+    control.need_manifest(snapshot_id)
     if is_mirrored(control, mirror, snapshot_id):
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have come later
         return Mirrored(snapshot_id, 0, 0)
-    fetched = fetch_data(
-        manifest,
-        sealed_in(control, snapshot_id),
-        [checkpoints],
-        mirror,
-        batch_bytes=batch_bytes,
-        timeout_seconds=timeout_seconds,
-        clock=control.clock,
-        on_progress=on_progress,
-        go_on=go_on,
-    )
-    carry_records(control, mirror, manifest.deployment_id)
-    carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
-    carry(control.home, mirror, layout.manifest_key(control.stream_id, snapshot_id))
+    with leased(control, snapshot_id, f"the copy to {mirror.uri}") as lease:
+
+        def still_there() -> None:
+            lease.renew()
+            go_on()
+
+        closed = mirror.get(layout.manifest_key(control.stream_id, snapshot_id))  # a record that an older half left
+        manifest = control.need_manifest(snapshot_id)
+        try:
+            fetched = fetch_data(
+                manifest,
+                sealed_in(control, snapshot_id),
+                [checkpoints],
+                mirror,
+                batch_bytes=batch_bytes,
+                timeout_seconds=timeout_seconds,
+                clock=control.clock,
+                on_progress=on_progress,
+                go_on=still_there,
+            )
+        except DataError:
+            control.need_manifest(snapshot_id)  # whoever slept for longer than its lease: it is removed, not damaged
+            raise
+        carry_records(control, mirror, manifest.deployment_id)
+        carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
+        _complete(control, mirror, snapshot_id, None if closed is None else closed.version)
     return Mirrored(snapshot_id, fetched.files, fetched.size_bytes)
+
+
+def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_version: str | None) -> None:
+    """Put the manifest there, unless the snapshot, or the copy, was given up meanwhile."""
+    key = layout.manifest_key(control.stream_id, snapshot_id)
+    control.need_manifest(snapshot_id)
+    stored = control.home.get(key)
+    if stored is None:
+        raise SnapshotNotFoundError(
+            "the snapshot was removed while it was copied",
+            stream_id=control.stream_id,
+            snapshot_id=snapshot_id,
+            next_step="`streamstate snapshots` lists those that are kept; `streamstate mirror` clears the half.",
+        )
+    try:
+        if closed_version is None:
+            mirror.create(key, stored.body)
+        else:
+            mirror.replace(key, stored.body, closed_version)
+    except (ObjectExistsError, VersionConflictError):
+        if not is_mirrored(control, mirror, snapshot_id):
+            raise ConflictError(
+                "this copy was given up as a half while it was made",
+                stream_id=control.stream_id,
+                snapshot_id=snapshot_id,
+                mirror=mirror.uri,
+                next_step="Copy it again.",
+            ) from None
 
 
 def carry_records(control: StreamControl, mirror: Store, deployment_id: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import SnapshotCorruptError, SnapshotIncompleteError
@@ -58,6 +58,17 @@ def seal(
                     "a file of the snapshot is altered, so it is not sealed", **facts, reason=found.complaint
                 )
             sha256[query_name][entry.path] = found.sha256
+    return seal_as_read(control, snapshot_id, sha256)
+
+
+def seal_as_read(control: StreamControl, snapshot_id: str, sha256: Mapping[str, Mapping[str, str]]) -> SnapshotSeal:
+    """Write the seal of a snapshot of which every file was read, and found to be what was captured.
+
+    Args:
+        control: the stream.
+        snapshot_id: a complete snapshot.
+        sha256: of every file, by query and path.
+    """
     result = SnapshotSeal(snapshot_id=snapshot_id, sealed_at=control.clock.now(), sha256=sha256)
     control.put_seal(result)
     return result

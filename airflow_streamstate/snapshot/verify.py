@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError, StreamStateError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import ChecksumCheck, ServerCheck, companion_of, parse_checksums
-from airflow_streamstate.snapshot.data import REMEDY, check_complete, crc32_hex, read_chunks
+from airflow_streamstate.snapshot.data import REMEDY, check_complete, crc32_hex, read_chunks, side_by_side
 from airflow_streamstate.snapshot.places import folder_of, key_of
 from airflow_streamstate.store.interface import ManyAtOnce, Store
 
@@ -42,19 +44,39 @@ class Problem:
         return {"kind": self.kind, "query": self.query, "path": self.path, "detail": self.detail}
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A snapshot that was read.
+
+    Attributes:
+        problems: everything that is wrong with it, in the manifest's order.
+        sha256: of every file that was read, by query and path.
+    """
+
+    problems: list[Problem]
+    sha256: Mapping[str, Mapping[str, str]]
+
+
 def verify(
     control: StreamControl, checkpoints: Store, snapshot_id: str, *, before_each: Callable[[], None] = lambda: None
 ) -> list[Problem]:
-    """Read every byte of the snapshot. An empty list means that it is whole.
+    """As ``examine``: the problems alone. An empty list means that the snapshot is whole."""
+    return examine(control, checkpoints, snapshot_id, before_each=before_each).problems
 
-    Each file is held against its size, Spark's own checksums, what the server that keeps it said when it was copied
-    and, once the snapshot is sealed, its sha256.
+
+def examine(
+    control: StreamControl, checkpoints: Store, snapshot_id: str, *, before_each: Callable[[], None] = lambda: None
+) -> Examined:
+    """Read every byte of the snapshot, once.
+
+    Each file is held against its size and, once the snapshot is sealed, its sha256; before that, and where it differs
+    from that, against Spark's own checksums and what the server that keeps it said when it was copied.
 
     Args:
         control: the stream.
         checkpoints: the store of the data.
         snapshot_id: a complete snapshot.
-        before_each: called before each file.
+        before_each: called again and again while files are read; may raise to give up.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id.
@@ -62,39 +84,45 @@ def verify(
     """
     manifest = control.need_manifest(snapshot_id)
     problems: list[Problem] = []
-    sha256: Mapping[str, Mapping[str, str]] = {}
+    sealed: Mapping[str, Mapping[str, str]] = {}
     try:
         seal = control.seal(snapshot_id)
-        sha256 = {} if seal is None else seal.sha256
+        sealed = {} if seal is None else seal.sha256
     except DataError as error:
         problems.append(Problem("unreadable", "", "seal.json", str(error)))
-    for query_name in sorted(manifest.queries):
-        problems += problems_of(checkpoints, manifest, query_name, sha256.get(query_name, {}), before_each)
-    return problems
+    sha256: dict[str, dict[str, str]] = {}
+    for query_name, query in sorted(manifest.queries.items()):
+        reading = FileReading(checkpoints, manifest, query_name)
+        look = partial(_examine_entry, reading, query_name, sealed.get(query_name, {}))
+        digests = sha256.setdefault(query_name, {})
+        with closing(side_by_side(checkpoints, look, query.files)) as found:
+            for entry in query.files:
+                before_each()
+                problem, digest = next(found)
+                if problem is not None:
+                    problems.append(problem)
+                else:
+                    digests[entry.path] = digest
+    return Examined(problems, sha256)
 
 
-def problems_of(
-    checkpoints: Store,
-    manifest: SnapshotManifest,
-    query_name: str,
-    sha256: Mapping[str, str],
-    before_each: Callable[[], None] = lambda: None,
-) -> Iterator[Problem]:
-    """Everything that is wrong with one query's files, in the manifest's order; ``sha256`` by path, where known."""
-    reading = FileReading(checkpoints, manifest, query_name)
-    for entry in manifest.queries[query_name].files:
-        before_each()
-        try:
-            found = reading.read(entry)
-        except StreamStateError as error:
-            yield Problem("unreadable", query_name, entry.path, str(error))
-            continue
-        if found is None:
-            yield Problem("missing", query_name, entry.path, f"of {entry.size_bytes} bytes")
-        elif found.complaint:
-            yield Problem("altered", query_name, entry.path, found.complaint)
-        elif entry.path in sha256 and found.sha256 != sha256[entry.path]:
-            yield Problem("altered", query_name, entry.path, "its sha256 is not the sealed one")
+def _examine_entry(
+    reading: FileReading, query_name: str, sealed: Mapping[str, str], entry: FileEntry
+) -> tuple[Problem | None, str]:
+    """What is wrong with a file, if anything, and its sha256."""
+    wanted = sealed.get(entry.path, "")
+    try:
+        found = reading.read(entry, for_checksums=not wanted)
+        if found is not None and wanted and found.sha256 != wanted:
+            found = reading.read(entry) or found  # Spark's checksums tell where it differs
+    except StreamStateError as error:
+        return Problem("unreadable", query_name, entry.path, str(error)), ""
+    if found is None:
+        return Problem("missing", query_name, entry.path, f"of {entry.size_bytes} bytes"), ""
+    complaint = found.complaint
+    if not complaint and wanted and found.sha256 != wanted:
+        complaint = "its sha256 is not the sealed one"
+    return (Problem("altered", query_name, entry.path, complaint) if complaint else None), found.sha256
 
 
 @dataclass(frozen=True)

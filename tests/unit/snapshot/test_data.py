@@ -16,6 +16,7 @@ from airflow_streamstate.snapshot.data import (
     data_files,
     query_of,
     read_chunks,
+    side_by_side,
 )
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
@@ -29,6 +30,17 @@ def shelf() -> Shelf:
     run_stateful(shelf.checkpoint(), 2)
     shelf.capture()
     return shelf
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_answers_come_in_the_order_of_the_items(tmp_path: Path, on_disk: bool) -> None:
+    """However many readers there are; and what one of them raises comes out in its place."""
+    store = LocalStore(tmp_path) if on_disk else MemoryStore()
+    assert list(side_by_side(store, lambda item: item * 2, range(50))) == [item * 2 for item in range(50)]
+    answers = side_by_side(store, lambda item: 6 // item, [3, 2, 0, 1])
+    assert [next(answers), next(answers)] == [2, 3]
+    with pytest.raises(ZeroDivisionError):
+        next(answers)
 
 
 def test_data_files_are_what_a_fork_takes(shelf: Shelf) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,75 +9,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
-from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
-from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.interface import ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
-from support.interleaved import TO_THE_END, Actor, play
+from support.interleaved import TO_THE_END, play
+from support.shelf_acts import (
+    IDS,
+    all_but,
+    assert_no_defect,
+    assert_whole,
+    data_keys,
+    kept,
+    keys_of,
+    pinning,
+    prune,
+    pruning,
+    reading,
+    shelf_with,
+    taking,
+    waiting,
+)
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
-
-Act = Callable[[Store], object]
-IDS = [f"d-0001-live-{number:06d}" for number in range(1, 5)]
-
-
-def shelf_with(count: int) -> Shelf:
-    """So many live snapshots of a stream, each a batch behind the one before."""
-    shelf = Shelf(GuardedStore())
-    for number in range(count):
-        run_stateful(shelf.checkpoint(), 2 + number, first=0 if number == 0 else 2 + number)
-        shelf.capture(snapshot_id=IDS[number], kind="live")
-    return shelf
-
-
-class GuardedStore(MemoryStore):
-    """Objects in memory; nothing is deleted that a snapshot which exists, and is not condemned, refers to."""
-
-    def delete(self, key: str, version: str | None = None) -> None:
-        if "/data" in key and "/snapshots/" in key:
-            broken = [one for one, manifest in kept(Shelf(self)).items() if key in keys_of(manifest)]
-            assert not broken, f"{key} is deleted, and {broken} have it"
-        super().delete(key, version)
-
-
-def kept(shelf: Shelf) -> dict[str, SnapshotManifest]:
-    """Every complete snapshot that nobody removes."""
-    condemned = Retention(shelf.control).read().condemned
-    found = {one: shelf.control.manifest(one) for one in shelf.control.snapshot_ids() if one not in condemned}
-    return {one: manifest for one, manifest in found.items() if manifest is not None}
-
-
-def keys_of(manifest: SnapshotManifest) -> set[str]:
-    return {key_of(manifest, name, entry) for name, query in manifest.queries.items() for entry in query.files}
-
-
-def all_but(*ids: str) -> Callable[[RetentionRegister], list[str]]:
-    return lambda _register: [one for one in IDS if one not in ids]
-
-
-def prune(shelf: Shelf, *keep: str) -> list[str]:
-    remover = Remover(shelf.control, shelf.checkpoints, "test")
-    condemned = remover.condemn(kept(shelf), all_but(*keep))
-    remover.sweep()
-    return condemned
-
-
-def data_keys(shelf: Shelf, snapshot_id: str) -> list[str]:
-    folder = layout.snapshot_folder(STREAM, snapshot_id)
-    return [info.key for info in shelf.checkpoints.list_objects(f"{folder}/data")]
-
-
-def assert_whole(shelf: Shelf) -> None:
-    for snapshot_id in kept(shelf):
-        assert verify(shelf.control, shelf.checkpoints, snapshot_id) == [], snapshot_id
-
 
 # sharing
 
@@ -271,66 +228,6 @@ def test_a_prune_that_is_killed_anywhere_is_finished_by_the_next(fault: Fault) -
 
 
 # all at once
-
-
-def assert_no_defect(actors: list[Actor]) -> None:
-    """An actor may be refused; that a file goes which something refers to is a defect, and so is anything else."""
-    for actor in actors:
-        if actor.error is not None and not isinstance(actor.error, StreamStateError):
-            raise actor.error
-
-
-def taking(shelf: Shelf, snapshot_id: str, batch_id: int) -> Act:
-    def act(store: Store) -> object:
-        mine = Shelf(store, clock=shelf.clock)
-        run_stateful(Shelf(shelf.checkpoints).checkpoint(), batch_id, first=batch_id)
-        try:
-            return mine.capture(snapshot_id=snapshot_id, kind="live")
-        except UnavailableError:
-            return mine.capture(snapshot_id=snapshot_id, kind="live")
-
-    return act
-
-
-def pruning(shelf: Shelf, *keep: str) -> Act:
-    return lambda store: prune(Shelf(store, clock=shelf.clock), *keep)
-
-
-def reading(shelf: Shelf, snapshot_id: str, findings: list[str]) -> Act:
-    """Whoever got a lease on what is there reads it whole."""
-
-    def act(store: Store) -> None:
-        mine = Shelf(store, clock=shelf.clock)
-        try:
-            with leased(mine.control, snapshot_id, "reader", 1e6):
-                if mine.control.manifest(snapshot_id) is not None:
-                    found = verify(mine.control, store, snapshot_id)
-                    findings.extend(problem.detail or problem.path for problem in found)
-        except SnapshotNotFoundError:
-            pass
-
-    return act
-
-
-def pinning(shelf: Shelf, snapshot_id: str) -> Act:
-    def act(store: Store) -> None:
-        mine = Shelf(store, clock=shelf.clock)
-        try:
-            Retention(mine.control, "pin").pin(snapshot_id)
-        except SnapshotNotFoundError:
-            return
-
-    return act
-
-
-def waiting(shelf: Shelf) -> Act:
-    """Time passes: what is in the making counts as abandoned."""
-
-    def act(store: Store) -> None:
-        store.head("nothing")
-        shelf.clock.sleep(MAKING_SECONDS + 1)
-
-    return act
 
 
 CALLS = 60
