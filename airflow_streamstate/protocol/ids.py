@@ -77,6 +77,12 @@ def snapshot_id_for(deployment_id: str, kind: SnapshotKind, number: int) -> str:
     return f"{deployment_id}-{kind}-{number:06d}"
 
 
+def snapshot_number_of(snapshot_id: str) -> int | None:
+    """The number that a snapshot id ends in; None for one that ends in none."""
+    number = snapshot_id.rpartition("-")[2]
+    return int(number) if re.fullmatch(r"[0-9]{1,18}", number) else None
+
+
 def periodic_snapshot_id_for(deployment_id: str, attempt: int, number: int) -> str:
     """The id of the ``number``-th ``live`` snapshot that an attempt took without being asked, from 1."""
     return f"{deployment_id}-live-a{attempt:04d}-{number:06d}"
