@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.snapshot.fetch import Progress
@@ -79,4 +79,8 @@ class Mirrors:
                 def report(progress: Progress, uri: str = mirror.uri, snapshot_id: str = snapshot_id) -> None:
                     on_progress(uri, snapshot_id, progress)
 
-                yield mirror.uri, mirror_snapshot(control, home.checkpoints, mirror, snapshot_id, on_progress=report)
+                try:
+                    done = mirror_snapshot(control, home.checkpoints, mirror, snapshot_id, on_progress=report)
+                except SnapshotNotFoundError:
+                    continue  # somebody has just pruned it
+                yield mirror.uri, done

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ObjectExistsError
+from airflow_streamstate.errors import ObjectExistsError, SnapshotNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
 from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.store.interface import Store
 
 
@@ -46,6 +47,8 @@ def mirror_snapshot(
 ) -> Mirrored:
     """Copy a complete snapshot to a mirror; doing it again goes on where it was cut short (Law 2).
 
+    It is leased meanwhile: whoever prunes leaves it.
+
     Args:
         control: the stream.
         checkpoints: where the data lies.
@@ -54,7 +57,7 @@ def mirror_snapshot(
         batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``.
 
     Raises:
-        SnapshotNotFoundError: there is no complete snapshot of this id.
+        SnapshotNotFoundError: there is no complete snapshot of this id, or it is being removed.
         SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; no manifest is at the mirror.
         UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
     """
@@ -62,39 +65,64 @@ def mirror_snapshot(
     if is_mirrored(control, mirror, snapshot_id):
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have come later
         return Mirrored(snapshot_id, 0, 0)
-    fetched = fetch_data(
-        manifest,
-        sealed_in(control, snapshot_id),
-        [checkpoints],
-        mirror,
-        batch_bytes=batch_bytes,
-        timeout_seconds=timeout_seconds,
-        on_progress=on_progress,
-        go_on=go_on,
-    )
-    carry_records(control, mirror, manifest.deployment_id)
-    carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
-    carry(control.home, mirror, layout.manifest_key(control.stream_id, snapshot_id))
+    with leased(control, snapshot_id, f"the copy at {mirror.uri}") as lease:
+
+        def step() -> None:
+            go_on()
+            lease.renew()
+
+        fetched = fetch_data(
+            manifest,
+            sealed_in(control, snapshot_id),
+            [checkpoints],
+            mirror,
+            batch_bytes=batch_bytes,
+            timeout_seconds=timeout_seconds,
+            on_progress=on_progress,
+            go_on=step,
+        )
+        carry_records(control, mirror, manifest.deployment_id, step)
+        for key_of in (layout.seal_key, layout.manifest_key):
+            step()
+            carry(control.home, mirror, key_of(control.stream_id, snapshot_id))
+    if not is_mirrored(control, mirror, snapshot_id):
+        raise SnapshotNotFoundError(
+            "this snapshot was removed while it was copied",
+            stream_id=control.stream_id,
+            snapshot_id=snapshot_id,
+            mirror_uri=mirror.uri,
+            next_step="`streamstate snapshots` lists those that are kept.",
+        )
     return Mirrored(snapshot_id, fetched.files, fetched.size_bytes)
 
 
-def carry_records(control: StreamControl, mirror: Store, deployment_id: str) -> None:
-    """What a deployment runs, the plans of its queries, and what it said until now.
+def carry_records(
+    control: StreamControl, mirror: Store, deployment_id: str, go_on: Callable[[], None] = lambda: None
+) -> None:
+    """What a deployment said until now, the plans of its queries, and what it runs.
 
     An attempt carries them at its start, so that a mirror knows of whatever has run behind the snapshots that it has.
+    Its events come first: with them alone a mirror knows that there was such a deployment, and which attempts.
+
+    Args:
+        control: the stream.
+        mirror: where they go.
+        deployment_id: whose.
+        go_on: called before each of them; raises to give up.
     """
     spec = control.spec(deployment_id)
-    for key in artifact_keys(spec):
-        carry(control.home, mirror, key)
     for prefix in (
-        layout.plans_prefix(control.stream_id, deployment_id),
         layout.events_prefix(control.stream_id, deployment_id),
+        layout.plans_prefix(control.stream_id, deployment_id),
     ):
         there = {info.key for info in mirror.list_objects(prefix)}
         for info in control.home.list_objects(prefix):
             if info.key not in there:
+                go_on()
                 carry(control.home, mirror, info.key)
-    carry(control.home, mirror, layout.spec_key(control.stream_id, deployment_id))
+    for key in (*artifact_keys(spec), layout.spec_key(control.stream_id, deployment_id)):
+        go_on()
+        carry(control.home, mirror, key)
 
 
 def artifact_keys(spec: DeploymentSpec) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_streamstate.errors import DataError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import DataError, SnapshotNotFoundError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
@@ -68,6 +68,8 @@ class Mirroring:
                 continue
             try:
                 self._copy(uri, snapshot_id)
+            except SnapshotNotFoundError:
+                self._done.add((uri, snapshot_id))  # somebody has just pruned it
             except DataError as error:
                 self._done.add((uri, snapshot_id))  # it does not mend itself; the next attempt looks again
                 self._fails(uri, snapshot_id, error)

@@ -6,6 +6,7 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.events import SnapshotMirrored
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.store.memory import MemoryStore
 from support.sim_stage import STREAM, Stage
 
@@ -21,6 +22,16 @@ def test_every_snapshot_is_copied_once(stage: Stage) -> None:
     assert sorted(done) == ["d-0001-live-000002", "d-0001-stopped-000001"]
     assert sum(done.values()) > 0
     assert [one.files for _, one in mirrors.copy(STREAM, [mirror])] == [0, 0]
+
+
+def test_what_is_being_pruned_holds_the_others_up_at_no_mirror(stage: Stage) -> None:
+    """It goes, and the rest is copied."""
+    stage.deploy()
+    stage.stopped()
+    kept, gone = stage.keep("live", attempt=2), stage.control.need_manifest("d-0001-stopped-000001")
+    Remover(stage.control, stage.store, "test").condemn({gone.snapshot_id: gone}, lambda _register: [gone.snapshot_id])
+    done = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
+    assert [one.snapshot_id for _, one in done] == [kept.snapshot_id]
 
 
 def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:
