@@ -253,6 +253,8 @@ class Remover:
                 for store in dict.fromkeys((home, self._checkpoints)):
                     delete_below(store, folder)
         there = set(self._listed())
+        # Looked for before the leases are read: whoever gathers had his lease by then.
+        gathered = self._checkpoints.list_folders(layout.gathered_folders(stream_id))
 
         def edit(before: RetentionRegister) -> RetentionRegister:
             aged = now - timedelta(seconds=REMEMBERED_SECONDS)
@@ -268,13 +270,10 @@ class Remover:
                 pins=without(before.pins, lost),
             )
 
-        self._remove_readings(self._retention.change(edit).leases)
-
-    def _remove_readings(self, leases: Collection[str]) -> None:
-        folder = layout.gathered_folders(self._control.stream_id)
-        for lease_id in self._checkpoints.list_folders(folder):
+        leases = self._retention.change(edit).leases
+        for lease_id in gathered:
             if lease_id not in leases:
-                delete_below(self._checkpoints, f"{folder}/{lease_id}")
+                delete_below(self._checkpoints, f"{layout.gathered_folders(stream_id)}/{lease_id}")
 
     def _listed(self) -> list[str]:
         """Every snapshot of which anything lies anywhere."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -170,6 +171,34 @@ def test_a_lease_is_renewed_while_its_reader_lives() -> None:
             lease.renew()
         assert prune(shelf, IDS[1]) == []
     assert prune(shelf, IDS[1]) == [IDS[0]]
+
+
+def test_what_a_reader_gathers_beside_a_prune_stays() -> None:
+    """Whenever in a prune he takes his lease and begins to gather, nobody removes it before he gives that back."""
+    for number in count(1):
+        shelf = sweepable()
+        lease = SnapshotLease(shelf.control, IDS[1], "reader")
+
+        def read(shelf: Shelf = shelf, lease: SnapshotLease = lease) -> None:
+            lease.take()
+            lease.folder_of(shelf.checkpoints, shelf.control.need_manifest(IDS[1]), QUERY)
+
+        plan = FaultPlan(meanwhile={number: read})
+        store = FaultyStore(shelf.checkpoints, plan)
+        Remover(Shelf(store, clock=shelf.clock).control, store, "test").sweep()
+        if number > len(plan.calls):
+            break  # the prune was over by then
+        folder = layout.gathered_folder(STREAM, lease.lease_id, QUERY)
+        assert list(shelf.checkpoints.list_objects(f"{folder}/")), number
+        lease.release()
+        assert not list(shelf.checkpoints.list_objects(f"{folder}/"))
+
+
+def sweepable() -> Shelf:
+    """Two snapshots, of which the second shares files, and a folder that a dead reader left."""
+    shelf = shelf_with(2)
+    shelf.checkpoints.put(f"{layout.gathered_folder(STREAM, 'dead', QUERY)}/metadata", b"left")
+    return shelf
 
 
 def test_an_abandoned_half_is_collected_and_can_be_taken_anew() -> None:
