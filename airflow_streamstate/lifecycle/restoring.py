@@ -188,7 +188,7 @@ class Restoring:
                 not_answering=sorted(self._silent),
                 next_step="Check the stream's name and the URI of the mirror.",
             )
-        newest = max(manifests.values(), key=lambda one: (one.fencing_token, one.taken_at, one.snapshot_id))
+        newest = max(manifests.values(), key=lambda one: one.order)
         holders = tuple(
             StreamControl(mirror, stream_id, self._home.clock)
             for number, mirror in enumerate(self._mirrors)

@@ -80,6 +80,19 @@ def test_an_older_end_is_taken_only_by_name(stage: Stage, tmp_path: Path) -> Non
     assert not found.is_end
 
 
+def test_an_end_is_newer_than_what_was_taken_before_it_whatever_the_clocks_say(stage: Stage, tmp_path: Path) -> None:
+    """A live one by a driver whose clock is ahead of that of whoever took the end (Law 14)."""
+    stage.deploy()
+    stage.run_batches(1)
+    live = stage.keep("live").snapshot_id
+    stage.clock.advance(-600)
+    end = str(stage.stopped().snapshot_id)
+    mirror = mirrored(stage, end)
+    mirror_snapshot(stage.control, stage.store, mirror, live)
+    found = Restoring(new_home(stage, tmp_path), [mirror], "me").restore(STREAM)
+    assert (found.snapshot_id, found.is_end) == (end, True)
+
+
 def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_path: Path) -> None:
     """Its record is at the mirror from its start on; and its fencing token is never given again. (Laws 4 and 14)"""
     snapshot_id = stopped(stage)

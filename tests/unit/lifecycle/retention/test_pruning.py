@@ -85,6 +85,19 @@ def test_only_what_may_be_gone_back_to_is_kept(stage: Stage) -> None:
         stage.control.need_manifest(one)
 
 
+def test_which_end_is_the_last_is_told_by_attempts_and_not_by_clocks(stage: Stage) -> None:
+    """The machine of the second attempt is ten minutes behind that of the first: its end is what the next one starts
+    from, and stays (Laws 5 and 14)."""
+    stage.deploy()
+    stage.stopped(3)
+    stage.controller.resume(STREAM)
+    stage.clock.advance(-600)
+    last = stage.stopped(6, attempt=2).snapshot_id
+    pruned = prune(stage)
+    assert (list(pruned.removed), list(pruned.kept)) == (["d-0001-stopped-000001"], [last])
+    assert stage.deploy("print('v2')\n").start.snapshot_id == last
+
+
 def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
     """Word for word what the prune itself then says."""
     grow(stage, 4)
