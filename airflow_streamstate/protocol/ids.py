@@ -41,6 +41,11 @@ def check_id(value: str, what: str) -> str:
     return value
 
 
+def is_id(value: str) -> bool:
+    """Whether this may be an id; what people put beside ours (``d-0001.bak``) mostly may not."""
+    return _ID.fullmatch(value) is not None
+
+
 def check_stream_id(value: str) -> str:
     """The stream id itself, checked."""
     return check_id(value, "stream id")
@@ -65,6 +70,11 @@ def fencing_token_of(deployment_id: str) -> int:
             next_step="Deployment ids look like d-0001; `streamstate status` shows the current one.",
         )
     return int(match.group(1))
+
+
+def is_deployment_id(value: str) -> bool:
+    """Whether this names a deployment."""
+    return _DEPLOYMENT.fullmatch(value) is not None
 
 
 def order_of(deployment_id: str) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from airflow_streamstate.control.retention import Retention, without
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot, Condemned, Making, RetentionRegister
 from airflow_streamstate.snapshot.places import key_of
@@ -278,7 +279,7 @@ class Remover:
     def _listed(self) -> list[str]:
         """Every snapshot of which anything lies anywhere."""
         folder = layout.snapshots_folder(self._control.stream_id)
-        return sorted({*self._control.snapshot_ids(), *self._checkpoints.list_folders(folder)})
+        return sorted({*self._control.snapshot_ids(), *filter(is_id, self._checkpoints.list_folders(folder))})
 
 
 def _is_made(register: RetentionRegister, snapshot_id: str) -> bool:

@@ -27,6 +27,7 @@ from airflow_streamstate.protocol.ids import deployment_id_for
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.memory import MemoryStore
 from support.sim_stage import STREAM, Stage
 
 NOTHING = RetentionPolicy(keep=0)
@@ -96,6 +97,32 @@ def test_which_end_is_the_last_is_told_by_attempts_and_not_by_clocks(stage: Stag
     pruned = prune(stage)
     assert (list(pruned.removed), list(pruned.kept)) == (["d-0001-stopped-000001"], [last])
     assert stage.deploy("print('v2')\n").start.snapshot_id == last
+
+
+def test_a_folder_that_somebody_put_beside_ours_is_left_alone_and_stops_nothing(stage: Stage) -> None:
+    """``cp -r`` of a snapshot or a deployment for safety: no id, so nothing of ours, in every room (Law 7)."""
+    one, *_ = grow(stage, 4)
+    mark(stage, "d-0004")
+    strays = [
+        f"{STREAM}/{folder}/manifest.json"
+        for folder in (
+            f"snapshots/{one}.bak",
+            "snapshots/.Trash",
+            "deployments/d-0001.bak",
+            "deployments/x",
+            "rehearsals/r_old",
+            "upgrades/u.bak",
+            "readings/old one",
+        )
+    ]
+    for key in strays:
+        stage.store.put(key, b"{}")
+    assert list(prune(stage).removed) == [one]
+    assert all(stage.store.get(key) for key in strays)
+    mirror = MemoryStore("mirror")
+    assert len(list(stage.controller.mirrors.copy(STREAM, [mirror]))) == 2
+    assert stage.controller.mirrors.places(STREAM) == {}
+    assert len(stage.controller.retention.all(STREAM)) == 2
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
