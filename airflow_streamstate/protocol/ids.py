@@ -46,6 +46,11 @@ def is_id(value: str) -> bool:
     return _ID.fullmatch(value) is not None
 
 
+def is_sha256(value: str) -> bool:
+    """Whether this is a digest as artifacts are pinned by."""
+    return re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
 def check_stream_id(value: str) -> str:
     """The stream id itself, checked."""
     return check_id(value, "stream id")

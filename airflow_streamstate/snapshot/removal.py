@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from airflow_streamstate.control.retention import Retention, without
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.errors import DataError, ObjectExistsError, VersionConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -168,11 +168,7 @@ class Remover:
             elif slot.value.take < made.take:  # else whoever took it has to begin anew already
                 self._control.cells.replace(key, record, slot.version)
         except (ObjectExistsError, VersionConflictError):
-            raise ConflictError(
-                "a snapshot was completed, or abandoned, in this very moment",
-                snapshot_id=made.snapshot_id,
-                next_step="Prune again.",
-            ) from None
+            return False  # completed, or abandoned by another, in this very moment
         return True
 
     def _close_half(self, snapshot_id: str) -> bool:

@@ -261,6 +261,30 @@ def test_a_half_that_nobody_recorded_is_collected_after_its_time() -> None:
     assert data_keys(shelf, IDS[2]) == []
 
 
+def test_two_prunes_that_meet_at_a_half_both_come_to_their_end() -> None:
+    """One of them closes it, whichever came first, and what each has to do beside that is done."""
+    for number in count(1):
+        shelf = shelf_with(1)
+        run_stateful(shelf.checkpoint(), 6, first=3)
+        dying = FaultyStore(shelf.checkpoints, FaultPlan(at_write={8: Fault.CRASH_BEFORE}))
+        with pytest.raises(SimulatedCrash):
+            Shelf(dying, clock=shelf.clock).capture(snapshot_id=IDS[1], kind="live")
+        shelf.clock.sleep(MAKING_SECONDS + 1)
+        closed: list[str] = []
+
+        def other(shelf: Shelf = shelf, closed: list[str] = closed) -> None:
+            closed += Remover(shelf.control, shelf.checkpoints, "other").sweep().abandoned
+
+        plan = FaultPlan(meanwhile={number: other})
+        store = FaultyStore(shelf.checkpoints, plan)
+        closed += Remover(Shelf(store, clock=shelf.clock).control, store, "test").sweep().abandoned
+        assert set(closed) == {IDS[1]}, number
+        assert data_keys(shelf, IDS[1]) == []
+        assert_whole(shelf)
+        if number > len(plan.calls):
+            break
+
+
 def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
     """Nobody knows what it refers to (Law 7)."""
     shelf = shelf_with(3)
