@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.errors import DataError, SnapshotNotFoundError
+from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.lifecycle.retention.known_good import has_proven_itself
 from airflow_streamstate.lifecycle.retention.leftovers import (
@@ -23,6 +26,7 @@ from airflow_streamstate.lifecycle.retention.leftovers import (
 from airflow_streamstate.lifecycle.retention.needs import needs_of
 from airflow_streamstate.lifecycle.retention.pruning import STALE_SECONDS, Pruned
 from airflow_streamstate.lifecycle.retention.settling import settle
+from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
@@ -34,6 +38,7 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 
 NOTHING = RetentionPolicy(keep=0)
@@ -162,6 +167,36 @@ def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
     assert prune(stage).temporaries == 2
     assert stage.control.reading_ids() == []
     assert not list(data.list_objects(f"{layout.readings_folder(STREAM)}/"))
+
+
+def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path) -> None:
+    """Begun at any moment of the prune: it has the snapshot for good, or is told at once, before it stops anything."""
+    outcomes = set()
+    for number in count(1, 6):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        stage = Stage(folder)
+        one, *_ = grow(stage, 4)
+        mark(stage, "d-0004")
+        began: list[bool] = []
+
+        def roll_back(stage: Stage = stage, one: str = one, began: list[bool] = began) -> None:
+            try:
+                stage.controller.upgrades.begin_rollback(RollbackRequest(STREAM, snapshot_id=one), "back")
+            except SnapshotNotFoundError:
+                began.append(False)
+            else:
+                began.append(True)
+
+        plan = FaultPlan(meanwhile={number: roll_back})
+        store = FaultyStore(stage.store, plan)
+        home = Home.of(store, store, folder, stage.clock)
+        Controller(home, stage.launcher, stage.clock, "prunes").retention.prune(STREAM, NOTHING)
+        if number > len(plan.calls):
+            break
+        assert [stage.control.manifest(one) is not None] == began, number
+        outcomes.add(began[0])
+    assert outcomes == {True, False}
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
