@@ -36,7 +36,7 @@ class Snapshots:
                 continue
             if manifest is not None:
                 found.append(manifest)
-        return sorted(found, key=lambda manifest: (manifest.taken_at, manifest.snapshot_id))
+        return sorted(found, key=lambda manifest: manifest.order)
 
     def verify(self, stream_id: str, snapshot_id: str) -> list[Problem]:
         """Read every byte of a snapshot; what is missing, altered or unreadable. One that is whole is then sealed.

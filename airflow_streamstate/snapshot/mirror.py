@@ -98,7 +98,8 @@ def mirror_snapshot(
         except DataError:
             control.need_manifest(snapshot_id)  # whoever slept for longer than its lease: it is removed, not damaged
             raise
-        carry_records(control, mirror, manifest.deployment_id)
+        carry_records(control, mirror, manifest.deployment_id, still_there)
+        still_there()
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
         _complete(control, mirror, snapshot_id, None if closed is None else closed.version)
     return Mirrored(snapshot_id, fetched.files, fetched.size_bytes)
@@ -132,23 +133,33 @@ def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_ve
             ) from None
 
 
-def carry_records(control: StreamControl, mirror: Store, deployment_id: str) -> None:
-    """What a deployment runs, the plans of its queries, and what it said until now.
+def carry_records(
+    control: StreamControl, mirror: Store, deployment_id: str, go_on: Callable[[], None] = lambda: None
+) -> None:
+    """What a deployment said until now, the plans of its queries, and what it runs.
 
     An attempt carries them at its start, so that a mirror knows of whatever has run behind the snapshots that it has.
+    Its events come first: with them alone a mirror knows that there was such a deployment, and which attempts.
+
+    Args:
+        control: the stream.
+        mirror: where they go.
+        deployment_id: whose.
+        go_on: called before each of them; raises to give up.
     """
     spec = control.spec(deployment_id)
-    for key in artifact_keys(spec):
-        carry(control.home, mirror, key)
     for prefix in (
-        layout.plans_prefix(control.stream_id, deployment_id),
         layout.events_prefix(control.stream_id, deployment_id),
+        layout.plans_prefix(control.stream_id, deployment_id),
     ):
         there = {info.key for info in mirror.list_objects(prefix)}
         for info in control.home.list_objects(prefix):
             if info.key not in there:
+                go_on()
                 carry(control.home, mirror, info.key)
-    carry(control.home, mirror, layout.spec_key(control.stream_id, deployment_id))
+    for key in (*artifact_keys(spec), layout.spec_key(control.stream_id, deployment_id)):
+        go_on()
+        carry(control.home, mirror, key)
 
 
 def artifact_keys(spec: DeploymentSpec) -> list[str]:

@@ -74,7 +74,7 @@ class Mirroring:
             try:
                 self._copy(uri, snapshot_id)
             except SnapshotNotFoundError:
-                continue  # it was removed meanwhile
+                self._done.add((uri, snapshot_id))  # somebody has just pruned it
             except DataError as error:
                 self._done.add((uri, snapshot_id))  # it does not mend itself; the next attempt looks again
                 self._fails(uri, snapshot_id, error)

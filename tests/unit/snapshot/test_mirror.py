@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import SnapshotCorruptError, StreamStateError
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import SnapshotCorruptError, SnapshotNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot.leases import LEASE_SECONDS, RENEW_AFTER_SHARE
 from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
@@ -65,5 +70,36 @@ def test_what_is_damaged_does_not_become_a_mirror(stage: Stage) -> None:
     problems = verify(stage.control, stage.store, snapshot_id)
     assert problems
     with pytest.raises(SnapshotCorruptError):
+        mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    assert not is_mirrored(stage.control, mirror, snapshot_id)
+
+
+def test_what_is_being_copied_is_not_pruned(stage: Stage) -> None:
+    """Whoever copies reads, however long that takes: a prune beside it leaves the snapshot, and says for whom."""
+    snapshot_id, inner, plan = stopped(stage), MemoryStore("mirror"), FaultPlan()
+    manifest, remover = stage.control.need_manifest(snapshot_id), Remover(stage.control, stage.store, "test")
+    began_at, held = stage.clock.now(), set[str]()
+
+    def prune() -> None:
+        if threading.current_thread() is threading.main_thread():
+            stage.clock.sleep(LEASE_SECONDS * RENEW_AFTER_SHARE)
+        if any(call.writes for call in plan.calls) and not is_mirrored(stage.control, inner, snapshot_id):
+            assert remover.condemn({snapshot_id: manifest}, lambda _register: [snapshot_id]) == []
+            held.update(lease.reader for lease in Retention(stage.control).read().leases.values())
+
+    plan.before_each = prune
+    mirror_snapshot(stage.control, stage.store, FaultyStore(inner, plan), snapshot_id)
+    assert (stage.clock.now() - began_at).total_seconds() > 3 * LEASE_SECONDS
+    assert held == {"the copy to memory://mirror"}
+    assert verify(StreamControl(inner, STREAM, stage.clock), inner, snapshot_id) == []
+    assert not Retention(stage.control).read().leases
+
+
+def test_what_is_being_removed_is_not_copied(stage: Stage) -> None:
+    """It is told as gone, and nobody says that the mirror had it (Law 3)."""
+    snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
+    manifest = stage.control.need_manifest(snapshot_id)
+    Remover(stage.control, stage.store, "test").condemn({snapshot_id: manifest}, lambda _register: [snapshot_id])
+    with pytest.raises(SnapshotNotFoundError):
         mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
     assert not is_mirrored(stage.control, mirror, snapshot_id)

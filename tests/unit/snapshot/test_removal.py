@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -129,6 +130,34 @@ def test_a_lease_is_renewed_while_its_reader_lives() -> None:
     assert prune(shelf, IDS[1]) == [IDS[0]]
 
 
+def test_what_a_reader_gathers_beside_a_prune_stays() -> None:
+    """Whenever in a prune he takes his lease and begins to gather, nobody removes it before he gives that back."""
+    for number in count(1):
+        shelf = sweepable()
+        lease = SnapshotLease(shelf.control, IDS[1], "reader")
+
+        def read(shelf: Shelf = shelf, lease: SnapshotLease = lease) -> None:
+            lease.take()
+            lease.folder_of(shelf.checkpoints, shelf.control.need_manifest(IDS[1]), QUERY)
+
+        plan = FaultPlan(meanwhile={number: read})
+        store = FaultyStore(shelf.checkpoints, plan)
+        Remover(Shelf(store, clock=shelf.clock).control, store, "test").sweep()
+        if number > len(plan.calls):
+            break  # the prune was over by then
+        folder = layout.gathered_folder(STREAM, lease.lease_id, QUERY)
+        assert list(shelf.checkpoints.list_objects(f"{folder}/")), number
+        lease.release()
+        assert not list(shelf.checkpoints.list_objects(f"{folder}/"))
+
+
+def sweepable() -> Shelf:
+    """Two snapshots, of which the second shares files, and a folder that a dead reader left."""
+    shelf = shelf_with(2)
+    shelf.checkpoints.put(f"{layout.gathered_folder(STREAM, 'dead', QUERY)}/metadata", b"left")
+    return shelf
+
+
 def test_an_abandoned_half_is_collected_and_can_be_taken_anew() -> None:
     """A driver that died in the making leaves files: they go after their time, and whoever still was at it cannot
     complete them any more, but begins anew in a folder of its own (Laws 3 and 4)."""
@@ -187,6 +216,30 @@ def test_a_half_that_nobody_recorded_is_collected_after_its_time() -> None:
     shelf.clock.sleep(HALF_SECONDS)
     assert remover.sweep().abandoned == [IDS[2]]
     assert data_keys(shelf, IDS[2]) == []
+
+
+def test_two_prunes_that_meet_at_a_half_both_come_to_their_end() -> None:
+    """One of them closes it, whichever came first, and what each has to do beside that is done."""
+    for number in count(1):
+        shelf = shelf_with(1)
+        run_stateful(shelf.checkpoint(), 6, first=3)
+        dying = FaultyStore(shelf.checkpoints, FaultPlan(at_write={8: Fault.CRASH_BEFORE}))
+        with pytest.raises(SimulatedCrash):
+            Shelf(dying, clock=shelf.clock).capture(snapshot_id=IDS[1], kind="live")
+        shelf.clock.sleep(MAKING_SECONDS + 1)
+        closed: list[str] = []
+
+        def other(shelf: Shelf = shelf, closed: list[str] = closed) -> None:
+            closed += Remover(shelf.control, shelf.checkpoints, "other").sweep().abandoned
+
+        plan = FaultPlan(meanwhile={number: other})
+        store = FaultyStore(shelf.checkpoints, plan)
+        closed += Remover(Shelf(store, clock=shelf.clock).control, store, "test").sweep().abandoned
+        assert set(closed) == {IDS[1]}, number
+        assert data_keys(shelf, IDS[1]) == []
+        assert_whole(shelf)
+        if number > len(plan.calls):
+            break
 
 
 def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
