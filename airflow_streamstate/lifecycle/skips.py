@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from airflow_streamstate.adapters.measuring import moves_of_batch
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.control.answers import answered_by
+from airflow_streamstate.control.answers import answered_by, begun_skips
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.lifecycle.attempts import Attempts, check_same_wish
@@ -105,7 +105,7 @@ class Skips:
             StreamNotFoundError: there is no such stream.
             InvalidRequestError: no query has that batch planned, or several have.
         """
-        return self._look(self._means.observer.observe(wish.stream_id), wish)
+        return self._look(self._means.observer.observe(wish.stream_id), wish, None)
 
     def skip(self, wish: SkipWish, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
         """Order it, and start the attempt that does it. The same request id again is the same order.
@@ -135,7 +135,7 @@ class Skips:
                 return self._view(seen, command_id)
         else:
             self._refuse(control, seen, wish)
-        view = self._look(seen, wish)
+        view = self._look(seen, wish, command_id)
         on_view(view)
         if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
             self._means.drivers.check(seen.spec, seen.attempt + 1)
@@ -195,12 +195,19 @@ class Skips:
         if isinstance(decision, Refused):
             raise decision.error
 
-    def _look(self, seen: Observation, wish: SkipWish) -> SkipView:
+    def _look(self, seen: Observation, wish: SkipWish, command_id: str | None) -> SkipView:
         checkpoints = built_checkpoints(self._means.home, seen)
         if wish.query_name is not None:
             checkpoints = {name: each for name, each in checkpoints.items() if name == wish.query_name}
         positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
-        names = [name for name, position in positions.items() if position.planned_id == wish.batch_id]
+        begun = begun_skips([entry.event for entry in seen.events])
+        # Committed by a driver that died before it could tell: the next attempt does nothing else of it.
+        untold = {one.query_name for one, _ in begun if one.command_id == command_id}
+        names = [
+            name
+            for name, position in positions.items()
+            if position.planned_id == wish.batch_id or (name in untold and position.batch_id == wish.batch_id)
+        ]
         if len(names) != 1:
             planned = {
                 name: "none is planned" if position.planned_id is None else f"batch {position.planned_id}"
