@@ -147,6 +147,7 @@ class _Deploying:
         wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
         self._means.drivers.check(wanted, 1)
         place = self._means.drivers.place_note(wanted)
+        self._home.places.claim(self._control, wanted.snapshots)
         self._wish.pin(self._home.home)
         self._record()
         stored = self._intend(stored)
@@ -221,7 +222,7 @@ class _Deploying:
     def _check(self, manifest: SnapshotManifest) -> tuple[str, ...]:
         """See that the snapshot is what was captured, once; what is to be said about it."""
         if self._checked is None or self._checked[0] != manifest.snapshot_id:
-            unread = check_before_start(self._control, self._home.checkpoints, manifest)
+            unread = check_before_start(self._control, self._home.places.of(manifest), manifest)
             self._checked = manifest.snapshot_id, () if unread is None else (unread_note(manifest.snapshot_id, unread),)
         return self._checked[1]
 
@@ -313,6 +314,7 @@ class _Deploying:
             self._request_id,
             may_discard=self._request.discard_state,
             still_ours=still_ours,
+            kept_at=self._spec(StartPlan(mode="fresh")).snapshots,
         )
         return held, manifest
 

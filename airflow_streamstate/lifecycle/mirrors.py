@@ -90,7 +90,8 @@ class Mirrors:
         settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
         for mirror in mirrors:
             for snapshot_id in control.snapshot_ids():
-                if control.readable_manifest(snapshot_id) is None:
+                manifest = control.readable_manifest(snapshot_id)
+                if manifest is None:
                     continue
 
                 def report(progress: Progress, uri: str = mirror.uri, snapshot_id: str = snapshot_id) -> None:
@@ -99,7 +100,7 @@ class Mirrors:
                 try:
                     done = mirror_snapshot(
                         control,
-                        home.checkpoints,
+                        home.places.of(manifest),
                         mirror,
                         snapshot_id,
                         batch_bytes=settings.fetch_batch_bytes,

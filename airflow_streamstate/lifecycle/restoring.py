@@ -27,13 +27,14 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import check_stream_id, fencing_token_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
-from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.fetch import Progress
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
-from airflow_streamstate.store.interface import ManyAtOnce, Store
+from airflow_streamstate.snapshot.placing import as_kept_in
+from airflow_streamstate.store.interface import Store
 
 
 @dataclass(frozen=True)
@@ -254,9 +255,10 @@ class Restoring:
                 carry(one.home, control.home, info.key)
             for info in one.home.list_objects(layout.events_prefix(control.stream_id, deployment_id)):
                 carry(one.home, control.home, info.key)
-        _unless_there(lambda: control.create_spec(replace(spec, checkpoints_uri=self._home.checkpoints.uri)))
+        _unless_there(lambda: control.create_spec(_as_run_here(spec, self._home.checkpoints.uri)))
         carry(holder.home, control.home, layout.seal_key(control.stream_id, manifest.snapshot_id))
-        _unless_there(lambda: control.create_manifest(_as_kept_here(manifest, self._home.checkpoints)))
+        kept_here = replace(as_kept_in(manifest, self._home.checkpoints), data_uri="")
+        _unless_there(lambda: control.create_manifest(kept_here))
         there = control.readable_manifest(manifest.snapshot_id)
         if there is None or there.write_id != manifest.write_id:
             raise ConflictError(
@@ -345,18 +347,10 @@ def _is_end(events: Sequence[Event], manifest: SnapshotManifest) -> bool:
     return any(event.snapshot_id == manifest.snapshot_id for event in ends)
 
 
-def _as_kept_here(manifest: SnapshotManifest, checkpoints: Store) -> SnapshotManifest:
-    """The manifest with what this store says of the files, in place of what another one said."""
-    queries = {}
-    for name, query in manifest.queries.items():
-        keys = data_files(manifest, name)
-        wanted = [keys[entry.path] for entry in query.files]
-        told = checkpoints.checksums_of(wanted) if isinstance(checkpoints, ManyAtOnce) else [""] * len(wanted)
-        files = tuple(
-            replace(entry, checksum=checksum or "") for entry, checksum in zip(query.files, told, strict=True)
-        )
-        queries[name] = replace(query, files=files)
-    return replace(manifest, queries=queries)
+def _as_run_here(spec: DeploymentSpec, checkpoints_uri: str) -> DeploymentSpec:
+    """Without the place of its snapshots: that is another home's."""
+    snapshots = spec.snapshots if spec.snapshots == NO_SNAPSHOTS else ""
+    return replace(spec, checkpoints_uri=checkpoints_uri, snapshots=snapshots)
 
 
 def _unless_there(create: Callable[[], None]) -> None:

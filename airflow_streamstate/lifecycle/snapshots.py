@@ -45,11 +45,13 @@ class Snapshots:
 
         Raises:
             SnapshotNotFoundError: it has no manifest.
+            UnavailableError: the place of its data does not answer.
         """
         home = self._means.home
         control = home.need_stream(stream_id)
         with leased(control, snapshot_id, f"verify, {self._means.requested_by}") as lease:
-            examined = examine(control, home.checkpoints, snapshot_id, before_each=lease.renew)
+            store = home.places.of(control.need_manifest(snapshot_id))
+            examined = examine(control, store, snapshot_id, before_each=lease.renew)
             problems = examined.problems
             if not problems and control.seal(snapshot_id) is None:
                 seal_as_read(control, snapshot_id, examined.sha256)

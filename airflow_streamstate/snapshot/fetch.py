@@ -37,17 +37,24 @@ LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Wanted:
-    """One object to fetch, under the same key everywhere.
+    """One object to fetch, under the same key at every place.
 
     Attributes:
         key: its key.
         size_bytes: exact.
         complaint: what speaks against these bytes as a whole; "" for nothing.
+        target_key: its key at the target; "" for the same.
     """
 
     key: str
     size_bytes: int
     complaint: Callable[[bytes], str]
+    target_key: str = ""
+
+    @property
+    def goes_to(self) -> str:
+        """Its key at the target."""
+        return self.target_key or self.key
 
 
 @dataclass(frozen=True)
@@ -173,10 +180,10 @@ class _Fetch:
         return Fetched(files_done - there[0], bytes_done - there[1], dropped)
 
     def _is_there(self, wanted: Wanted) -> bool:
-        info = self._target.head(wanted.key)
+        info = self._target.head(wanted.goes_to)
         if info is None or info.size_bytes != wanted.size_bytes:
             return False
-        stored = self._target.get(wanted.key)
+        stored = self._target.get(wanted.goes_to)
         return stored is not None and not wanted.complaint(stored.body)
 
     # the calling thread
@@ -252,13 +259,19 @@ class _Fetch:
                 with self._changed:
                     self._drop(number, str(error))
                 return
+            except BaseException as error:
+                self._fail(error)
+                return
             try:
                 self._take(number, piece, part)
             except BaseException as error:
-                with self._changed:
-                    self._failure = self._failure or error
-                    self._changed.notify_all()
+                self._fail(error)
                 return
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
 
     def _next(self, number: int) -> _Piece | None:
         with self._changed:
@@ -337,8 +350,8 @@ class _Fetch:
     def _write(self, file: _File) -> None:
         for _ in range(WRITE_TRIES - 1):
             try:
-                self._target.put(file.wanted.key, bytes(file.body))
+                self._target.put(file.wanted.goes_to, bytes(file.body))
                 return
             except OutcomeUnknownError:
                 continue  # the same bytes again are as good as finding out (Law 8)
-        self._target.put(file.wanted.key, bytes(file.body))
+        self._target.put(file.wanted.goes_to, bytes(file.body))

@@ -60,7 +60,7 @@ def mirror_snapshot(
 
     Args:
         control: the stream.
-        checkpoints: where the data lies.
+        checkpoints: where its data lie (``SnapshotPlaces.of``).
         mirror: where it goes.
         snapshot_id: which.
         batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``, by the clock of ``control``.

@@ -71,7 +71,7 @@ def all_but(*ids: str) -> Callable[[RetentionRegister], list[str]]:
 
 def prune(shelf: Shelf, *keep: str) -> list[str]:
     """Remove all but these; which were condemned now."""
-    remover = Remover(shelf.control, shelf.checkpoints, "test")
+    remover = Remover(shelf.control, shelf.places, "test")
     condemned = remover.condemn(kept(shelf), all_but(*keep))
     remover.sweep()
     return condemned
@@ -219,7 +219,7 @@ def clearing(shelf: Shelf, mirror: Store, *, of_all: bool = False) -> Act:
 def with_spec(shelf: Shelf) -> Shelf:
     """The record of its deployment, which a mirror gets, too."""
     spec = next(one for one in EXAMPLES if isinstance(one, DeploymentSpec))
-    shelf.control.create_spec(replace(spec, stream_id=STREAM, deployment_id=DEPLOYMENT))
+    shelf.control.create_spec(replace(spec, stream_id=STREAM, deployment_id=DEPLOYMENT, snapshots=""))
     return shelf
 
 

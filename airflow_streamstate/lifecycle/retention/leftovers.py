@@ -2,7 +2,8 @@
 
 Older than the last known good version, a deployment's checkpoints are cut down to the ends of their logs: those say
 where it ended, to audits and to an undo, and hold the fence against a driver of it that may still sleep somewhere. Of
-still older ones nothing stays. What is newer than the last known good version is not touched at all.
+still older ones nothing stays. What is newer than the last known good version is not touched at all, and neither is a
+checkpoint whose own files a kept snapshot names.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from airflow_streamstate.lifecycle.retention.needs import Needs
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, launch_key_for, order_of
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.store.listing import keys_below
@@ -66,7 +68,7 @@ class Leftovers:
         means: of the controller.
         control: the stream.
         needs: what the stream needs.
-        owners: the deployments whose snapshots are kept.
+        kept: the snapshots that are kept.
         current: the current deployment.
         known_good: the last known good version; None for none: then nothing of any deployment goes.
         is_dry: whether it is only told what would go.
@@ -77,7 +79,7 @@ class Leftovers:
         means: Means,
         control: StreamControl,
         needs: Needs,
-        owners: Collection[str],
+        kept: Collection[SnapshotManifest],
         current: str,
         known_good: str | None,
         *,
@@ -88,7 +90,8 @@ class Leftovers:
         self._control = control
         self._stream_id = control.stream_id
         self._needs = needs
-        self._owners = owners
+        self._owners = {manifest.deployment_id for manifest in kept}
+        self._referred = {one for manifest in kept for one in manifest.referred_deployments}
         self._current = current
         self._known_good = known_good
         self._is_dry = is_dry
@@ -105,7 +108,7 @@ class Leftovers:
         for deployment_id in older:
             if deployment_id in gone:
                 self._remove_deployment(deployment_id)
-            else:
+            elif deployment_id not in self._referred:
                 self._cut_down(deployment_id)
         self._remove_launches(self._current, KEPT_LAUNCHES)
         kept = [one for one in ids if one not in gone]
@@ -131,7 +134,7 @@ class Leftovers:
     def _may_go(self, deployment_id: str, ids: list[str]) -> bool:
         if deployment_id in ids[-KEPT_DEPLOYMENTS:]:
             return False
-        if deployment_id in self._needs.deployments or deployment_id in self._owners:
+        if deployment_id in self._needs.deployments or deployment_id in {*self._owners, *self._referred}:
             return False
         return self._has_ended(deployment_id)
 

@@ -135,12 +135,11 @@ class Retaining:
             removed = self._condemned(control, manifests, needs, policy, fates)
         stays = [manifest for one, manifest in manifests.items() if one not in removed]
         freed = freed_bytes(self._home.checkpoints, [manifests[one] for one in removed], stays)
-        swept = Removed() if is_dry else Remover(control, self._home.checkpoints, self._means.requested_by).sweep()
-        notes = (*notes, *((swept.problem,) if swept.problem else ()))
-        owners = {manifest.deployment_id for manifest in stays}
+        swept = Removed() if is_dry else self._remover(control).sweep()
+        notes = (*notes, *swept.problems)
         current = str(register.deployment_id)
         good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
-        leftovers = Leftovers(self._means, control, needs, owners, current, good, is_dry=is_dry).remove()
+        leftovers = Leftovers(self._means, control, needs, stays, current, good, is_dry=is_dry).remove()
         before = now - timedelta(seconds=STALE_SECONDS)
         stores = dict.fromkeys((self._home.home, self._home.checkpoints))
         stale = [path for store in stores for path in left_temporaries(store, stream_id, before)]
@@ -157,7 +156,7 @@ class Retaining:
         fates: dict[str, Fate],
     ) -> dict[str, tuple[str, ...]]:
         """Decide by the register as it is in the moment of the act, and record it."""
-        remover = Remover(control, self._home.checkpoints, self._means.requested_by)
+        remover = self._remover(control)
 
         def choose(register: RetentionRegister) -> list[str]:
             now = self._means.clock.now()
@@ -165,6 +164,9 @@ class Retaining:
             return [one for one, fate in again.items() if fate.goes and fates[one].goes]
 
         return {one: fates[one].why for one in remover.condemn(manifests, choose) if one in fates}
+
+    def _remover(self, control: StreamControl) -> Remover:
+        return Remover(control, self._home.places, self._means.requested_by)
 
     def _needs(
         self,

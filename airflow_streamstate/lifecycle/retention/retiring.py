@@ -6,6 +6,7 @@ that, and a second call goes on where the first one was cut short.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.control.cells import Stored
@@ -21,6 +22,8 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
+from airflow_streamstate.snapshot.placing import known_places
+from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import keys_below
 from airflow_streamstate.store.trees import delete_below
 
@@ -123,6 +126,7 @@ class Retiring:
         home, checkpoints = self._home.home, self._home.checkpoints
         for rehearsal_id in control.rehearsal_ids():
             Rehearsals(self._means).give_up(stream_id, rehearsal_id)
+        places, elsewhere = self._delete_elsewhere(control)
         register_key = layout.register_key(stream_id)
         stores = dict.fromkeys((checkpoints, home))
         count = sum(len(keys_below(store, f"{stream_id}/")) for store in stores)
@@ -132,4 +136,22 @@ class Retiring:
         self._home.remove_stream(stream_id, but=name)
         home.delete(register_key)
         delete_below(home, stream_id)
-        return count
+        for place in places:
+            place.delete(layout.place_record_key(stream_id))
+        return count + elsewhere
+
+    def _delete_elsewhere(self, control: StreamControl) -> tuple[list[Store], int]:
+        """What lies at other places; where one does not answer, everything stays on record, and the next call goes on.
+
+        Raises:
+            UnavailableError: a place does not answer.
+        """
+        count, folder = 0, layout.snapshots_folder(control.stream_id)
+        places = []
+        for uri in known_places(control):
+            with suppress(ConflictError):  # it is another home's
+                store = self._home.places.need_own(control, uri)
+                count += len(keys_below(store, f"{folder}/"))
+                delete_below(store, folder)
+                places.append(store)
+        return places, count

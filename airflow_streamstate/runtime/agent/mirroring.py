@@ -101,12 +101,13 @@ class Mirroring:
 
     def _copy(self, uri: str, snapshot_id: str) -> None:
         attempt = self._attempt
-        if attempt.control.manifest(snapshot_id) is None:
+        manifest = attempt.control.manifest(snapshot_id)
+        if manifest is None:
             return  # it is being taken
         mirror = self._open(uri)
         mirrored = mirror_snapshot(
             attempt.control,
-            attempt.checkpoints,
+            attempt.places.of(manifest),
             mirror,
             snapshot_id,
             batch_bytes=attempt.spec.settings.fetch_batch_bytes,

@@ -9,6 +9,7 @@ import pytest
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
@@ -59,7 +60,9 @@ def test_what_is_being_pruned_holds_the_others_up_at_no_mirror(stage: Stage) -> 
     stage.deploy()
     stage.stopped()
     kept, gone = stage.keep("live", attempt=2), stage.control.need_manifest("d-0001-stopped-000001")
-    Remover(stage.control, stage.store, "test").condemn({gone.snapshot_id: gone}, lambda _register: [gone.snapshot_id])
+    Remover(stage.control, SnapshotPlaces(stage.store), "test").condemn(
+        {gone.snapshot_id: gone}, lambda _register: [gone.snapshot_id]
+    )
     done = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
     assert [one.snapshot_id for _, one in done] == [kept.snapshot_id]
 

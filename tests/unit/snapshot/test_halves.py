@@ -15,6 +15,7 @@ from airflow_streamstate.snapshot import fetch
 from airflow_streamstate.snapshot.halves import clear_halves
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS
 from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
@@ -182,7 +183,7 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
     assert data_there(mirror) == data_needed(mirror)
     if Shelf(new).control.register() is None and (kept(shelf) or kept(Shelf(mirror))):
         restore(shelf, [shelf.checkpoints, mirror], new)
-    remover = Remover(Shelf(new, clock=shelf.clock).control, new, "test")
+    remover = Remover(Shelf(new, clock=shelf.clock).control, SnapshotPlaces(new), "test")
     remover.sweep()
     shelf.clock.sleep(HALF_SECONDS + 1)
     remover.sweep()

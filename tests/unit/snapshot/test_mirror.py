@@ -13,6 +13,7 @@ from airflow_streamstate.errors import SnapshotCorruptError, SnapshotNotFoundErr
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS, RENEW_AFTER_SHARE
 from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.memory import MemoryStore
@@ -77,7 +78,10 @@ def test_what_is_damaged_does_not_become_a_mirror(stage: Stage) -> None:
 def test_what_is_being_copied_is_not_pruned(stage: Stage) -> None:
     """Whoever copies reads, however long that takes: a prune beside it leaves the snapshot, and says for whom."""
     snapshot_id, inner, plan = stopped(stage), MemoryStore("mirror"), FaultPlan()
-    manifest, remover = stage.control.need_manifest(snapshot_id), Remover(stage.control, stage.store, "test")
+    manifest, remover = (
+        stage.control.need_manifest(snapshot_id),
+        Remover(stage.control, SnapshotPlaces(stage.store), "test"),
+    )
     began_at, held = stage.clock.now(), set[str]()
 
     def prune() -> None:
@@ -99,7 +103,9 @@ def test_what_is_being_removed_is_not_copied(stage: Stage) -> None:
     """It is told as gone, and nobody says that the mirror had it (Law 3)."""
     snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
     manifest = stage.control.need_manifest(snapshot_id)
-    Remover(stage.control, stage.store, "test").condemn({snapshot_id: manifest}, lambda _register: [snapshot_id])
+    Remover(stage.control, SnapshotPlaces(stage.store), "test").condemn(
+        {snapshot_id: manifest}, lambda _register: [snapshot_id]
+    )
     with pytest.raises(SnapshotNotFoundError):
         mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
     assert not is_mirrored(stage.control, mirror, snapshot_id)

@@ -33,6 +33,7 @@ from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import HALF_SECONDS, Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
@@ -141,7 +142,7 @@ def test_what_a_prune_before_was_removing_is_kept_by_no_number(stage: Stage) -> 
     one, *_ = grow(stage, 4)
     mark(stage, "d-0004")
     manifest = stage.control.need_manifest(one)
-    Remover(stage.control, stage.store, "killed").condemn({one: manifest}, lambda _register: [one])
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: manifest}, lambda _register: [one])
     pruned = prune(stage, RetentionPolicy(keep=3))
     assert one not in pruned.kept
     assert stage.control.manifest(one) is None

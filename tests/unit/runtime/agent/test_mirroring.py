@@ -12,6 +12,7 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.runtime.agent.mirroring import FAILING_SECONDS, Mirroring
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.mirror import is_mirrored
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
@@ -75,7 +76,7 @@ def test_what_is_being_pruned_is_no_fault_of_a_mirror() -> None:
     places = Places()
     stream, _, mirroring = run_with(places, MIRROR)
     (gone,) = (event.snapshot_id for event in stream.events_of(SnapshotReady))
-    remover = Remover(stream.control, stream.checkpoints, "test")
+    remover = Remover(stream.control, SnapshotPlaces(stream.checkpoints), "test")
     remover.condemn({gone: stream.control.need_manifest(gone)}, lambda _register: [gone])
     mirroring.round()
     assert [event.snapshot_id for event in stream.events_of(SnapshotMirrored)] == ["d-0001-stopped-000001"]

@@ -6,6 +6,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.runtime.attempt.latch import order_of
 from airflow_streamstate.runtime.ending.drain_snapshots import DrainSnapshots
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan
 
@@ -48,7 +49,7 @@ def test_a_drain_needs_no_id_of_a_snapshot_that_was_removed() -> None:
             order = order_of(make_command(DrainNotification, driver.clock, "d-0001"), number + 1)
             taken.append(DrainSnapshots(driver.supervisor.attempt, order).take("pre-drain").snapshot_id)
             if number == 1:
-                remover = Remover(stream.control, stream.checkpoints, "test")
+                remover = Remover(stream.control, SnapshotPlaces(stream.checkpoints), "test")
                 first = stream.control.need_manifest(taken[0])
                 assert remover.condemn({taken[0]: first}, lambda _register: taken[:1]) == taken[:1]
                 remover.sweep()
