@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from airflow_streamstate.plan.model import RecordedPlan
+from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.codec import Message, to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -267,6 +268,10 @@ EXAMPLES: tuple[Message, ...] = (
     Rehearsal(
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
+    ),
+    Adoption(
+        "orders", "0b8e3c52-5f0e-4ffd-9d9a-2f7b6a1c9d10", {"counts": "s3://lake/checkpoints/counts"}, False, "taken", 2,
+        "5f0e0b8e-3c52-4ffd-9d9a-2f7b6a1c9d10", LATER, AT, "ada (shell)", WRITE_ID, "d-0001-stopped-000002",
     ),
     StateReading(
         "orders", "reading-0b8e3c525f0e", ("d-0003-live-000002", "d-0003-live-000001"), AT, LATER, "ada (shell)",
