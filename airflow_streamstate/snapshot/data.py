@@ -172,6 +172,21 @@ def _is_altered(checkpoints: Store, folder: str, entry: FileEntry) -> bool:
     return check.finish() is not None
 
 
+def is_on_disk(store: Store) -> bool:
+    """Whether its objects are files of this machine."""
+    return isinstance(store, _OnDisk)
+
+
+def are_one_file(store: Store, key: str, other_key: str) -> bool:
+    """Whether two objects are links of one file of this machine, and so have the same bytes; False if nobody knows."""
+    if not isinstance(store, _OnDisk):
+        return False
+    try:
+        return store.path_of(key).samefile(store.path_of(other_key))
+    except OSError:
+        return False
+
+
 def crc32_hex(body: bytes) -> str:
     """The CRC-32 of these bytes as eight hex digits: what the manifest keeps of a checksum file."""
     return f"{zlib.crc32(body):08x}"
