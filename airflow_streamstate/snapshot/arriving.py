@@ -11,8 +11,8 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import (
-    ChecksumCheck,
     ServerCheck,
+    WholeCheck,
     companion_of,
     is_of_bytes,
     parse_checksums,
@@ -115,11 +115,11 @@ def _of_file(entry: FileEntry, sha256: str, target: Store, companion_key: str, b
     if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
         return complaint
     try:
-        check = ChecksumCheck(parse_checksums(companion.body, key=companion_key))
+        check = WholeCheck(parse_checksums(companion.body, key=companion_key))
     except DataError:
         return complaint
     check.update(body)
-    return "" if check.finish() is None else "it differs from Spark's checksums"
+    return "it differs from Spark's checksums" if check.differs() else ""
 
 
 def _plainly(entry: FileEntry, sha256: str, body: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
-from airflow_streamstate.snapshot.checksums import ChecksumCheck, ServerCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.checksums import ServerCheck, WholeCheck, companion_of, parse_checksums
 from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
 from airflow_streamstate.store.disk import disk_errors
 from airflow_streamstate.store.interface import Store
@@ -167,9 +167,24 @@ def _is_altered(checkpoints: Store, folder: str, entry: FileEntry) -> bool:
     companion, stored = checkpoints.get(key), checkpoints.get(f"{folder}/{entry.path}")
     if companion is None or stored is None or crc32_hex(companion.body) != entry.spark_crc32:
         return True
-    check = ChecksumCheck(parse_checksums(companion.body, key=key))
+    check = WholeCheck(parse_checksums(companion.body, key=key))
     check.update(stored.body)
-    return check.finish() is not None
+    return check.differs()
+
+
+def is_on_disk(store: Store) -> bool:
+    """Whether its objects are files of this machine."""
+    return isinstance(store, _OnDisk)
+
+
+def are_one_file(store: Store, key: str, other_key: str) -> bool:
+    """Whether two objects are links of one file of this machine, and so have the same bytes; False if nobody knows."""
+    if not isinstance(store, _OnDisk):
+        return False
+    try:
+        return store.path_of(key).samefile(store.path_of(other_key))
+    except OSError:
+        return False
 
 
 def crc32_hex(body: bytes) -> str:

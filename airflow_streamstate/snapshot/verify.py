@@ -13,7 +13,14 @@ from typing import Literal
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError, StreamStateError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
-from airflow_streamstate.snapshot.checksums import ChecksumCheck, ServerCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.checksums import (
+    ChecksumCheck,
+    ServerCheck,
+    SparkChecksums,
+    WholeCheck,
+    companion_of,
+    parse_checksums,
+)
 from airflow_streamstate.snapshot.data import REMEDY, check_complete, crc32_hex, read_chunks, side_by_side
 from airflow_streamstate.snapshot.places import folder_of, key_of
 from airflow_streamstate.store.interface import ManyAtOnce, Store
@@ -253,7 +260,8 @@ class FileReading:
             return None
         if entry.path in self._crc32_of:
             return self._read_companion(entry, key, b"".join(chunks))
-        check = self._checksum_check(entry) if for_checksums else None
+        checksums = self._checksums_of(entry) if for_checksums else None
+        check = WholeCheck(checksums) if checksums is not None else None
         server = ServerCheck(entry.checksum) if entry.checksum else None
         size_bytes, digest = 0, hashlib.sha256() if for_digest else None
         for chunk in chunks:
@@ -264,10 +272,9 @@ class FileReading:
                 check.update(chunk)
             if server is not None:
                 server.update(chunk)
-        altered_at = None if check is None else check.finish()
         complaint = _complaint_by_size(size_bytes, entry)
-        if not complaint and altered_at is not None:
-            complaint = f"differs from Spark's checksum from byte {altered_at} on"
+        if not complaint and checksums is not None and check is not None and check.differs():
+            complaint = self._where_altered(key, checksums)
         if not complaint and server is not None and self._is_altered(server, entry):
             complaint = "differs from the server's checksum of when it was captured"
         return FileRead("" if digest is None else digest.hexdigest(), complaint)
@@ -286,14 +293,21 @@ class FileReading:
             parse_checksums(body, key=key)
         return FileRead(hashlib.sha256(body).hexdigest(), complaint)
 
-    def _checksum_check(self, entry: FileEntry) -> ChecksumCheck | None:
+    def _where_altered(self, key: str, checksums: SparkChecksums) -> str:
+        check = ChecksumCheck(checksums)
+        for chunk in read_chunks(self._checkpoints, key) or ():
+            check.update(chunk)
+        at = check.finish()
+        return "differs from Spark's checksum" + ("" if at is None else f" from byte {at} on")
+
+    def _checksums_of(self, entry: FileEntry) -> SparkChecksums | None:
         # A checksum file that is missing, altered or damaged is told under its own name, and proves nothing here.
         beside = f"{folder_of(self._manifest, self._query_name, entry)}/{companion_of(entry.path)}"
         companion = self._checkpoints.get(beside) if entry.spark_crc32 else None
         if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
             return None
         try:
-            return ChecksumCheck(parse_checksums(companion.body, key=companion.key))
+            return parse_checksums(companion.body, key=companion.key)
         except DataError:
             return None
 

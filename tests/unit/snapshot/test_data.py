@@ -10,10 +10,12 @@ from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.data import (
     READ_BYTES,
+    are_one_file,
     check_complete,
     crc32_hex,
     crc32_of,
     data_files,
+    is_on_disk,
     query_of,
     read_chunks,
     side_by_side,
@@ -30,6 +32,19 @@ def shelf() -> Shelf:
     run_stateful(shelf.checkpoint(), 2)
     shelf.capture()
     return shelf
+
+
+def test_links_of_one_file_are_told_from_copies_of_it(tmp_path: Path) -> None:
+    """On a disk; elsewhere nobody knows."""
+    store = LocalStore(tmp_path)
+    for target in (store, MemoryStore()):
+        target.put("a", b"bytes")
+        target.link("a", "b")
+        target.put("c", b"bytes")
+    assert [are_one_file(store, "a", other) for other in ("a", "b", "c", "none")] == [True, True, False, False]
+    assert is_on_disk(store)
+    assert not is_on_disk(target)
+    assert not are_one_file(target, "a", "b")
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
