@@ -80,6 +80,24 @@ def test_deleted_nothing_of_it_stays_and_its_name_is_free(tmp_path: Path) -> Non
     assert stage.deploy().deployment_id == "d-0001"
 
 
+def test_who_watched_the_deleted_one_sees_its_namesake(tmp_path: Path) -> None:
+    """A triggerer lives for weeks and remembers what never changes: of a stream of the same name that is another one's,
+    deployments of the same ids among it (Law 7)."""
+    stage = ended(Stage(tmp_path))
+    watcher = stage.another_controller("triggerer")
+    before = watcher.status(STREAM)
+    assert (before.state, before.deployment_id) == ("stopped", "d-0001")
+    retire(stage, deletes=True)
+    stage.clock.sleep(60)
+    stage.deploy("print('another')\n")
+    stage.end(state="running")
+    stage.come_to_life(queries=("counts",))
+    assert watcher.status(STREAM).state == stage.another_controller().status(STREAM).state == "running"
+    seen = watcher._means.observer.observe(STREAM)
+    assert seen.spec == stage.spec()
+    assert [entry.event for entry in seen.events] == [entry.event for entry in stage.control.journal("d-0001").events()]
+
+
 def test_retired_first_and_deleted_later(stage: Stage) -> None:
     """The one does not stand in the way of the other."""
     ended(stage)
