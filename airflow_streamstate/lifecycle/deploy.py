@@ -145,7 +145,7 @@ class _Deploying:
             self._decide_start(predecessor, self._beginning_of(predecessor, kept))
         wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
         self._means.drivers.check(wanted, 1)
-        self._home.refuse_left_checkpoints(wanted.stream_id, wanted.deployment_id)
+        self._refuse_left_checkpoints(stored)
         place = self._means.drivers.place_note(wanted)
         self._wish.pin(self._home.home)
         self._record()
@@ -174,6 +174,17 @@ class _Deploying:
         if stored is None or stored.value.deployment_id is None:
             return None
         return self._means.observer.look(self._control, stored, stored.value.deployment_id)
+
+    def _refuse_left_checkpoints(self, stored: Stored[StreamRegister] | None) -> None:
+        try:
+            self._home.refuse_left_checkpoints(self._control.stream_id, self._begin.deployment_id)
+        except ConflictError:
+            found = self._control.register()
+            if found != stored:  # they are of the deployment that another was first to make
+                raise VersionConflictError(
+                    "somebody else moved the stream", stream_id=self._control.stream_id
+                ) from None
+            raise
 
     def _decide_end(self, predecessor: Observation | None) -> UseSnapshot | TakeOver | None:
         if predecessor is None:
