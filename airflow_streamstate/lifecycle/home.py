@@ -194,7 +194,8 @@ class Home:
             ConflictError: an earlier stream of this name has left some.
         """
         folder = layout.checkpoints_folder(stream_id, deployment_id)
-        if self.checkpoints.list_folders(folder):
+        # Not by folders: on S3A the markers of those stay when all that lay in them was deleted.
+        if next(iter(self.checkpoints.list_objects(f"{folder}/")), None) is not None:
             raise ConflictError(
                 "checkpoints of another stream of this name lie where those of the new deployment would",
                 stream_id=stream_id,
