@@ -14,6 +14,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
+    DeploymentNotFoundError,
     ObjectExistsError,
     SnapshotNotFoundError,
     VersionConflictError,
@@ -68,10 +69,10 @@ def mirror_snapshot(
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id, or no more; no manifest is at the mirror.
         SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; no manifest is at the mirror.
-        ConflictError: it was given up as a half meanwhile.
+        ConflictError: it was given up as a half meanwhile, or the mirror has another stream of this name.
         UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
     """
-    control.need_manifest(snapshot_id)
+    _refuse_another(control, mirror, control.spec(control.need_manifest(snapshot_id).deployment_id))
     if is_mirrored(control, mirror, snapshot_id):
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have come later
         return Mirrored(snapshot_id, 0, 0)
@@ -146,8 +147,12 @@ def carry_records(
         mirror: where they go.
         deployment_id: whose.
         go_on: called before each of them; raises to give up.
+
+    Raises:
+        ConflictError: the mirror has another stream of this name.
     """
     spec = control.spec(deployment_id)
+    _refuse_another(control, mirror, spec)
     for prefix in (
         layout.events_prefix(control.stream_id, deployment_id),
         layout.plans_prefix(control.stream_id, deployment_id),
@@ -160,6 +165,29 @@ def carry_records(
     for key in (*artifact_keys(spec), layout.spec_key(control.stream_id, deployment_id)):
         go_on()
         carry(control.home, mirror, key)
+
+
+def _refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) -> None:
+    """See that a deployment of this id at the mirror is this one: two homes may have streams of one name, and the name
+    of one that was deleted is free.
+
+    Raises:
+        ConflictError: it is another.
+    """
+    try:
+        there = StreamControl(mirror, control.stream_id, control.clock).spec(spec.deployment_id)
+    except (DeploymentNotFoundError, DataError):  # whoever restores is told of a damaged one
+        return
+    if (there.request_id, there.created_at) != (spec.request_id, spec.created_at):
+        raise ConflictError(
+            "the mirror has another deployment of this id, of another stream of this name",
+            stream_id=control.stream_id,
+            deployment_id=spec.deployment_id,
+            mirror_uri=mirror.uri,
+            created_at=there.created_at,
+            created_here_at=spec.created_at,
+            next_step="Mirror to another place, or move away what lies there.",
+        )
 
 
 def artifact_keys(spec: DeploymentSpec) -> list[str]:

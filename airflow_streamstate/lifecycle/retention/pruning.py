@@ -114,10 +114,12 @@ class Retaining:
 
         Raises:
             StreamNotFoundError: there is none.
+            InvalidRequestError: its checkpoints lie elsewhere than this home has them.
             DataError: a record that says what is needed cannot be read: then nothing is removed.
         """
         control = self._home.need_stream(stream_id)
         register = control.need_register().value
+        self._home.check_place(control.spec(str(register.deployment_id)))
         if not is_dry:
             self._mark_known_good(control)
             Rehearsals(self._means).sweep(stream_id)
