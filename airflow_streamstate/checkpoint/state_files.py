@@ -55,12 +55,14 @@ class OperatorStores:
     Attributes:
         stores: numbers of partitions, by the names of its stores.
         variables: of a ``transformWithState``; None for others.
+        noted_partitions: as many as Spark notes, which is the session's number, also of one that has only one.
     """
 
     operator_id: int
     operator_name: str
     stores: dict[str, int]
-    variables: tuple[KeptVariable, ...] | None = None
+    variables: tuple[KeptVariable, ...] | None
+    noted_partitions: int
 
 
 def unsupported_state_file(name: str) -> bool:
@@ -175,10 +177,10 @@ def _read_operator(checkpoint: Checkpoint, path: str, paths: set[str]) -> Operat
         info = raw["operatorInfo"]
         name = str(info["operatorName"])
         stores = {store["storeName"]: int(store["numPartitions"]) for store in raw["stateStoreInfo"]}
-        operator_id = int(info["operatorId"])
+        operator_id, noted = int(info["operatorId"]), max(stores.values(), default=0)
         if name == _LIMIT or (name == _AGGREGATION and _groups_by_nothing(checkpoint, operator_id, paths)):
             stores = dict.fromkeys(stores, 1)
-        return OperatorStores(operator_id, name, stores, _variables(raw))
+        return OperatorStores(operator_id, name, stores, _variables(raw), noted)
     except (ValueError, KeyError, TypeError, IndexError):
         raise DataError("the metadata of a stateful operator is damaged", key=key) from None
 

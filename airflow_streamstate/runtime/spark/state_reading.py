@@ -12,7 +12,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, StructField, StructType
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import format_time
@@ -48,11 +48,32 @@ def frame_of(spark: Any, place: StatePlace, table: StateTable, **options: object
     if not options:
         reader = reader.option("batchId", place.batch_id)
     frame = reader.options(**options).load(place.checkpoint_uri)
+    for field in frame.schema:
+        apart = _names_apart(field.dataType)
+        if apart != field.dataType:
+            frame = frame.withColumn(field.name, F.col(field.name).cast(apart))
     if table.kind != "join":
         return frame
     # The rows have one field more than their type tells (whether they found a match), at which writers stumble.
     value = F.struct(*(F.col("value").getField(name).alias(name) for name in frame.schema["value"].dataType.names))
     return frame.select("key", value.alias("value"), PARTITION)
+
+
+def _names_apart(kind: Any) -> Any:
+    """The same type with a name of its own for each column inside: Spark calls two sums ``sum``, and each expression
+    that is grouped by ``_groupingexpression``; no JSON, and no file, holds two of one name."""
+    if not isinstance(kind, StructType):
+        return kind
+    fields: list[StructField] = []
+    taken: set[str] = set()
+    for field in kind.fields:
+        name, number = field.name, 1
+        while name.lower() in taken:
+            number += 1
+            name = f"{field.name}_{number}"
+        taken.add(name.lower())
+        fields.append(StructField(name, _names_apart(field.dataType), field.nullable, field.metadata))
+    return StructType(fields)
 
 
 def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
