@@ -53,19 +53,12 @@ def mirror(
     copied again, so this may be cut short and repeated.
     """
     controller = session.controller()
-    wanted = uris or controller.mirrors.of(stream_id)
-    if not wanted:
-        raise InvalidRequestError(
-            "this stream has no mirrors",
-            stream_id=stream_id,
-            next_step="Name one with --to URI, or deploy with --mirror URI.",
-        )
-    stores = [controller.mirrors.open(uri) for uri in wanted]
+    stores = controller.mirrors.chosen(stream_id, uris)
     rows = []
     with session.progress(f"mirroring {stream_id}") as report:
 
         def tell(uri: str, snapshot_id: str, progress: Progress) -> None:
-            report(f"{snapshot_id} to {uri}: {_words(progress)}")
+            report(f"{snapshot_id} to {uri}: {progress.in_words}")
 
         for uri, done in controller.mirrors.copy(
             stream_id,
@@ -125,12 +118,8 @@ def restore_home(
         for stream_id in wanted:
 
             def tell(progress: Progress, stream_id: str = stream_id) -> None:
-                report(f"{stream_id}: {_words(progress)}")
+                report(f"{stream_id}: {progress.in_words}")
 
             found = restoring.restore(stream_id, accept_duplicates=accept_duplicates, on_progress=tell)
             rows.append(found.to_json())
     session.emit({"streams": rows}, lambda console: tables.restored(console, rows))
-
-
-def _words(progress: Progress) -> str:
-    return f"{progress.files_done} of {progress.files} files, {progress.bytes_done:,} of {progress.size_bytes:,} bytes"

@@ -49,6 +49,22 @@ class Mirrors:
         spec = _current_spec(control)
         return () if spec is None else spec.mirrors
 
+    def chosen(self, stream_id: str, uris: Sequence[str] = ()) -> list[Store]:
+        """The stores of these mirrors; of none, those of the stream's current deployment.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: it has no mirrors; or as ``open``.
+        """
+        wanted = tuple(uris) or self.of(stream_id)
+        if not wanted:
+            raise InvalidRequestError(
+                "this stream has no mirrors",
+                stream_id=stream_id,
+                next_step="Name one with --to URI, or deploy with --mirror URI.",
+            )
+        return [self.open(uri) for uri in wanted]
+
     def places(self, stream_id: str) -> dict[str, list[str]]:
         """By snapshot, the mirrors that its drivers have said it to be at."""
         control = self._means.home.need_stream(stream_id)

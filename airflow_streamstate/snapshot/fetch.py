@@ -66,6 +66,11 @@ class Progress:
     size_bytes: int
     bytes_done: int
 
+    @property
+    def in_words(self) -> str:
+        """For people."""
+        return f"{self.files_done} of {self.files} files, {self.bytes_done:,} of {self.size_bytes:,} bytes"
+
 
 @dataclass(frozen=True)
 class Fetched:
