@@ -148,7 +148,7 @@ def deploy(
         files=tuple(Path(part) for part in split(files)),
         packages=split(packages),
         jars=split(jars),
-        settings=_settings(session, settings),
+        settings=settings_of(session, settings),
         offsets=read_offsets_file(offsets_path),
         mirrors=tuple(dict.fromkeys(mirror_of(session, uri).uri for uri in mirrors)),
         **rest,
@@ -198,7 +198,7 @@ def resume(
     wait_and_emit(session, controller, view, goal)
 
 
-def _settings(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
+def settings_of(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
     if not named:
         return None
     unknown = sorted(set(named) - set(SETTINGS))

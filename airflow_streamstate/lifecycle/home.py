@@ -14,6 +14,7 @@ from pathlib import Path
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
+    ConflictError,
     InvalidRequestError,
     ObjectExistsError,
     StreamNotFoundError,
@@ -21,6 +22,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
@@ -183,6 +185,40 @@ class Home:
                 next_step="`streamstate streams` lists the streams of a home.",
             )
         return control
+
+    def check_place(self, spec: DeploymentSpec) -> None:
+        """See that a deployment's checkpoints lie where this home has them: looked for, or removed, elsewhere they
+        would be nothing at all (Law 5).
+
+        Raises:
+            InvalidRequestError: they lie elsewhere.
+        """
+        if spec.checkpoints_uri != self.checkpoints.uri:
+            raise InvalidRequestError(
+                "the checkpoints of the current deployment lie elsewhere",
+                deployment_id=spec.deployment_id,
+                checkpoints_uri=spec.checkpoints_uri,
+                configured=self.checkpoints.uri,
+                next_step="Give the checkpoints_uri that it was deployed with; only a deploy --start fresh begins"
+                " elsewhere.",
+            )
+
+    def refuse_left_checkpoints(self, stream_id: str, deployment_id: str) -> None:
+        """See that nothing lies where a new deployment's checkpoints will: it would go on from them unasked (Law 5).
+
+        Raises:
+            ConflictError: an earlier stream of this name has left some.
+        """
+        folder = layout.checkpoints_folder(stream_id, deployment_id)
+        # Not by folders: on S3A the markers of those stay when all that lay in them was deleted.
+        if next(iter(self.checkpoints.list_objects(f"{folder}/")), None) is not None:
+            raise ConflictError(
+                "checkpoints of another stream of this name lie where those of the new deployment would",
+                stream_id=stream_id,
+                deployment_id=deployment_id,
+                folder=f"{self.checkpoints.uri}/{folder}",
+                next_step="Move that folder away if nothing is to go on from it, or give another checkpoints_uri.",
+            )
 
     def check(self) -> str:
         """See that the home can be written and that its conditional writes hold; one sentence on what was found.

@@ -212,15 +212,15 @@ def carried_queries(
         seen: the deployment; None for none.
         manifest: the snapshot at its end; None for none.
     """
-    if seen is None or manifest is None or seen.spec.start.snapshot_id is None:
-        return frozenset()
+    if seen is None or manifest is None or seen.spec.start.snapshot_id in (None, manifest.snapshot_id):
+        return frozenset()  # an adopted one ran without us, and both began and ended at the one snapshot
     started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
     names = [
         name
         for name, query in manifest.queries.items()
         if name not in started and (query.position.batch_id, query.position.planned_batch_id) != (None, None)
     ]
-    before = control.readable_manifest(seen.spec.start.snapshot_id) if names else None
+    before = control.readable_manifest(str(seen.spec.start.snapshot_id)) if names else None
     return frozenset(name for name in names if before and before.queries.get(name) == manifest.queries[name])
 
 

@@ -30,6 +30,11 @@ def retention_key(stream_id: str) -> str:
     return f"{stream_id}/retention.json"
 
 
+def adoption_key(stream_id: str) -> str:
+    """The register of a stream's adoption, where it was adopted."""
+    return f"{stream_id}/adoption.json"
+
+
 def idempotency_folder(stream_id: str) -> str:
     """The folder of what requests became."""
     return f"{stream_id}/idempotency"

@@ -121,6 +121,16 @@ class SnapshotManifest(SnapshotSlot):
         return frozenset(found for place in places if (found := deployment_of_place(place)) is not None)
 
     @property
+    def order(self) -> tuple[int, int, bool, datetime, str]:
+        """By this, snapshots of a stream are in the order of what they hold.
+
+        Deployments and attempts say that, whatever the clocks of those who took them say; within one attempt, whose
+        end may be taken by another machine, that end is the last.
+        """
+        is_end = self.snapshot_kind in ("stopped", "drained")
+        return self.fencing_token, self.attempt, is_end, self.taken_at, self.snapshot_id
+
+    @property
     def files_count(self) -> int:
         """How many files the snapshot has."""
         return sum(len(query.files) for query in self.queries.values())

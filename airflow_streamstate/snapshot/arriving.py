@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import (
-    ChecksumCheck,
     ServerCheck,
+    WholeCheck,
     companion_of,
     is_of_bytes,
     parse_checksums,
@@ -29,6 +30,7 @@ def fetch_data(
     *,
     batch_bytes: int,
     timeout_seconds: float,
+    clock: Clock = SYSTEM_CLOCK,
     arrives_as: SnapshotManifest | None = None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
@@ -41,7 +43,7 @@ def fetch_data(
     Args:
         manifest: of the snapshot.
         sealed: sha256 by query and path; empty where it is not sealed.
-        places, target, batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``.
+        places, target, batch_bytes, timeout_seconds, clock, on_progress, go_on: as in ``fetch``.
         arrives_as: a manifest of the same files by whose keys they are to lie at the target; None for the same keys.
 
     Raises:
@@ -56,6 +58,7 @@ def fetch_data(
             wanted,
             batch_bytes=batch_bytes,
             timeout_seconds=timeout_seconds,
+            clock=clock,
             on_progress=on_progress,
             go_on=go_on,
         )
@@ -112,11 +115,11 @@ def _of_file(entry: FileEntry, sha256: str, target: Store, companion_key: str, b
     if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
         return complaint
     try:
-        check = ChecksumCheck(parse_checksums(companion.body, key=companion_key))
+        check = WholeCheck(parse_checksums(companion.body, key=companion_key))
     except DataError:
         return complaint
     check.update(body)
-    return "" if check.finish() is None else "it differs from Spark's checksums"
+    return "it differs from Spark's checksums" if check.differs() else ""
 
 
 def _plainly(entry: FileEntry, sha256: str, body: bytes) -> str:

@@ -13,14 +13,9 @@ from datetime import datetime, timedelta
 
 from airflow_streamstate.control.retention import Retention, without
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import (
-    ConflictError,
-    DataError,
-    ObjectExistsError,
-    StreamStateError,
-    VersionConflictError,
-)
+from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, VersionConflictError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot, Condemned, Making, RetentionRegister
 from airflow_streamstate.snapshot.places import key_of
@@ -186,11 +181,7 @@ class Remover:
             elif slot.value.take < made.take:  # else whoever took it has to begin anew already
                 self._control.cells.replace(key, record, slot.version)
         except (ObjectExistsError, VersionConflictError):
-            raise ConflictError(
-                "a snapshot was completed, or abandoned, in this very moment",
-                snapshot_id=made.snapshot_id,
-                next_step="Prune again.",
-            ) from None
+            return False  # completed, or abandoned by another, in this very moment
         return True
 
     def _close_half(self, snapshot_id: str, stores: Mapping[str, Store]) -> bool:
@@ -278,6 +269,8 @@ class Remover:
                     delete_below(store, folder)
         there = set(self._listed(stores))
         left = {uri for uri, store in stores.items() if store.list_folders(layout.snapshots_folder(stream_id))}
+        # Looked for before the leases are read: whoever gathers had his lease by then.
+        gathered = self._checkpoints.list_folders(layout.gathered_folders(stream_id))
 
         def edit(before: RetentionRegister) -> RetentionRegister:
             aged = now - timedelta(seconds=REMEMBERED_SECONDS)
@@ -294,18 +287,15 @@ class Remover:
                 places=tuple(uri for uri in before.places if before.makings or uri in left or uri not in stores),
             )
 
-        self._remove_readings(self._retention.change(edit).leases)
-
-    def _remove_readings(self, leases: Collection[str]) -> None:
-        folder = layout.gathered_folders(self._control.stream_id)
-        for lease_id in self._checkpoints.list_folders(folder):
+        leases = self._retention.change(edit).leases
+        for lease_id in gathered:
             if lease_id not in leases:
-                delete_below(self._checkpoints, f"{folder}/{lease_id}")
+                delete_below(self._checkpoints, f"{layout.gathered_folders(stream_id)}/{lease_id}")
 
     def _listed(self, stores: Mapping[str, Store]) -> list[str]:
         """Every snapshot of which anything lies anywhere."""
         folder = layout.snapshots_folder(self._control.stream_id)
-        there = {name for store in stores.values() for name in store.list_folders(folder)}
+        there = {name for store in stores.values() for name in filter(is_id, store.list_folders(folder))}
         return sorted({*self._control.snapshot_ids(), *there})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from airflow_streamstate.plan.model import RecordedPlan
+from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.codec import Message, to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -268,6 +269,10 @@ EXAMPLES: tuple[Message, ...] = (
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
     ),
+    Adoption(
+        "orders", "0b8e3c52-5f0e-4ffd-9d9a-2f7b6a1c9d10", {"counts": "s3://lake/checkpoints/counts"}, False, "taken", 2,
+        "5f0e0b8e-3c52-4ffd-9d9a-2f7b6a1c9d10", LATER, AT, "ada (shell)", WRITE_ID, "d-0001-stopped-000002",
+    ),
     StateReading(
         "orders", "reading-0b8e3c525f0e", ("d-0003-live-000002", "d-0003-live-000001"), AT, LATER, "ada (shell)",
         WRITE_ID,
@@ -301,7 +306,14 @@ EXAMPLES: tuple[Message, ...] = (
         report={"verdict": "state-compatible", "queries": {"raw": {"differences": []}}}, command_id=COMMAND_ID,
         bad_command_id="1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", snapshot_id="d-0003-stopped-000002",
         new_deployment_id="d-0004", returned_deployment_id="d-0005", way="forward",
-        bad_batches={"counts per minute": (42, 44)}, first_look={"counts per minute": (1_200, 1_772_359_205_250)},
+        bad_batches={"counts per minute": (42, 44)}, first_beats={
+            "counts per minute": QueryBeat(
+                42, AT, is_active=True, idle_triggers=1, state_rows=7, watermark_at=AT, input_rows_per_second=0.5,
+                processed_rows_per_second=1.5, rows_behind=1_200, rows_behind_at=LATER,
+                lags=(SourceLag("kafka subscribe orders", 1_200, "rows", 8.5, 44, "rows"),), lags_at=LATER,
+                snapshot_id="d-0003-stopped-000002", batches_since_snapshot=2,
+            )
+        },
         gap_seconds=1.875, audit_ok=True,
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),

@@ -77,7 +77,7 @@ def assert_rows(world: World) -> None:
 
 def _assert_custody(world: World) -> None:
     """An audit by the logs alone finds a whole chain (Laws 9, 12, 14)."""
-    found = custody_of(Home.of(world.store, world.store, world.folder, FakeClock()), STREAM).to_json()
+    found = custody_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM).to_json()
     assert found["ok"], found
 
 

@@ -7,6 +7,9 @@ launcher starts simulated drivers, Spark is ``simulated_query``. Each actor sees
 from __future__ import annotations
 
 import functools
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,7 +89,8 @@ class World:
     """Everything that outlives the processes.
 
     Attributes:
-        folder: for working files of launches.
+        folder: where the scripts lie; other lives have theirs there, too.
+        launches: for working files of launches, of this life alone: what another one removes is not seen.
         scripts: script file name -> what that script does.
         plans: what every version of the script reads and writes, by query.
         strikes: the faults of this life.
@@ -119,6 +123,8 @@ class World:
     place: MemoryStore = field(default_factory=lambda: MemoryStore("place"))
 
     def __post_init__(self) -> None:
+        self.launches = Path(tempfile.mkdtemp(prefix="launches-", dir=self.folder))
+        weakref.finalize(self, shutil.rmtree, self.launches, ignore_errors=True)
         self.moments: dict[str, list[int]] = {"controller": [], "driver": [], "spark": []}
         self.watched = WatchedStore(self.live_run)
         self.watched.violations = self.violations
@@ -164,7 +170,7 @@ class World:
         plan.calls = plan.calls if calls is None else calls
         plan.before_each = before_each or plan.before_each
         store = FaultyStore(self.store, plan)
-        home = Home.of(store, store, self.folder, process.clock, lambda _: FaultyStore(self.place, plan))
+        home = Home.of(store, store, self.launches, process.clock, lambda _: FaultyStore(self.place, plan))
         return Controller(home, SimulatedLauncher(self, process, plan), process.clock, name)
 
     def calm_controller(self, process: Process) -> Controller:

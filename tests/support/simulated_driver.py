@@ -367,6 +367,16 @@ def waiting_script(*plans: SimulatedPlan, names: tuple[str, ...] = ("counts",)) 
     return script
 
 
+def ended_by(command: type[Command], plan: SimulatedPlan) -> SimulatedDriver:
+    """A driver whose one query, ``counts``, read all its input, was ordered this, and ended by it."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(10.0, command)
+    driver = SimulatedDriver(stream)
+    assert driver.run(waiting_script(plan)) == 0
+    return driver
+
+
 def assert_nothing_lost(plan: SimulatedPlan) -> None:
     """Every input row was counted, and none twice (Laws 9, 12 and 14)."""
     assert plan.window_ms is not None

@@ -51,8 +51,8 @@ from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExpo
 from airflow_streamstate.store.trees import delete_below
 
 Report = Callable[[str], None]
-LATE_SECONDS = 15.0
-"""So long after its deadline a driver that lives has ended itself."""
+LATE_SECONDS = 45.0
+"""So long after its deadline a driver that lives has ended itself, also where its clock is half a minute behind."""
 END_SECONDS = 10.0
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2

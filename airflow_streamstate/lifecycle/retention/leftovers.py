@@ -22,7 +22,7 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.retention.needs import Needs
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
-from airflow_streamstate.protocol.ids import attempt_of, check_id, launch_key_for, order_of
+from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, launch_key_for, order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
@@ -112,6 +112,7 @@ class Leftovers:
                 self._cut_down(deployment_id)
         self._remove_launches(self._current, KEPT_LAUNCHES)
         kept = [one for one in ids if one not in gone]
+        self._remove_abandoned(kept)
         self._remove_rehearsals(kept)
         self._remove_upgrades()
         self._remove_requests(kept)
@@ -161,13 +162,17 @@ class Leftovers:
         # The record that makes it a deployment goes last, so that a pass which is cut short is gone on with.
         delete_below(self._home.home, folder, but=("spec.json",))
         delete_below(self._home.home, folder)
-        self._remove_abandoned(deployment_id)
 
-    def _remove_abandoned(self, deployment_id: str) -> None:
-        """The records of halves that nobody completes: whoever could wake up for one is of this deployment."""
+    def _remove_abandoned(self, kept: Collection[str]) -> None:
+        """The records of halves that nobody completes: whoever could wake up for one is of a deployment that is gone.
+
+        All such are looked for, whichever pass removed their deployment: it may have been cut short behind that.
+        """
         for snapshot_id in self._control.snapshot_ids():
+            if self._is_dry or any(snapshot_id.startswith(f"{deployment_id}-") for deployment_id in kept):
+                continue
             with suppress(DataError):
-                if snapshot_id.startswith(f"{deployment_id}-") and self._control.manifest(snapshot_id) is None:
+                if self._control.manifest(snapshot_id) is None:
                     folder = layout.snapshot_folder(self._stream_id, snapshot_id)
                     if not keys_below(self._home.checkpoints, f"{folder}/data"):
                         delete_below(self._home.home, folder)
@@ -264,7 +269,7 @@ class Leftovers:
         used = self._used_artifacts(kept)
         if used is None:
             return
-        there = self._home.home.list_folders(layout.artifacts_folder(self._stream_id))
+        there = filter(is_sha256, self._home.home.list_folders(layout.artifacts_folder(self._stream_id)))
         unused = [one for one in there if one not in used]
         retention = Retention(self._control, self._means.requested_by)
         noted = retention.read().unused_artifacts

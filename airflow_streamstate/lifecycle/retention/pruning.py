@@ -9,6 +9,7 @@ from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.reading.readings import Readings
 from airflow_streamstate.lifecycle.rehearsals import Rehearsals
 from airflow_streamstate.lifecycle.retention.deciding import Fate, RetentionPolicy, decide_fates, last_use
 from airflow_streamstate.lifecycle.retention.known_good import has_proven_itself
@@ -113,16 +114,19 @@ class Retaining:
 
         Raises:
             StreamNotFoundError: there is none.
+            InvalidRequestError: its checkpoints lie elsewhere than this home has them.
             DataError: a record that says what is needed cannot be read: then nothing is removed.
         """
         control = self._home.need_stream(stream_id)
         register = control.need_register().value
+        self._home.check_place(control.spec(str(register.deployment_id)))
         if not is_dry:
             self._mark_known_good(control)
             Rehearsals(self._means).sweep(stream_id)
+            Readings(self._means).sweep(stream_id)
         retention = Retention(control, self._means.requested_by)
         kept_register = retention.read()
-        manifests = self._manifests(control)
+        manifests = self._manifests(control, kept_register)
         needs = self._needs(control, register, manifests, kept_register)
         now = self._means.clock.now()
         fates = decide_fates(manifests, needs.snapshots, kept_register, policy, now)
@@ -139,9 +143,10 @@ class Retaining:
         good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
         leftovers = Leftovers(self._means, control, needs, stays, current, good, is_dry=is_dry).remove()
         before = now - timedelta(seconds=STALE_SECONDS)
-        stores, _ = self._home.places.all_of(control)
-        stale = (path for store in stores.values() for path in left_temporaries(store, stream_id, before))
-        temporaries = len(list(stale)) if is_dry else remove_temporaries(stale)
+        places, _ = self._home.places.all_of(control)
+        stores = dict.fromkeys((self._home.home, *places.values()))
+        stale = [path for store in stores for path in left_temporaries(store, stream_id, before)]
+        temporaries = len(stale) if is_dry else remove_temporaries(stale)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
         return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes)
 
@@ -205,9 +210,11 @@ class Retaining:
         if seen.register.upgrade_id is None and has_proven_itself(self._means, seen):
             Retention(control, self._means.requested_by).mark_good(seen.deployment_id)
 
-    def _manifests(self, control: StreamControl) -> dict[str, SnapshotManifest]:
+    def _manifests(self, control: StreamControl, kept: RetentionRegister) -> dict[str, SnapshotManifest]:
         found = {}
         for snapshot_id in control.snapshot_ids():
+            if snapshot_id in kept.condemned:
+                continue  # a prune that was cut short had decided on it
             try:
                 manifest = control.manifest(snapshot_id)
             except DataError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, StreamNotFoundError
+from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, StreamNotFoundError
 from airflow_streamstate.lifecycle.decide import refuse_other_intent
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.rehearsals import Rehearsals
@@ -75,6 +75,7 @@ class Retiring:
         Raises:
             StreamNotFoundError: there is none (any more).
             ConflictError: it runs, or nobody can say whether it does; or it is being deployed or upgraded.
+            InvalidRequestError: it is to be deleted, and its checkpoints lie elsewhere than this home has them.
         """
         control = self._home.control(stream_id)
         stored = control.register()
@@ -86,6 +87,9 @@ class Retiring:
                 next_step="`streamstate streams` lists the streams of a home.",
             )
         _ = self._home.checkpoints  # refused by name before anything is written
+        if deletes and stored.value.deployment_id is not None:
+            with suppress(DeploymentNotFoundError):  # by the call before, which was cut short
+                self._home.check_place(control.spec(stored.value.deployment_id))
         retirement = stored.value.retirement
         if retirement is None or (deletes and not retirement.is_deleting):
             self._refuse_what_runs(control, stored)

@@ -2,83 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
-from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
-from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import ObjectInfo, Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
-from support.interleaved import TO_THE_END, Actor, play
+from support.interleaved import TO_THE_END, play
+from support.shelf_acts import (
+    IDS,
+    all_but,
+    assert_no_defect,
+    assert_whole,
+    data_keys,
+    kept,
+    keys_of,
+    pinning,
+    prune,
+    pruning,
+    reading,
+    shelf_with,
+    taking,
+    waiting,
+)
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
-
-Act = Callable[[Store], object]
-IDS = [f"d-0001-live-{number:06d}" for number in range(1, 5)]
-
-
-def shelf_with(count: int) -> Shelf:
-    """So many live snapshots of a stream, each a batch behind the one before."""
-    shelf = Shelf(GuardedStore())
-    for number in range(count):
-        run_stateful(shelf.checkpoint(), 2 + number, first=0 if number == 0 else 2 + number)
-        shelf.capture(snapshot_id=IDS[number], kind="live")
-    return shelf
-
-
-class GuardedStore(MemoryStore):
-    """Objects in memory; nothing is deleted that a snapshot which exists, and is not condemned, refers to."""
-
-    def delete(self, key: str, version: str | None = None) -> None:
-        if "/data" in key and "/snapshots/" in key:
-            broken = [one for one, manifest in kept(Shelf(self)).items() if key in keys_of(manifest)]
-            assert not broken, f"{key} is deleted, and {broken} have it"
-        super().delete(key, version)
-
-
-def kept(shelf: Shelf) -> dict[str, SnapshotManifest]:
-    """Every complete snapshot that nobody removes."""
-    condemned = Retention(shelf.control).read().condemned
-    found = {one: shelf.control.manifest(one) for one in shelf.control.snapshot_ids() if one not in condemned}
-    return {one: manifest for one, manifest in found.items() if manifest is not None}
-
-
-def keys_of(manifest: SnapshotManifest) -> set[str]:
-    return {key_of(manifest, name, entry) for name, query in manifest.queries.items() for entry in query.files}
-
-
-def all_but(*ids: str) -> Callable[[RetentionRegister], list[str]]:
-    return lambda _register: [one for one in IDS if one not in ids]
-
-
-def prune(shelf: Shelf, *keep: str) -> list[str]:
-    remover = Remover(shelf.control, shelf.places, "test")
-    condemned = remover.condemn(kept(shelf), all_but(*keep))
-    remover.sweep()
-    return condemned
-
-
-def data_keys(shelf: Shelf, snapshot_id: str) -> list[str]:
-    folder = layout.snapshot_folder(STREAM, snapshot_id)
-    return [info.key for info in shelf.checkpoints.list_objects(f"{folder}/data")]
-
-
-def assert_whole(shelf: Shelf) -> None:
-    for snapshot_id in kept(shelf):
-        assert verify(shelf.control, shelf.checkpoints, snapshot_id) == [], snapshot_id
-
 
 # sharing
 
@@ -172,6 +131,34 @@ def test_a_lease_is_renewed_while_its_reader_lives() -> None:
     assert prune(shelf, IDS[1]) == [IDS[0]]
 
 
+def test_what_a_reader_gathers_beside_a_prune_stays() -> None:
+    """Whenever in a prune he takes his lease and begins to gather, nobody removes it before he gives that back."""
+    for number in count(1):
+        shelf = sweepable()
+        lease = SnapshotLease(shelf.control, IDS[1], "reader")
+
+        def read(shelf: Shelf = shelf, lease: SnapshotLease = lease) -> None:
+            lease.take()
+            lease.folder_of(shelf.checkpoints, shelf.control.need_manifest(IDS[1]), QUERY)
+
+        plan = FaultPlan(meanwhile={number: read})
+        store = FaultyStore(shelf.checkpoints, plan)
+        Remover(Shelf(store, clock=shelf.clock).control, SnapshotPlaces(store), "test").sweep()
+        if number > len(plan.calls):
+            break  # the prune was over by then
+        folder = layout.gathered_folder(STREAM, lease.lease_id, QUERY)
+        assert list(shelf.checkpoints.list_objects(f"{folder}/")), number
+        lease.release()
+        assert not list(shelf.checkpoints.list_objects(f"{folder}/"))
+
+
+def sweepable() -> Shelf:
+    """Two snapshots, of which the second shares files, and a folder that a dead reader left."""
+    shelf = shelf_with(2)
+    shelf.checkpoints.put(f"{layout.gathered_folder(STREAM, 'dead', QUERY)}/metadata", b"left")
+    return shelf
+
+
 def test_an_abandoned_half_is_collected_and_can_be_taken_anew() -> None:
     """A driver that died in the making leaves files: they go after their time, and whoever still was at it cannot
     complete them any more, but begins anew in a folder of its own (Laws 3 and 4)."""
@@ -232,6 +219,30 @@ def test_a_half_that_nobody_recorded_is_collected_after_its_time() -> None:
     assert data_keys(shelf, IDS[2]) == []
 
 
+def test_two_prunes_that_meet_at_a_half_both_come_to_their_end() -> None:
+    """One of them closes it, whichever came first, and what each has to do beside that is done."""
+    for number in count(1):
+        shelf = shelf_with(1)
+        run_stateful(shelf.checkpoint(), 6, first=3)
+        dying = FaultyStore(shelf.checkpoints, FaultPlan(at_write={8: Fault.CRASH_BEFORE}))
+        with pytest.raises(SimulatedCrash):
+            Shelf(dying, clock=shelf.clock).capture(snapshot_id=IDS[1], kind="live")
+        shelf.clock.sleep(MAKING_SECONDS + 1)
+        closed: list[str] = []
+
+        def other(shelf: Shelf = shelf, closed: list[str] = closed) -> None:
+            closed += Remover(shelf.control, shelf.places, "other").sweep().abandoned
+
+        plan = FaultPlan(meanwhile={number: other})
+        store = FaultyStore(shelf.checkpoints, plan)
+        closed += Remover(Shelf(store, clock=shelf.clock).control, SnapshotPlaces(store), "test").sweep().abandoned
+        assert set(closed) == {IDS[1]}, number
+        assert data_keys(shelf, IDS[1]) == []
+        assert_whole(shelf)
+        if number > len(plan.calls):
+            break
+
+
 def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
     """Nobody knows what it refers to (Law 7)."""
     shelf = shelf_with(3)
@@ -271,66 +282,6 @@ def test_a_prune_that_is_killed_anywhere_is_finished_by_the_next(fault: Fault) -
 
 
 # all at once
-
-
-def assert_no_defect(actors: list[Actor]) -> None:
-    """An actor may be refused; that a file goes which something refers to is a defect, and so is anything else."""
-    for actor in actors:
-        if actor.error is not None and not isinstance(actor.error, StreamStateError):
-            raise actor.error
-
-
-def taking(shelf: Shelf, snapshot_id: str, batch_id: int) -> Act:
-    def act(store: Store) -> object:
-        mine = Shelf(store, clock=shelf.clock)
-        run_stateful(Shelf(shelf.checkpoints).checkpoint(), batch_id, first=batch_id)
-        try:
-            return mine.capture(snapshot_id=snapshot_id, kind="live")
-        except UnavailableError:
-            return mine.capture(snapshot_id=snapshot_id, kind="live")
-
-    return act
-
-
-def pruning(shelf: Shelf, *keep: str) -> Act:
-    return lambda store: prune(Shelf(store, clock=shelf.clock), *keep)
-
-
-def reading(shelf: Shelf, snapshot_id: str, findings: list[str]) -> Act:
-    """Whoever got a lease on what is there reads it whole."""
-
-    def act(store: Store) -> None:
-        mine = Shelf(store, clock=shelf.clock)
-        try:
-            with leased(mine.control, snapshot_id, "reader", 1e6):
-                if mine.control.manifest(snapshot_id) is not None:
-                    found = verify(mine.control, store, snapshot_id)
-                    findings.extend(problem.detail or problem.path for problem in found)
-        except SnapshotNotFoundError:
-            pass
-
-    return act
-
-
-def pinning(shelf: Shelf, snapshot_id: str) -> Act:
-    def act(store: Store) -> None:
-        mine = Shelf(store, clock=shelf.clock)
-        try:
-            Retention(mine.control, "pin").pin(snapshot_id)
-        except SnapshotNotFoundError:
-            return
-
-    return act
-
-
-def waiting(shelf: Shelf) -> Act:
-    """Time passes: what is in the making counts as abandoned."""
-
-    def act(store: Store) -> None:
-        store.head("nothing")
-        shelf.clock.sleep(MAKING_SECONDS + 1)
-
-    return act
 
 
 CALLS = 60
