@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -79,3 +80,23 @@ def test_a_crash_at_any_write_leaves_no_half_snapshot_and_the_next_try_takes_it(
                 assert found is None or verify(shelf.control, place, SNAPSHOT) == []
             manifest = shelf.capture(kept_at=PLACE)
             assert verify(shelf.control, shelf.places.of(manifest), SNAPSHOT) == []
+
+
+def test_two_that_take_the_same_snapshot_end_with_one() -> None:
+    """An agent that slept and a controller that took over: who is second finds it, whatever the first one removed of
+    what both had linked (Laws 2 and 4)."""
+    calm, place = placed_shelf(2)
+    plan = FaultPlan()
+    replace(calm, checkpoints=FaultyStore(calm.checkpoints, plan), elsewhere={PLACE: FaultyStore(place, plan)}).capture(
+        kept_at=PLACE
+    )
+    for call in [call for call in plan.calls if call.writes]:
+        shelf, place = placed_shelf(2)
+        other = partial(shelf.capture, kept_at=PLACE)
+        paused = FaultPlan(meanwhile={call.number: other})
+        slow = replace(
+            shelf, checkpoints=FaultyStore(shelf.checkpoints, paused), elsewhere={PLACE: FaultyStore(place, paused)}
+        )
+        found = slow.capture(kept_at=PLACE)
+        assert found == shelf.control.need_manifest(SNAPSHOT)
+        assert verify(shelf.control, place, SNAPSHOT) == []
