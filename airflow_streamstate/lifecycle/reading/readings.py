@@ -255,8 +255,10 @@ class Readings:
         checkpoints, since = self._home.checkpoints, wanted.since
 
         def place(manifest: SnapshotManifest, name: str, feeds_from: SnapshotManifest | None) -> StatePlace:
-            with leased(self._home.control(manifest.stream_id), manifest.snapshot_id, f"reading {reading.reading_id}"):
-                return fork_for_reading(checkpoints, manifest, name, reading.reading_id, feeds_from)
+            control, reader = self._home.control(manifest.stream_id), f"reading {reading.reading_id}"
+            with leased(control, manifest.snapshot_id, reader) as lease:
+                here = lease.landed(self._home.places, manifest, [name])
+                return fork_for_reading(checkpoints, here, name, reading.reading_id, feeds_from)
 
         return StateOrder(
             verb=verb,
