@@ -232,9 +232,13 @@ def parse_offset(offset: str) -> dict[Partition, int]:
         return {}
     raw = json.loads(offset)
     try:
-        return {(str(topic), int(part)): int(at) for topic, parts in raw.items() for part, at in parts.items()}
+        found = {(str(topic), int(part)): at for topic, parts in raw.items() for part, at in parts.items()}
     except (AttributeError, TypeError):
-        raise ValueError(f"no offset of Kafka: {offset[:100]}") from None
+        found = {("", -1): None}
+    # Not -1 and -2, which are the latest and the earliest in Spark's startingOffsets alone.
+    if any(type(at) is not int or at < 0 for at in found.values()):
+        raise ValueError(f"no offset of Kafka: {offset[:100]}")
+    return found
 
 
 def format_offset(offsets: Mapping[Partition, int]) -> str:

@@ -72,17 +72,18 @@ def place_files(store: Store, files: Mapping[str, str], target: Checkpoint) -> N
     Raises:
         ObjectMissingError: one of them is not there.
     """
-    link_many(store, [Link(key, target.key(path)) for path, key in files.items() if not _names_places(path)])
+    link_many(store, [Link(key, target.key(path)) for path, key in files.items() if not names_places(path)])
     for path, key in files.items():
-        if not _names_places(path) or path.endswith(".crc"):
+        if not names_places(path) or path.endswith(".crc"):
             continue
         stored = store.get(key)
         if stored is None:
             raise ObjectMissingError("there is no object to copy or link", key=key)
-        store.put(target.key(path), _at_home(stored.body, target, key))
+        store.put(target.key(path), at_home(stored.body, target, key))
 
 
-def _names_places(path: str) -> bool:
+def names_places(path: str) -> bool:
+    """Whether this file of a checkpoint names others by absolute path, so that it is written anew in another one."""
     return "/_metadata/v2/" in path
 
 
@@ -120,7 +121,17 @@ def checkpoint_uri(checkpoint: Checkpoint) -> str:
     return f"{'file:' if root.startswith('/') else ''}{root}/{checkpoint.prefix}"
 
 
-def _at_home(body: bytes, target: Checkpoint, key: str) -> bytes:
+def at_home(body: bytes, target: Checkpoint, key: str) -> bytes:
+    """A file that ``names_places``, with the places of this checkpoint.
+
+    Args:
+        body: as it is.
+        target: the checkpoint that it is to stand in.
+        key: of the file, for errors.
+
+    Raises:
+        DataError: it is damaged.
+    """
     version, _, text = body.decode().partition("\n")
     try:
         raw = json.loads(text)

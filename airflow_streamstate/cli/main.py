@@ -11,14 +11,27 @@ from typing import Any
 
 import click
 
-from airflow_streamstate.cli import doctor, look, mirrors, orders, plan, retention, skip, start, state, upgrade, verify
+from airflow_streamstate.cli import (
+    adopt,
+    doctor,
+    look,
+    mirrors,
+    orders,
+    plan,
+    retention,
+    skip,
+    start,
+    state,
+    upgrade,
+    verify,
+)
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import HelpfulCommand, shared, show_version
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import StreamStateError
 
 SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
-    "Start": (start.deploy, start.resume, skip.skip),
+    "Start": (start.deploy, start.resume, adopt.adopt, skip.skip),
     "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
     "Upgrade": (plan.plan, upgrade.upgrade, upgrade.restart, upgrade.rollback),
     "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, verify.verify, look.audit),

@@ -97,6 +97,12 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
     metavar="URI",
     help="Copy snapshots there, too. Repeatable.",
 )
+@click.option(
+    "--snapshots",
+    metavar="none|URI",
+    default="",
+    help="Keep its snapshots there instead of with its checkpoints; `none`: take none of it while it runs.",
+)
 @click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 @reason_option
 @request_option
@@ -142,7 +148,7 @@ def deploy(
         files=tuple(Path(part) for part in split(files)),
         packages=split(packages),
         jars=split(jars),
-        settings=_settings(session, settings),
+        settings=settings_of(session, settings),
         offsets=read_offsets_file(offsets_path),
         mirrors=tuple(dict.fromkeys(mirror_of(session, uri).uri for uri in mirrors)),
         **rest,
@@ -192,7 +198,7 @@ def resume(
     wait_and_emit(session, controller, view, goal)
 
 
-def _settings(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
+def settings_of(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
     if not named:
         return None
     unknown = sorted(set(named) - set(SETTINGS))

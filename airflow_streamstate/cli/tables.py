@@ -64,6 +64,13 @@ def standing(console: Console, row: Row) -> None:
     _queries(console, row)
 
 
+def given_up(console: Console, row: Row) -> None:
+    """After giving an adoption up: which queries may be started again as they were."""
+    console.print(f"{row['stream_id']} is not adopted any more" + (", and is retired" if row["retired"] else ""))
+    for name, uri in row["given_up"].items():
+        console.print(shown(f"  {name} may be started again on {uri}"))
+
+
 def ordered(console: Console, row: Row, verb: str) -> None:
     """After stop, drain, snapshot: what came of the order, or that it was given."""
     if not row.get("outcome"):

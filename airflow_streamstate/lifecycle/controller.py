@@ -9,6 +9,7 @@ from airflow_streamstate.control.journal import NumberedEvent
 from airflow_streamstate.errors import ConflictError, DataError, StreamNotFoundError, StreamStateError
 from airflow_streamstate.launch.interface import Launcher
 from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.lifecycle.adopting.adoptions import Adoptions
 from airflow_streamstate.lifecycle.attempts import Attempts
 from airflow_streamstate.lifecycle.deploy import Deployer, OnStart
 from airflow_streamstate.lifecycle.forced_stop import ForcedStops
@@ -66,6 +67,7 @@ class Controller:
         self._observer = self._means.observer
         self._attempts = Attempts(self._means)
         self._deployer = Deployer(self._means, self._attempts)
+        self.adoptions = Adoptions(self._means, self._deployer)
         self._watching = Watching(self._means)
         self._orders = Orders(self._means, self._attempts, self._watching)
         self._waits = Waits(self._means, self._watching)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.fetch import Progress
+from airflow_streamstate.snapshot.halves import clear_halves
 from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
@@ -86,6 +87,8 @@ class Mirrors:
     ) -> Iterator[tuple[str, Mirrored]]:
         """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
 
+        At the end of each mirror, what was half copied of snapshots that are gone is cleared.
+
         Args:
             stream_id: which.
             mirrors: where to.
@@ -103,24 +106,27 @@ class Mirrors:
         settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
         for mirror in mirrors:
             for snapshot_id in control.snapshot_ids():
-                if control.readable_manifest(snapshot_id) is None:
+                manifest = control.readable_manifest(snapshot_id)
+                if manifest is None:
                     continue
 
                 def report(progress: Progress, uri: str = mirror.uri, snapshot_id: str = snapshot_id) -> None:
                     on_progress(uri, snapshot_id, progress)
 
-                yield (
-                    mirror.uri,
-                    mirror_snapshot(
+                try:
+                    done = mirror_snapshot(
                         control,
-                        home.checkpoints,
+                        home.places.of(manifest),
                         mirror,
                         snapshot_id,
                         batch_bytes=settings.fetch_batch_bytes,
                         timeout_seconds=settings.fetch_timeout_seconds,
                         on_progress=report,
-                    ),
-                )
+                    )
+                except SnapshotNotFoundError:
+                    continue  # it was removed meanwhile
+                yield mirror.uri, done
+            clear_halves(control, mirror, self._means.requested_by, of_all=True)
 
 
 def _current_spec(control: StreamControl) -> DeploymentSpec | None:

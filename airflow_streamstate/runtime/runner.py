@@ -251,6 +251,7 @@ def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: S
         clock,
         lambda key: f"{folder}/{key}",
         looked_up=config.secrets,
+        open_place=partial(open_store, options=config.s3_options, clock=clock),
     )
     supervisor.claim(config.launch_key, socket.gethostname(), os.getpid())
     return supervisor

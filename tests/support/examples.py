@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from airflow_streamstate.plan.model import RecordedPlan
+from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.codec import Message, to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -45,6 +46,7 @@ from airflow_streamstate.protocol.records import (
     DeploymentSpec,
     LaunchRecord,
     RequestRecord,
+    SnapshotPlace,
     SnapshotWish,
     StartPlan,
 )
@@ -216,6 +218,7 @@ EXAMPLES: tuple[Message, ...] = (
             ),
         },
         WRITE_ID, spark_version="4.2.0", command_id=COMMAND_ID, request_id="af-9876", content_digest="78" * 32, take=2,
+        data_uri="s3://second/streams",
     ),
     SnapshotSeal("d-0003-stopped-000002", AT, {"counts per minute": {"metadata": "ab" * 32}}),
     DeploymentSpec(
@@ -230,8 +233,9 @@ EXAMPLES: tuple[Message, ...] = (
         AgentSettings(0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
         version_label="v3",
         environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
-        attaches=True,
+        attaches=True, snapshots="s3://second/streams",
     ),
+    SnapshotPlace("orders", "/srv/streams", AT, WRITE_ID),
     Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, 1, 1, "0.1.0", WRITE_ID, AT),
     RequestRecord(
         "af-0123456789", "orders", "snapshot", "56" * 32, "d-0003", WRITE_ID, AT, command_id=COMMAND_ID,
@@ -258,11 +262,16 @@ EXAMPLES: tuple[Message, ...] = (
         {"cd" * 32: AT},
         KnownGood("d-0002", AT),
         SettledCustody("d-0001", is_whole=True, audited_at=AT),
+        ("s3://second/streams",),
     ),
     AbandonedSnapshot("orders", "d-0003-live-000006", 1, AT, "shell:ada", WRITE_ID),
     Rehearsal(
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
+    ),
+    Adoption(
+        "orders", "0b8e3c52-5f0e-4ffd-9d9a-2f7b6a1c9d10", {"counts": "s3://lake/checkpoints/counts"}, False, "taken", 2,
+        "5f0e0b8e-3c52-4ffd-9d9a-2f7b6a1c9d10", LATER, AT, "ada (shell)", WRITE_ID, "d-0001-stopped-000002",
     ),
     StateReading(
         "orders", "reading-0b8e3c525f0e", ("d-0003-live-000002", "d-0003-live-000001"), AT, LATER, "ada (shell)",

@@ -141,6 +141,9 @@ def test_offsets_are_written_as_spark_writes_them() -> None:
     assert format_offset(parse_offset(text)) == text
     with pytest.raises(ValueError):
         parse_offset('{"logOffset":3}')
+    for given in ("-1", "-2", "1.5", "true", "null", '"3"'):
+        with pytest.raises(ValueError, match="no offset of Kafka"):
+            parse_offset(f'{{"flights":{{"0":{given}}}}}')
 
 
 def test_fail_on_data_loss_false_is_called_what_it_is() -> None:

@@ -9,6 +9,8 @@ import pytest
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.sim_stage import STREAM, Stage
@@ -51,6 +53,18 @@ def test_a_home_that_is_silent_is_left_after_the_time_that_is_said(tmp_path: Pat
     assert "did not answer within 77 s" in str(caught.value)
     with pytest.raises(InvalidRequestError, match="out of its range"):
         list(stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")], timeout_seconds=0))
+
+
+def test_what_is_being_pruned_holds_the_others_up_at_no_mirror(stage: Stage) -> None:
+    """It goes, and the rest is copied."""
+    stage.deploy()
+    stage.stopped()
+    kept, gone = stage.keep("live", attempt=2), stage.control.need_manifest("d-0001-stopped-000001")
+    Remover(stage.control, SnapshotPlaces(stage.store), "test").condemn(
+        {gone.snapshot_id: gone}, lambda _register: [gone.snapshot_id]
+    )
+    done = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
+    assert [one.snapshot_id for _, one in done] == [kept.snapshot_id]
 
 
 def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:

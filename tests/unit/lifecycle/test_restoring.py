@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
+from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
@@ -81,6 +83,19 @@ def test_an_older_end_is_taken_only_by_name(stage: Stage, tmp_path: Path) -> Non
     assert not found.is_end
 
 
+def test_an_end_is_newer_than_what_was_taken_before_it_whatever_the_clocks_say(stage: Stage, tmp_path: Path) -> None:
+    """A live one by a driver whose clock is ahead of that of whoever took the end (Law 14)."""
+    stage.deploy()
+    stage.run_batches(1)
+    live = stage.keep("live").snapshot_id
+    stage.clock.advance(-600)
+    end = str(stage.stopped().snapshot_id)
+    mirror = mirrored(stage, end)
+    mirror_snapshot(stage.control, stage.store, mirror, live)
+    found = Restoring(new_home(stage, tmp_path), [mirror], "me").restore(STREAM)
+    assert (found.snapshot_id, found.is_end) == (end, True)
+
+
 def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_path: Path) -> None:
     """Its record is at the mirror from its start on; and its fencing token is never given again. (Laws 4 and 14)"""
     snapshot_id = stopped(stage)
@@ -93,6 +108,72 @@ def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_p
     Restoring(home, [mirror], "me").restore(STREAM, accept_duplicates=True)
     view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v3')\n"))
     assert (view.deployment_id, view.start.snapshot_id) == ("d-0003", snapshot_id)
+
+
+def test_a_mirror_that_heard_only_the_first_word_of_a_deployment_knows_of_it(stage: Stage, tmp_path: Path) -> None:
+    """The machine was lost while its driver told the mirror, which is about to run batches. (Laws 4 and 14)"""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.deploy("print('v2')\n")
+    stage.come_to_life("d-0002", queries=("counts",))
+    plan = FaultPlan(at_write={2: Fault.NO_SPACE})
+    with pytest.raises(StreamStateError):
+        carry_records(stage.control, FaultyStore(mirror, plan), "d-0002")
+    with pytest.raises(ConflictError, match="ran behind"):
+        Restoring(new_home(stage, tmp_path), [mirror], "me").restore(STREAM)
+
+
+def test_what_is_left_of_the_old_home_is_heard_too(stage: Stage) -> None:
+    """Its register was lost, and no more: what it knows to have run behind the mirror's snapshot counts, and no fencing
+    token is given again; what a restore that was cut short has said there does not. (Laws 4 and 14)"""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.deploy("print('v2')\n")
+    stage.store.delete(layout.register_key(STREAM))
+    with pytest.raises(ConflictError, match="ran behind"):
+        Restoring(stage.home, [mirror], "me").restore(STREAM)
+    for _ in range(2):
+        assert not Restoring(stage.home, [mirror], "me").restore(STREAM, accept_duplicates=True).is_end
+        stage.store.delete(layout.register_key(STREAM))
+    Restoring(stage.home, [mirror], "me").restore(STREAM, accept_duplicates=True)
+    assert stage.deploy("print('v3')\n").deployment_id == "d-0003"
+
+
+def test_another_attempt_in_what_is_left_of_the_old_home_ran_behind_it(stage: Stage) -> None:
+    """Of the same deployment. (Law 14)"""
+    mirror = mirrored(stage, stopped(stage))
+    stage.come_to_life(attempt=2, queries=("counts",))
+    stage.store.delete(layout.register_key(STREAM))
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="ran behind"):
+            Restoring(stage.home, [mirror], "me").restore(STREAM)
+        Restoring(stage.home, [mirror], "me").restore(STREAM, accept_duplicates=True)
+        stage.store.delete(layout.register_key(STREAM))
+
+
+def test_no_stream_is_made_over_something_else_in_the_place_of_its_snapshot(stage: Stage) -> None:
+    """A manifest that the disaster cut off: without a snapshot there would be nothing to start from. (Law 3)"""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.store.delete(layout.register_key(STREAM))
+    stage.store.put(layout.manifest_key(STREAM, snapshot_id), b'{"kind": "SnapshotMan')
+    with pytest.raises(ConflictError, match="something else"):
+        Restoring(stage.home, [mirror], "me").restore(STREAM)
+    assert stage.control.register() is None
+
+
+def test_a_snapshot_of_the_same_name_at_another_mirror_is_not_mixed_in(stage: Stage, tmp_path: Path) -> None:
+    """Of a stream that went on from an older mirror under the same ids: each is whole by itself. (Law 14)"""
+    mirror = mirrored(stage, stopped(stage))
+    other = Stage(tmp_path / "other", clock=FakeClock(stage.clock.now() + timedelta(days=1), seed=7))
+    other.folder.mkdir()
+    strange = mirrored(other, stopped(other), "strange")
+    newer = other.control.need_manifest("d-0001-stopped-000001")
+    home = new_home(stage, tmp_path)
+    Restoring(home, [mirror, strange], "me").restore(STREAM)
+    found = home.control(STREAM).need_manifest("d-0001-stopped-000001")
+    assert found.write_id == newer.write_id
+    assert home.control(STREAM).spec("d-0001").request_id == other.spec().request_id != stage.spec().request_id
 
 
 def test_restored_anywhere_cut_short_is_no_stream_until_it_is_whole(stage: Stage, tmp_path: Path) -> None:

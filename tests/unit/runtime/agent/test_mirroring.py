@@ -12,6 +12,8 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.runtime.agent.mirroring import FAILING_SECONDS, Mirroring
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.mirror import is_mirrored
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
@@ -67,6 +69,18 @@ def test_every_snapshot_is_copied_and_told_once() -> None:
     opened = places.opened
     mirroring.round()
     assert (places.opened, len(stream.events_of(SnapshotMirrored))) == (opened, len(told))
+
+
+def test_what_is_being_pruned_is_no_fault_of_a_mirror() -> None:
+    """It goes; the others are copied in the same round, and nothing is noted."""
+    places = Places()
+    stream, _, mirroring = run_with(places, MIRROR)
+    (gone,) = (event.snapshot_id for event in stream.events_of(SnapshotReady))
+    remover = Remover(stream.control, SnapshotPlaces(stream.checkpoints), "test")
+    remover.condemn({gone: stream.control.need_manifest(gone)}, lambda _register: [gone])
+    mirroring.round()
+    assert [event.snapshot_id for event in stream.events_of(SnapshotMirrored)] == ["d-0001-stopped-000001"]
+    assert not [event for event in stream.events_of(Noted) if "mirror" in event.text]
 
 
 def test_a_mirror_that_is_away_is_said_once_and_asked_again() -> None:

@@ -1,0 +1,138 @@
+"""``adopt``: a query that ran without streamstate goes on as a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.options import (
+    HelpfulCommand,
+    Seconds,
+    conf_option,
+    env_option,
+    fresh_query_option,
+    key_values,
+    literal_secrets_option,
+    pass_session,
+    reason_option,
+    request_option,
+    shared,
+    stream_argument,
+    wait_option,
+)
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.start import SETTINGS, Goal, settings_of, split, wait_and_emit
+from airflow_streamstate.lifecycle.adopting.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.views import DeploymentView
+
+
+@click.command(cls=HelpfulCommand, short_help="Go on with a query that ran without streamstate, as a stream.")
+@stream_argument
+@click.option(
+    "--checkpoint",
+    "foreign",
+    multiple=True,
+    metavar="[NAME=]URI",
+    help="The query's checkpoint; NAME as the script will start it, the folder's own by default. Repeatable.",
+)
+@click.option("--app", "application", metavar="PATH", help="The PySpark script that goes on with it, unmodified.")
+@click.option("--stopped", "is_stopped", is_flag=True, help="Nothing runs on these checkpoints: you say so.")
+@click.option(
+    "--deadline",
+    "deadline_seconds",
+    type=Seconds(1.0),
+    default=DEADLINE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Until when a running query must have met its barrier; an idle one does not. Then all is as it was.",
+)
+@click.option("--give-up", is_flag=True, help="Take the barriers back: the query may be started again as it was.")
+@click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
+@conf_option
+@env_option
+@literal_secrets_option
+@click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated.")
+@click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned.")
+@click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated.")
+@click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated.")
+@click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=key_values,
+    help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
+)
+@fresh_query_option
+@click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
+@reason_option
+@request_option
+@wait_option("each query has committed a batch, or has found no input")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
+@shared
+@pass_session
+def adopt(
+    session: Session,
+    /,
+    stream_id: str,
+    foreign: tuple[str, ...],
+    application: str | None,
+    is_stopped: bool,
+    deadline_seconds: float,
+    give_up: bool,
+    wait_seconds: float | None,
+    arguments: tuple[str, ...],
+    py_files: tuple[str, ...],
+    files: tuple[str, ...],
+    packages: tuple[str, ...],
+    jars: tuple[str, ...],
+    settings: dict[str, str],
+    **rest: Any,
+) -> None:
+    """Go on with a query that ran without streamstate, as the new STREAM: its state, its query id, its batch ids.
+
+    A running query ends at a barrier behind its next batch; its checkpoint is copied, and --app goes on from there. The
+    original stays as it was, but for the barrier: Spark refuses to start over it. While the query is idle it does not
+    notice. Cut short, or asked for twice at once, the same command goes on where it was.
+    """
+    controller = session.controller()
+    if give_up:
+        _give_up(session, controller, stream_id, is_alone=not (foreign or application))
+        return
+    if not foreign or application is None:
+        raise click.UsageError(f"Missing option '{'--app' if foreign else '--checkpoint'}'.")
+    request = AdoptRequest(
+        deploy=DeployRequest(
+            stream_id=stream_id,
+            application=Path(application),
+            arguments=arguments,
+            py_files=tuple(Path(part) for part in split(py_files)),
+            files=tuple(Path(part) for part in split(files)),
+            packages=split(packages),
+            jars=split(jars),
+            settings=settings_of(session, settings),
+            **rest,
+        ),
+        checkpoints=read_checkpoints(foreign),
+        is_stopped=is_stopped,
+        deadline_seconds=deadline_seconds,
+    )
+    with session.progress(f"adopting {stream_id}") as report:
+
+        def say(start: DeploymentView) -> None:
+            session.say(lambda console: tables.deploying(console, start.to_json()))
+
+        view = controller.adoptions.adopt(request, say, report)
+    wait_and_emit(session, controller, view, Goal(wait_seconds))
+
+
+def _give_up(session: Session, controller: Controller, stream_id: str, *, is_alone: bool) -> None:
+    if not is_alone:
+        raise click.UsageError("--give-up takes back what was begun: it needs no checkpoint and no script.")
+    result = controller.adoptions.give_up(stream_id).to_json()
+    session.emit(result, lambda console: tables.given_up(console, result))

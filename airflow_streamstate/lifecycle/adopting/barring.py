@@ -1,0 +1,117 @@
+"""Waiting until a query that somebody else runs has met its barrier; whoever put it watches until the end (Law 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, OutsideStep, Placed, Unsure
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.errors import DeadlineExceededError
+
+POLL_SECONDS = 0.05
+SETTLE_SECONDS = 10.0
+"""A claim whose look came before the put is over by then, also on S3A."""
+LEAST_PATIENCE_SECONDS = 10.0
+PATIENCE_BATCHES = 5
+"""A batch that takes so many times as long as the longest of the last ones is taken to have failed."""
+
+Report = Callable[[str], None]
+
+
+def bar(
+    barrier: OutsideBarrier,
+    clock: Clock,
+    deadline_seconds: float,
+    *,
+    go_on: Callable[[], None] = lambda: None,
+    report: Report = lambda _: None,
+) -> Placed:
+    """Bar a query that runs, and wait until the batch in flight is committed and nothing comes after it.
+
+    A batch that does not commit in its time is taken to have failed: the barrier is taken back at once, so that the
+    query may be started again as it was, and the next batch is waited for. So it is at the deadline.
+
+    Args:
+        barrier: on its way, or put by a call that was cut short.
+        clock: for the waits.
+        deadline_seconds: for all of it.
+        go_on: called at each look; raises to give up.
+        report: told where it stands.
+
+    Raises:
+        DeadlineExceededError: no batch was planned, or none was committed, in that time; the log is as it was.
+        ConflictError, UnsupportedCheckpointError, DataError: as ``OutsideBarrier.step``.
+    """
+    deadline = clock.monotonic_seconds() + deadline_seconds
+    certain_since: float | None = None
+    unsure_since: float | None = None
+    patience_seconds = LEAST_PATIENCE_SECONDS
+    last_failed: int | None = None
+    while True:
+        go_on()
+        step = barrier.step()
+        now = clock.monotonic_seconds()
+        if isinstance(step, Placed):
+            return step
+        report(_words(step, last_failed))
+        if isinstance(step, Unsure):
+            unsure_since = now if unsure_since is None else unsure_since
+            if now - unsure_since >= SETTLE_SECONDS:
+                barrier.settle()
+                continue
+        else:
+            unsure_since = None
+        if isinstance(step, Certain):
+            if certain_since is None:
+                certain_since, patience_seconds = now, _patience_seconds(barrier.checkpoint)
+            if now - certain_since >= patience_seconds and now < deadline:
+                barrier.take_back()
+                certain_since, last_failed = None, step.batch_id
+                continue
+        else:
+            certain_since = None
+        if now >= deadline and not isinstance(step, Unsure):
+            barrier.take_back()
+            raise _too_late(step, deadline_seconds, last_failed)
+        clock.sleep(POLL_SECONDS)
+
+
+def _patience_seconds(checkpoint: Checkpoint) -> float:
+    """By how long the last batches took, as far as the store tells."""
+    longest = 0.0
+    for batch_id in checkpoint.commit_ids()[-PATIENCE_BATCHES:]:
+        planned = checkpoint.store.head(checkpoint.offset_key(batch_id))
+        committed_at = checkpoint.committed_at(batch_id)
+        if planned is not None and planned.modified_at is not None and committed_at is not None:
+            longest = max(longest, (committed_at - planned.modified_at).total_seconds())
+    return max(LEAST_PATIENCE_SECONDS, PATIENCE_BATCHES * longest)
+
+
+def _words(step: OutsideStep, last_failed: int | None) -> str:
+    if isinstance(step, Idle):
+        failed = "" if last_failed is None else f"batch {last_failed} was not committed; the barrier was taken back; "
+        return f"{failed}waiting until the query plans batch {step.batch_id}"
+    if isinstance(step, Unsure):
+        return (
+            f"batch {step.batch_id} is committed; waiting for {SETTLE_SECONDS:g} s whether batch "
+            f"{step.barrier_id} is begun all the same"
+        )
+    return f"the barrier lies behind batch {step.batch_id}; waiting for its commit"
+
+
+def _too_late(step: OutsideStep, deadline_seconds: float, last_failed: int | None) -> DeadlineExceededError:
+    facts = {"waited_seconds": deadline_seconds, "batch_id": step.batch_id}
+    if isinstance(step, Idle) and last_failed is None:
+        return DeadlineExceededError(
+            "the query planned no batch in this time, and an idle query does not notice a barrier; nothing was changed",
+            **facts,
+            next_step="Adopt it when input comes, with a longer --deadline; or stop it yourself, and say --stopped.",
+        )
+    failed = facts | {"batch_id": last_failed if isinstance(step, Idle) else step.batch_id}
+    return DeadlineExceededError(
+        "the batch under the barrier was not committed in this time; the barrier was taken back",
+        **failed,
+        next_step="Look whether the query failed; started again, it runs this batch as it would have. If a batch takes"
+        " that long, give a longer --deadline.",
+    )

@@ -1,0 +1,92 @@
+"""Checkpoints that are not ours: opened, and looked at before anything is done to them (Law 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from airflow_streamstate.checkpoint.guards import guard_checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.s3a import plain_uri
+
+OpenPlace = Callable[[str], Store]
+
+
+def opener(home: Home) -> OpenPlace:
+    """Opens the folder that a checkpoint lies in, with what the home is reached with."""
+    return lambda uri: open_store(uri, options=home.config.s3, clock=home.clock)
+
+
+def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
+    """The checkpoint at this place, as Spark was told it.
+
+    Args:
+        home: that it must not lie in.
+        uri: of its folder.
+        open_place: opens the folder above it.
+
+    Raises:
+        InvalidRequestError: there is none, or it is one of this home's own.
+        UnsupportedCheckpointError: it is in a format not known here, or was drained by us.
+        DataError: it is damaged.
+    """
+    place = plain_uri(uri)
+    if "://" not in place:
+        place = str(Path(place).expanduser().absolute())
+    parent, _, name = place.rpartition("/")
+    if not name or parent.endswith(":/"):
+        raise InvalidRequestError(
+            "this is no folder of a checkpoint", checkpoint=uri, next_step="Name the folder in which `metadata` lies."
+        )
+    for own in (home.home.uri, home.checkpoints.uri):
+        if f"{place}/".startswith(f"{plain_uri(own)}/"):
+            raise InvalidRequestError(
+                "this checkpoint is one of this home's own",
+                checkpoint=uri,
+                home=own,
+                next_step="`streamstate streams` shows whose; deploy that stream.",
+            )
+    checkpoint = Checkpoint(open_place(parent or "/"), name)
+    if not checkpoint.exists():
+        raise InvalidRequestError(
+            "no checkpoint lies there",
+            checkpoint=uri,
+            next_step="Name the folder that the query was given as checkpointLocation: `metadata` lies in it.",
+        )
+    checkpoint.query_id()
+    guard_checkpoint(checkpoint)
+    _refuse_drained(checkpoint, uri)
+    return checkpoint
+
+
+def need_position(checkpoint: Checkpoint, uri: str) -> Position:
+    """Where a query that does not run stands.
+
+    Raises:
+        InvalidRequestError: it has committed nothing.
+        DataError: its log is damaged.
+    """
+    position = checkpoint.position()
+    if position.batch_id is None:
+        raise InvalidRequestError(
+            "this query has committed no batch yet, so there is nothing to go on from",
+            checkpoint=uri,
+            next_step="Wait for its first batch; or deploy the script as a new stream.",
+        )
+    return position
+
+
+def _refuse_drained(checkpoint: Checkpoint, uri: str) -> None:
+    commits = checkpoint.commit_ids()
+    entry = checkpoint.read_offset(commits[-1]) if commits else None
+    if entry is not None and entry.mark is not None and entry.mark.kind == "drain":
+        raise UnsupportedCheckpointError(
+            "this checkpoint was drained: its watermark is at the end of time (Law 11)",
+            checkpoint=uri,
+            stream_id=entry.mark.stream_id,
+            next_step="Deploy the stream that it belongs to.",
+        )

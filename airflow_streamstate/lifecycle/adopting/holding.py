@@ -1,0 +1,148 @@
+"""Who works on an adoption: one at a time, by the register; who is gone for too long is gone on with by another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from airflow_streamstate.control.adoption import AdoptionRegister
+from airflow_streamstate.control.cells import Stored
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.protocol.adoptions import Adoption
+
+HOLD_SECONDS = 60.0
+RENEW_SECONDS = 20.0
+
+
+class Hold:
+    """An adoption that is worked on by this process alone.
+
+    Args:
+        means: of the controller.
+        control: the stream.
+        stored: the adoption, held by us.
+    """
+
+    def __init__(self, means: Means, control: StreamControl, stored: Stored[Adoption]) -> None:
+        self._means = means
+        self._register = AdoptionRegister(control)
+        self._stored = stored
+        self._renewed = means.clock.monotonic_seconds()
+
+    @property
+    def adoption(self) -> Adoption:
+        """As it was last written."""
+        return self._stored.value
+
+    def keep(self) -> None:
+        """Stay the one who works on it; cheap to call often.
+
+        Raises:
+            ConflictError: another has gone on with it.
+        """
+        if self._means.clock.monotonic_seconds() - self._renewed >= RENEW_SECONDS:
+            self.change()
+
+    def change(self, **changes: Any) -> None:
+        """Write it, still held; raises as ``keep``."""
+        now = self._means.clock.now()
+        held_until = now + timedelta(seconds=HOLD_SECONDS)
+        adoption = replace(
+            self._stored.value, **{"held_until": held_until, **changes, "write_id": self._means.clock.new_uuid()}
+        )
+        try:
+            self._stored = self._register.replace(adoption, self._stored.version)
+        except VersionConflictError:
+            raise ConflictError(
+                "another has gone on with this adoption",
+                stream_id=adoption.stream_id,
+                next_step=f"`streamstate status {adoption.stream_id}` shows what became of it.",
+            ) from None
+        self._renewed = self._means.clock.monotonic_seconds()
+
+    def release(self) -> None:
+        """Let another go on with it at once; raises as ``keep``."""
+        self.change(held_until=self._means.clock.now())
+
+
+def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
+    """Begin this adoption, or go on with the one that there is.
+
+    Args:
+        means: of the controller.
+        control: the stream.
+        wanted: how it would begin; of one that is there checkpoints must be the same.
+
+    Raises:
+        ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it.
+    """
+    register = AdoptionRegister(control)
+    stored = register.read()
+    if stored is None or stored.value.status == "given_up":
+        if control.register() is not None:
+            raise ConflictError(
+                "this home has a stream of this name already",
+                stream_id=control.stream_id,
+                home=control.home.uri,
+                next_step="Adopt the query under another name.",
+            )
+        begun = wanted if stored is None else replace(wanted, take=stored.value.take + 1)
+        try:
+            held = register.create(begun) if stored is None else register.replace(begun, stored.version)
+        except (ObjectExistsError, VersionConflictError):
+            raise _under_way(control.stream_id) from None
+        return Hold(means, control, held)
+    there = stored.value
+    if dict(there.checkpoints) != dict(wanted.checkpoints):
+        raise ConflictError(
+            "this stream's adoption was begun with other checkpoints",
+            stream_id=control.stream_id,
+            checkpoints=dict(there.checkpoints),
+            next_step=f"Name these; or `streamstate adopt {control.stream_id} --give-up` first.",
+        )
+    return Hold(means, control, _go_on_with(means, register, stored, is_stopped=wanted.is_stopped))
+
+
+def hold_to_end(means: Means, control: StreamControl) -> Hold | None:
+    """The adoption that there is, whatever its checkpoints, to be given up; None where there is none.
+
+    Raises:
+        ConflictError: another works on it.
+    """
+    register = AdoptionRegister(control)
+    stored = register.read()
+    if stored is None:
+        return None
+    return Hold(means, control, _go_on_with(means, register, stored, is_stopped=stored.value.is_stopped))
+
+
+def _go_on_with(
+    means: Means, register: AdoptionRegister, stored: Stored[Adoption], *, is_stopped: bool
+) -> Stored[Adoption]:
+    there, now = stored.value, means.clock.now()
+    if there.held_until > now:
+        raise _under_way(there.stream_id, there)
+    mine = replace(
+        there,
+        is_stopped=is_stopped,
+        held_by=means.clock.new_uuid(),
+        held_until=now + timedelta(seconds=HOLD_SECONDS),
+        write_id=means.clock.new_uuid(),
+    )
+    try:
+        return register.replace(mine, stored.version)
+    except VersionConflictError:
+        raise _under_way(there.stream_id) from None
+
+
+def _under_way(stream_id: str, adoption: Adoption | None = None) -> ConflictError:
+    facts = {} if adoption is None else {"requested_by": adoption.requested_by, "begun_at": adoption.begun_at}
+    return ConflictError(
+        "another adoption of this stream is under way",
+        stream_id=stream_id,
+        **facts,
+        next_step=f"Wait for it; if it was cut short, the same command goes on with it after {HOLD_SECONDS:.0f} s.",
+    )

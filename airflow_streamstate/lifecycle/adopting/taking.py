@@ -1,0 +1,168 @@
+"""From a barred checkpoint to a stopped stream: copy, look again, snapshot; then the records, the register last.
+
+Until the adoption says ``taken`` nothing but the barrier has changed anything that is not ours, and it is taken back
+whenever something fails. From then on the stream goes on, and every step may be done again by whoever comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.checkpoint.outside import OutsideBarrier
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import ConflictError, ObjectExistsError
+from airflow_streamstate.lifecycle.adopting.foreign import need_position
+from airflow_streamstate.lifecycle.adopting.holding import Hold
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.wish import Wish
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import Stopped
+from airflow_streamstate.protocol.ids import deployment_id_for, snapshot_id_for
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.settings import default_settings
+from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+from airflow_streamstate.snapshot.copying_in import copy_in
+
+FIRST_TOKEN = 1
+ADOPTED_ID = deployment_id_for(FIRST_TOKEN)
+"""The deployment that stands for the query as it ran without us."""
+_ADOPTED = "adopt"
+"""In place of the id of a command: nobody ordered this end."""
+
+
+@dataclass(frozen=True)
+class Barred:
+    """One query's checkpoint behind its barrier.
+
+    Attributes:
+        position: where it stands, without the barrier.
+        barrier_id: where the barrier lies.
+    """
+
+    barrier: OutsideBarrier
+    position: Position
+    barrier_id: int
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The query's own."""
+        return self.barrier.checkpoint
+
+
+def bar_stopped(barriers: Mapping[str, OutsideBarrier], uris: Mapping[str, str]) -> dict[str, Barred]:
+    """Bar queries that do not run, so that nobody starts them again beside us.
+
+    Raises:
+        ConflictError: one has planned a batch meanwhile.
+        InvalidRequestError, DataError: as ``need_position``.
+    """
+    positions = {name: need_position(barrier.checkpoint, uris[name]) for name, barrier in barriers.items()}
+    barred = {}
+    for name, barrier in barriers.items():
+        position = positions[name]
+        barrier_id = barrier.put_over(position)
+        barred[name] = Barred(barrier, Position(position.batch_id, position.planned), barrier_id)
+    return barred
+
+
+def take_snapshot(
+    home: Home, hold: Hold, control: StreamControl, barred: Mapping[str, Barred], report: Callable[[str], None]
+) -> SnapshotManifest:
+    """Copy barred checkpoints to the adopted deployment's own place, and take the snapshot at its end of them.
+
+    Raises:
+        ConflictError: one went on meanwhile; or another has gone on with this adoption.
+        ObjectMissingError, SnapshotCorruptError, DataError: a checkpoint is damaged.
+    """
+    copies: dict[str, Checkpoint] = {}
+    for name, one in barred.items():
+        report(f"copying the checkpoint of {name}")
+        folder = layout.checkpoint_folder(control.stream_id, ADOPTED_ID, name)
+        copies[name] = Checkpoint(home.checkpoints, folder)
+        copy_in(one.checkpoint, one.position, copies[name], go_on=hold.keep)
+    refuse_moved(barred)
+    hold.keep()
+    take = hold.adoption.take
+    return capture(
+        control,
+        home.checkpoints,
+        snapshot_id=snapshot_id_for(ADOPTED_ID, "stopped", take),
+        snapshot_kind="stopped",
+        deployment_id=ADOPTED_ID,
+        attempt=take,
+        fencing_token=FIRST_TOKEN,
+        taken_by="controller",
+        queries={name: QueryToCapture(checkpoint=copy) for name, copy in copies.items()},
+    )
+
+
+def refuse_moved(barred: Mapping[str, Barred]) -> None:
+    """See that nothing of these logs has moved since they were barred: the second look.
+
+    Raises:
+        ConflictError: one has.
+    """
+    for name, one in barred.items():
+        found = one.checkpoint.position()
+        if one.barrier.has_gone_on(one.barrier_id) or Position(found.batch_id, found.planned) != one.position:
+            raise ConflictError(
+                "this query is not stopped: its log moved while it was copied",
+                query_name=name,
+                checkpoint=f"{one.checkpoint.store.uri}/{one.checkpoint.prefix}",
+                batch_id=found.batch_id,
+                next_step="Leave out --stopped; or end whatever runs on this checkpoint, and adopt again.",
+            )
+
+
+def record(means: Means, control: StreamControl, manifest: SnapshotManifest, wish: Wish, request_id: str) -> None:
+    """Make it a stream that has stopped where the snapshot stands; twice is once.
+
+    Raises:
+        InvalidRequestError: the script was changed meanwhile.
+    """
+    home, clock = means.home, means.clock
+    wish.pin(home.home)
+    spec = wish.as_spec(
+        deployment_id=ADOPTED_ID,
+        fencing_token=FIRST_TOKEN,
+        start=StartPlan(mode="restore", snapshot_id=manifest.snapshot_id),
+        checkpoints_uri=home.checkpoints.uri,
+        default=default_settings(home.home.uri),
+        request_id=request_id,
+        requested_by=means.requested_by,
+        created_at=clock.now(),
+    )
+    with suppress(ObjectExistsError):
+        control.create_spec(spec)
+    journal = control.journal(ADOPTED_ID)
+    entries = list(journal.events())
+    said = [entry.event for entry in entries if isinstance(entry.event, Stopped)]
+    if not any(event.snapshot_id == manifest.snapshot_id for event in said):
+        stopped = Stopped(
+            stream_id=control.stream_id,
+            deployment_id=ADOPTED_ID,
+            attempt=manifest.attempt,
+            at=clock.now(),
+            write_id=clock.new_uuid(),
+            snapshot_id=manifest.snapshot_id,
+            queries={name: query.position for name, query in manifest.queries.items()},
+            command_id=_ADOPTED,
+        )
+        journal.append(stopped, after=entries[-1].number if entries else 0)
+    register = StreamRegister(
+        stream_id=control.stream_id,
+        fencing_token=FIRST_TOKEN,
+        deployment_id=ADOPTED_ID,
+        attempt=manifest.attempt,
+        attempt_mode="run",
+        intent=None,
+        **means.signed(),
+    )
+    with suppress(ObjectExistsError):  # whoever was first wrote the same
+        control.create_register(register)

@@ -1,0 +1,110 @@
+"""A checkpoint that lies somewhere else, copied into a place of ours: it is never linked, nor written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from airflow_streamstate.checkpoint.files import files_of
+from airflow_streamstate.checkpoint.fork import at_home, names_places, wipe
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError
+from airflow_streamstate.snapshot.checksums import ChecksumCheck, companion_of, parse_checksums
+from airflow_streamstate.store.interface import ManyAtOnce
+
+READERS = 8
+"""Files under way at once, where a server keeps them."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied."""
+
+    files: int
+    size_bytes: int
+
+
+def copy_in(
+    source: Checkpoint, position: Position, target: Checkpoint, *, go_on: Callable[[], None] = lambda: None
+) -> Copied:
+    """Make ``target`` a checkpoint at this position of ``source``; whatever lay there is wiped. ``metadata`` is last.
+
+    Files that Spark keeps checksums of are held against them as they pass.
+
+    Args:
+        source: is not written.
+        position: of it; what lies above it is not copied.
+        target: a place that nobody uses yet.
+        go_on: called between files; raises to give up.
+
+    Raises:
+        ObjectMissingError: a file of the position is not there.
+        SnapshotCorruptError: a file is not what Spark wrote.
+        DataError, UnsupportedCheckpointError: the source is damaged, or of a format not known here.
+    """
+    keys = files_of(source, position)
+    wipe(target)
+    paths = [key[len(source.prefix) + 1 :] for key in keys]
+    last: list[str] = [path for path in (".metadata.crc", "metadata.crc", "metadata") if path in paths]
+    first = [path for path in paths if path not in last]
+    there = frozenset(paths)
+    sizes: list[int] = []
+    for some in (first, last):
+        sizes += _many(source, target, some, there, go_on)
+    return Copied(len(sizes), sum(sizes))
+
+
+def _many(
+    source: Checkpoint, target: Checkpoint, paths: list[str], there: frozenset[str], go_on: Callable[[], None]
+) -> list[int]:
+    is_served = isinstance(source.store, ManyAtOnce) or isinstance(target.store, ManyAtOnce)
+    sizes: list[int] = []
+
+    def each(found: Iterable[int]) -> None:
+        for size in found:
+            sizes.append(size)
+            go_on()
+
+    if not is_served or "metadata" in paths:
+        each(_copy(source, target, path, there) for path in paths)
+        return sizes
+    with ThreadPoolExecutor(READERS, "streamstate-copy") as pool:
+        tasks = [pool.submit(_copy, source, target, path, there) for path in paths]
+        try:
+            each(task.result() for task in tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+    return sizes
+
+
+def _copy(source: Checkpoint, target: Checkpoint, path: str, there: frozenset[str]) -> int:
+    if names_places(path) and path.endswith(".crc"):
+        return 0  # of a file that is written anew
+    body = _read(source, path)
+    companion = companion_of(path)
+    if companion in there:
+        _check(source, path, body, _read(source, companion))
+    target.store.put(target.key(path), at_home(body, target, source.key(path)) if names_places(path) else body)
+    return len(body)
+
+
+def _read(source: Checkpoint, path: str) -> bytes:
+    stored = source.store.get(source.key(path))
+    if stored is None:
+        raise ObjectMissingError("a file went while it was being copied", key=source.key(path))
+    return stored.body
+
+
+def _check(source: Checkpoint, path: str, body: bytes, checksums: bytes) -> None:
+    check = ChecksumCheck(parse_checksums(checksums, key=source.key(companion_of(path))))
+    check.update(body)
+    altered_at = check.finish()
+    if altered_at is not None:
+        raise SnapshotCorruptError(
+            "a file of this checkpoint is not what Spark wrote",
+            key=source.key(path),
+            altered_from_byte=altered_at,
+            next_step="Put the file back from a backup; nothing was changed.",
+        )
