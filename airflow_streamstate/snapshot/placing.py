@@ -18,6 +18,7 @@ from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
+    DataError,
     InvalidRequestError,
     ObjectExistsError,
     StreamStateError,
@@ -99,12 +100,19 @@ class SnapshotPlaces:
             UnavailableError: it does not answer, or what answers is not the place.
         """
         store = self.at(uri)
-        if uri and self._record(store, stream_id) is None:
+        if not uri:
+            return store
+        try:
+            reason = "its record is missing" if self._record(store, stream_id) is None else ""
+        except DataError as error:
+            reason = f"its record cannot be read: {error.message}"
+        if reason:
             raise UnavailableError(
-                "what answers there is not the place of these snapshots: its record is missing",
+                "what answers there is not the place of these snapshots",
                 stream_id=stream_id,
                 place=uri,
                 key=layout.place_record_key(stream_id),
+                reason=reason,
                 next_step="Mount or reach the place again; nothing was written or removed there.",
             )
         return store
@@ -150,6 +158,20 @@ class SnapshotPlaces:
         if record is not None and record.home_uri != control.home.uri:
             raise _of_another_home(control, uri, record)
         return store
+
+    def all_of(self, control: StreamControl) -> tuple[dict[str, Store], list[str]]:
+        """The store of the checkpoints, under "", and of each place of a stream that is there; of the others, why not.
+
+        Raises:
+            DataError: nobody can tell which there are.
+        """
+        found, missing = {"": self.checkpoints}, []
+        for uri in known_places(control):
+            try:
+                found[uri] = self.need_own(control, uri)
+            except StreamStateError as error:
+                missing.append(f"nothing is removed at {uri}: {error}")
+        return found, missing
 
     def _record(self, store: Store, stream_id: str) -> SnapshotPlace | None:
         key = layout.place_record_key(stream_id)

@@ -19,7 +19,7 @@ from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot, Condemned, Making, RetentionRegister
 from airflow_streamstate.snapshot.places import key_of
-from airflow_streamstate.snapshot.placing import SnapshotPlaces, known_places
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import ListsKeys, keys_below
 from airflow_streamstate.store.many import delete_many
@@ -109,7 +109,8 @@ class Remover:
     def sweep(self) -> Removed:
         """Delete what is condemned or abandoned, as far as nothing refers to it; again, it goes on where it was."""
         removed = Removed()
-        stores = self._stores(removed)
+        stores, missing = self._places.all_of(self._control)
+        removed.problems += missing
         removed.abandoned = self._abandon(stores)
         for snapshot_id in self._retention.read().condemned:
             self._remove_manifest(snapshot_id)
@@ -128,16 +129,6 @@ class Remover:
             if not uri:
                 raise
             removed.problems.append(f"not everything was removed at {uri}: {error}")
-
-    def _stores(self, removed: Removed) -> dict[str, Store]:
-        """The store of the checkpoints, and those of the places that are there, by URI; what is not there is told."""
-        found = {"": self._checkpoints}
-        for uri in known_places(self._control):
-            try:
-                found[uri] = self._places.need_own(self._control, uri)
-            except StreamStateError as error:
-                removed.problems.append(f"nothing is removed at {uri}: {error}")
-        return found
 
     # halves
 

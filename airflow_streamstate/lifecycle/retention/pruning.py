@@ -143,7 +143,8 @@ class Retaining:
         good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
         leftovers = Leftovers(self._means, control, needs, stays, current, good, is_dry=is_dry).remove()
         before = now - timedelta(seconds=STALE_SECONDS)
-        stores = dict.fromkeys((self._home.home, self._home.checkpoints))
+        places, _ = self._home.places.all_of(control)
+        stores = dict.fromkeys((self._home.home, *places.values()))
         stale = [path for store in stores for path in left_temporaries(store, stream_id, before)]
         temporaries = len(stale) if is_dry else remove_temporaries(stale)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -267,3 +268,19 @@ def test_resume_does_not_begin_again_from_an_older_start(stage: Stage, tmp_path:
     Restoring(home, [mirrored(stage, snapshot_id)], "me").restore(STREAM)
     spec = home.control(STREAM).spec("d-0001")
     assert spec == replace(stage.spec(), checkpoints_uri=home.checkpoints.uri)
+
+
+def test_a_snapshot_of_another_place_is_restored_beside_the_checkpoints(stage: Stage, tmp_path: Path) -> None:
+    """The place is the lost home's: the new one keeps its own, and writes nothing there."""
+    snapshot_id = stopped(stage, snapshots=str(tmp_path / "disk"))
+    manifest, mirror = stage.control.need_manifest(snapshot_id), MemoryStore("mirror")
+    assert manifest.data_uri == str(tmp_path / "disk")
+    mirror_snapshot(stage.control, stage.home.places.of(manifest), mirror, snapshot_id)
+    shutil.rmtree(tmp_path / "disk")
+    home = new_home(stage, tmp_path)
+    Restoring(home, [mirror], "me").restore(STREAM)
+    control = home.control(STREAM)
+    assert control.need_manifest(snapshot_id).data_uri == control.spec("d-0001").snapshots == ""
+    assert verify(control, home.checkpoints, snapshot_id) == []
+    view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v2')\n"))
+    assert (view.start.mode, view.start.snapshot_id) == ("restore", snapshot_id)

@@ -85,6 +85,9 @@ def test_a_place_that_is_not_there_takes_and_gives_nothing() -> None:
         away.places.of(manifest)
     assert list(empty.list_objects("")) == []
     assert shelf.control.manifest("s-2") is None
+    empty.put(layout.place_record_key(STREAM), b"damaged")
+    with pytest.raises(UnavailableError, match="is not the place"):
+        away.capture(snapshot_id="s-2", kept_at=PLACE)
 
 
 def test_a_place_is_that_of_one_home() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamNotFoundError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamNotFoundError, UnavailableError
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
@@ -157,3 +157,18 @@ def test_cut_short_anywhere_it_is_finished_by_the_next(tmp_path: Path, fault: Fa
             stage.deploy(revives=True)
         retire(stage, deletes=True)
         assert list(stage.store.list_objects(f"{STREAM}/")) == []
+
+
+def test_what_lies_at_a_place_of_its_own_is_deleted_too(tmp_path: Path) -> None:
+    """And nothing of the stream goes before that place answers."""
+    stage, disk = Stage(tmp_path), tmp_path / "disk"
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    away = disk.rename(tmp_path / "unmounted")
+    with pytest.raises(UnavailableError, match="is not the place"):
+        retire(stage, deletes=True)
+    assert stage.control.manifest("d-0001-stopped-000001") is not None
+    away.rename(disk)
+    retire(stage, deletes=True)
+    assert [path for path in disk.rglob("*") if path.is_file()] == []
+    assert stage.deploy(snapshots=str(disk)).deployment_id == "d-0001"
