@@ -96,6 +96,11 @@ class Session:
         if not self.as_json:
             _print(human, stderr=True)
 
+    def call(self, line: str) -> None:
+        """Tell a person that he is waited for, on stderr where --json keeps progress silent."""
+        if self.as_json:
+            click.echo(tables.shown(line).plain, err=True)
+
     @contextmanager
     def progress(self, title: str) -> Iterator[Report]:
         """Show long work on stderr while it goes on; silent with --json."""

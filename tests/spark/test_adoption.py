@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from support.drivers import CONF
 from support.foreign_query import ForeignQuery
 from support.launches import wait_until
@@ -99,7 +99,7 @@ def test_a_running_query_meets_its_barrier_behind_its_batch(desk: Desk, foreign:
         wait_until(lambda: (desk.home / "totals" / "adoption.json").exists(), "the adoption to be recorded", 60)
         for _ in range(3):
             foreign.feed(1)
-            time.sleep(1.5)
+            SYSTEM_CLOCK.sleep(1.5)
     found = answer.result()
     assert found.status == 0, (found, shell("logs", "totals").out[-4000:])
     query = found.json["adopted"]["queries"]["counts"]
@@ -144,7 +144,7 @@ def test_an_idle_query_is_left_as_it_is(desk: Desk, foreign: ForeignQuery) -> No
     foreign.feed(2)
     foreign.start()
     foreign.wait_committed(1)
-    time.sleep(1.0)
+    SYSTEM_CLOCK.sleep(1.0)
     before = foreign.files()
     found = adopt(foreign, "--deadline", 3)
     assert (found.status, found.error["type"]) == (3, "DeadlineExceededError")

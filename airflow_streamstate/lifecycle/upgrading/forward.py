@@ -22,6 +22,7 @@ from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.gap import gap_seconds
 from airflow_streamstate.lifecycle.upgrading.health import Healthy, NotYet, beats_of, decide_health, has_begun
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
+from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON
 from airflow_streamstate.lifecycle.waiting import describe
 from airflow_streamstate.lifecycle.watching import redacted
 from airflow_streamstate.plan.model import QueryPlan
@@ -131,7 +132,7 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
     if tools.upgrade.needs_approval:
         approval = tools.journal.approval(tools.upgrade.upgrade_id)
         if approval is None:
-            return Wait("a person has to approve the plan", pause_seconds=2.0)
+            return Wait(WAITS_FOR_A_PERSON, pause_seconds=2.0)
         if not approval.is_approved:
             text = f"{approval.given_by} did not approve of the plan{f': {approval.reason}' if approval.reason else ''}"
             return Act(lambda: finish(tools, state, "refused", text))

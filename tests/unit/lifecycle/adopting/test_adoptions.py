@@ -1,0 +1,141 @@
+"""The verb: stopped and running queries, what is refused, what is taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.errors import ConflictError, DeadlineExceededError, InvalidRequestError, StreamStateError
+from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView
+from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS
+from support.adopting import URI, AdoptingStage
+from support.faulty_store import Fault, FaultPlan, SimulatedCrash
+
+FIELDS = {"deployment_id", "snapshot_id", "queries"}
+QUERY_FIELDS = {"checkpoint", "query_id", "batch_id", "planned_batch_id"}
+
+
+def test_a_stopped_query_goes_on_from_its_last_batch(adopting: AdoptingStage) -> None:
+    """Its checkpoint is copied, the original keeps every byte and gets the barrier."""
+    before = {info.key: adopting.lake.get(info.key) for info in adopting.lake.list_objects("")}
+    view = adopting.adopt(is_stopped=True)
+    assert isinstance(view, AdoptedView)
+    assert (view.deployment_id, view.start.mode, view.start.snapshot_id) == (
+        "d-0002", "restore", "d-0001-stopped-000001",
+    )  # fmt: skip
+    adopting.assert_taken()
+    after = {info.key: adopting.lake.get(info.key) for info in adopting.lake.list_objects("")}
+    assert after.pop("counts/offsets/4") is not None
+    assert after == before
+
+
+def test_what_is_told_is_pinned(adopting: AdoptingStage) -> None:
+    """The fields of ``adopted`` in JSON."""
+    adopted = adopting.adopt(is_stopped=True).to_json()["adopted"]
+    assert isinstance(adopted, dict)
+    assert set(adopted) == FIELDS
+    assert set(adopted["queries"]["counts"]) == QUERY_FIELDS
+    assert adopted["queries"]["counts"]["checkpoint"] == URI
+
+
+def test_a_running_query_commits_its_batch_and_ends(adopting: AdoptingStage) -> None:
+    """The batch that is planned before our eyes is its last; nobody cut it (1a.2, 1a.3, 1a.4)."""
+    adopting.run_foreign()
+    adopting.adopt()
+    adopting.clock.sleep(30)
+    adopting.assert_taken()
+    assert adopting.query is not None
+    assert adopting.query.ended
+    assert adopting.ran
+
+
+def test_the_same_request_again_is_the_same_deployment(adopting: AdoptingStage) -> None:
+    """(Law 2)"""
+    first = adopting.adopt(is_stopped=True)
+    again = adopting.adopt(is_stopped=True)
+    assert again.deployment_id == first.deployment_id
+    adopting.assert_taken()
+
+
+def test_an_idle_query_is_left_as_it_is(adopting: AdoptingStage) -> None:
+    """Nothing is put where nobody would notice."""
+    adopting.has_input = False
+    adopting.run_foreign()
+    with pytest.raises(DeadlineExceededError, match="idle"):
+        adopting.adopt()
+    assert adopting.barriers() == []
+    assert adopting.control.register() is None
+    adopting.has_input = True
+    adopting.adopt()
+    adopting.assert_taken()
+
+
+def test_a_failed_batch_is_not_passed_over(adopting: AdoptingStage) -> None:
+    """The barrier is taken back, its supervisor starts the query again, that batch runs, and a later one is its last.
+    (Law 12)"""
+    adopting.is_supervised = True
+    adopting.fails = {4, 5}
+    adopting.run_foreign()
+    adopting.adopt(deadline_seconds=120)
+    adopting.clock.sleep(30)
+    adopting.assert_taken()
+    assert adopting.ran[:2] == [4, 5]
+
+
+def test_a_failed_batch_ends_in_a_log_without_a_barrier(adopting: AdoptingStage) -> None:
+    """Where nobody starts it again. (Law 12)"""
+    adopting.fails = {4}
+    adopting.run_foreign()
+    with pytest.raises(DeadlineExceededError, match="not committed"):
+        adopting.adopt()
+    assert adopting.barriers() == []
+    assert adopting.foreign.position().planned_id == 4
+
+
+def test_a_query_that_is_said_to_be_stopped_and_runs_is_refused(adopting: AdoptingStage) -> None:
+    """Its log moves between the two looks; the barrier is taken back."""
+    adopting.run_foreign()
+    plan = FaultPlan()
+    plan.before_each = lambda: adopting.clock.sleep(0.1)
+    with pytest.raises(StreamStateError, match="not stopped"):
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
+    assert adopting.barriers() == []
+    assert adopting.control.register() is None
+
+
+def test_a_second_adopter_at_once_is_told(adopting: AdoptingStage) -> None:
+    """The first record wins; when its maker is gone for long enough, another goes on. (Law 1)"""
+    plan = FaultPlan(at_write={3: Fault.CRASH_AFTER})
+    with pytest.raises(SimulatedCrash):
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
+    with pytest.raises(ConflictError, match="under way"):
+        adopting.adopt(is_stopped=True)
+    adopting.clock.sleep(HOLD_SECONDS)
+    adopting.adopt(is_stopped=True)
+    adopting.assert_taken()
+
+
+def test_a_barrier_of_another_stream_is_left_alone(adopting: AdoptingStage) -> None:
+    """Whoever barred this checkpoint first has it."""
+    adopting.adopt(is_stopped=True)
+    with pytest.raises(ConflictError, match="somebody else has put a barrier"):
+        adopting.adopt(is_stopped=True, stream_id="others")
+    adopting.assert_taken()
+
+
+def test_a_stream_that_is_there_is_not_overwritten(adopting: AdoptingStage) -> None:
+    """Adopt under another name."""
+    adopting.deploy()
+    with pytest.raises(ConflictError, match="a stream of this name"):
+        adopting.adopt(is_stopped=True)
+    assert adopting.barriers() == []
+
+
+def test_a_removed_barrier_is_noticed_before_the_driver_starts(adopting: AdoptingStage) -> None:
+    """Somebody may have run those batches meanwhile. (Law 14)"""
+    adopting.launcher.refusals = [InvalidRequestError("no such master")]
+    with pytest.raises(InvalidRequestError):
+        adopting.adopt(is_stopped=True)
+    adopting.lake.delete("counts/offsets/4")
+    adopting.control.home.delete(f"{adopting.control.stream_id}/stream.json")
+    with pytest.raises(ConflictError, match="removed the barrier"):
+        adopting.adopt(is_stopped=True)
