@@ -1,6 +1,7 @@
 """Waiting for a query's end from outside.
 
-With it what it stands on: airflow_streamstate.lifecycle.adopting.taking and airflow_streamstate.lifecycle.adopting.holding.
+With it what it stands on: airflow_streamstate.lifecycle.adopting.taking and
+airflow_streamstate.lifecycle.adopting.holding.
 """
 
 from __future__ import annotations
