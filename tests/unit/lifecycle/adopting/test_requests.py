@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
@@ -19,6 +21,7 @@ from support.adopting import AdoptingStage
         ("totals=s3a://lake/old/counts", {"totals": "s3://lake/old/counts"}),
         ("/old/date=1/counts", {"counts": "/old/date=1/counts"}),
         ("my query=/old/x", {"my query": "/old/x"}),
+        ("old/x", {"x": str(Path.cwd() / "old" / "x")}),
     ],
 )
 def test_a_query_has_the_name_that_was_said_or_that_of_its_folder(word: str, found: dict[str, str]) -> None:
