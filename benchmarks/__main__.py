@@ -12,7 +12,18 @@ from rich.console import Console
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import StreamStateError
-from benchmarks import agent, drain, plan_comparison, rehearsal, s3_snapshot, snapshot, upgrade_gap
+from benchmarks import (
+    agent,
+    drain,
+    plan_comparison,
+    rehearsal,
+    s3_snapshot,
+    seed,
+    snapshot,
+    snapshots_beside,
+    upgrade_gap,
+    verify,
+)
 from benchmarks.machine import machine_facts
 from benchmarks.results import BenchmarkError, Result, write_results
 from benchmarks.session import Session
@@ -20,7 +31,18 @@ from benchmarks.table import show
 
 BENCHMARKS = {
     benchmark.NAME: benchmark.run
-    for benchmark in (upgrade_gap, rehearsal, drain, snapshot, s3_snapshot, agent, plan_comparison)
+    for benchmark in (
+        upgrade_gap,
+        rehearsal,
+        drain,
+        seed,
+        snapshot,
+        snapshots_beside,
+        s3_snapshot,
+        verify,
+        agent,
+        plan_comparison,
+    )
 } | {drain.ON_S3: drain.run_on_s3}
 
 

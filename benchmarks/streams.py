@@ -16,6 +16,7 @@ from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.protocol.settings import AgentSettings
 from benchmarks.results import BenchmarkError
 
 JOBS = Path(__file__).resolve().parent / "jobs"
@@ -51,11 +52,20 @@ class Streams:
         for stream_id in self._stream_ids:
             self.end(stream_id)
 
-    def deploy(self, stream_id: str, script: str, *arguments: str, conf: dict[str, str] | None = None) -> Running:
+    def deploy(
+        self,
+        stream_id: str,
+        script: str,
+        *arguments: str,
+        conf: dict[str, str] | None = None,
+        settings: AgentSettings | None = None,
+    ) -> Running:
         """Deploy a script of ``jobs/``, which starts with nothing."""
         self._stream_ids.append(stream_id)
         view = self.controller.deploy(
-            DeployRequest(stream_id, JOBS / script, arguments, master=MASTER, conf={**CONF, **(conf or {})})
+            DeployRequest(
+                stream_id, JOBS / script, arguments, master=MASTER, conf={**CONF, **(conf or {})}, settings=settings
+            )
         )
         return Running(self, stream_id, view.deployment_id)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, PlannedSource, SparkDoor, UnaskedSource
+from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, Source, SparkDoor, UnaskedSource
 from airflow_streamstate.protocol.redaction import redact_uri
 from airflow_streamstate.store.s3a import plain_uri
 
@@ -20,13 +20,13 @@ class FileSource:
 
     name = "file"
 
-    def identify(self, source: PlannedSource) -> str | None:
+    def identify(self, source: Source) -> str | None:
         path = source.options.get("path")
         if source.format not in FORMATS or not path:
             return None
         return f"file {redact_uri(plain_uri(path))}"
 
-    def continues(self, source: PlannedSource, offset: str) -> bool:
+    def continues(self, source: Source, offset: str) -> bool:
         return False
 
     def compare(self, first: str, second: str) -> OffsetOrder:
@@ -35,10 +35,10 @@ class FileSource:
             return "same"
         return "ahead" if one > other else "behind"
 
-    def open(self, source: PlannedSource, spark: SparkDoor) -> OpenFolder:
+    def open(self, source: Source, spark: SparkDoor) -> OpenFolder:
         return OpenFolder(source, spark)
 
-    def remarks(self, source: PlannedSource) -> tuple[str, ...]:
+    def remarks(self, source: Source) -> tuple[str, ...]:
         if source.options.get("cleansource", "off").strip().lower() == "delete":
             return (
                 "cleanSource=delete: files are deleted once they are read, so no older snapshot can read them again",
@@ -61,7 +61,7 @@ class OpenFolder(UnaskedSource):
         spark: of the driver.
     """
 
-    def __init__(self, source: PlannedSource, spark: SparkDoor) -> None:
+    def __init__(self, source: Source, spark: SparkDoor) -> None:
         super().__init__("what it has read is in Spark's own book of it")
         self._source = source
         self._spark = spark

@@ -22,8 +22,8 @@ from airflow_streamstate.adapters.source import (
     LostInput,
     Narrowed,
     OffsetOrder,
-    PlannedSource,
     Preflight,
+    Source,
     SparkDoor,
     Untold,
 )
@@ -82,7 +82,7 @@ class KafkaSource:
 
     name = "kafka"
 
-    def identify(self, source: PlannedSource) -> str | None:
+    def identify(self, source: Source) -> str | None:
         if source.format != "kafka":
             return None
         found = {name: source.options[name] for name in _SUBSCRIPTIONS if name in source.options}
@@ -90,11 +90,11 @@ class KafkaSource:
             found["subscribe"] = ",".join(sorted(_listed(found["subscribe"])))
         return " ".join(("kafka", *(f"{name} {value.strip()}" for name, value in found.items())))
 
-    def continues(self, source: PlannedSource, offset: str) -> bool:
+    def continues(self, source: Source, offset: str) -> bool:
         parts = parse_offset(offset)
         return bool(parts) and all(_takes(source, part) for part in parts)
 
-    def narrow(self, source: PlannedSource, offset: str) -> Narrowed | None:
+    def narrow(self, source: Source, offset: str) -> Narrowed | None:
         read = parse_offset(offset)
         kept = {part: at for part, at in read.items() if _takes(source, part)}
         left = {_in_words(part): str(at) for part, at in read.items() if part not in kept}
@@ -117,10 +117,10 @@ class KafkaSource:
         one, other = parse_offset(first), parse_offset(second)
         return Lag(sum(max(0, at - one.get(part, 0)) for part, at in other.items()))
 
-    def open(self, source: PlannedSource, spark: SparkDoor) -> OpenKafka:
+    def open(self, source: Source, spark: SparkDoor) -> OpenKafka:
         return OpenKafka(source, spark.jvm)
 
-    def remarks(self, source: PlannedSource) -> tuple[str, ...]:
+    def remarks(self, source: Source) -> tuple[str, ...]:
         return (_SILENT,) if source.options.get("failondataloss", "true").strip().lower() == "false" else ()
 
     def explain(self, failure: str) -> str | None:
@@ -135,7 +135,7 @@ class OpenKafka:
         jvm: that of the driver, which has Spark's connector.
     """
 
-    def __init__(self, source: PlannedSource, jvm: Any) -> None:
+    def __init__(self, source: Source, jvm: Any) -> None:
         self._source = source
         self._admin = KafkaAdmin(jvm, source.options)
 
@@ -232,9 +232,13 @@ def parse_offset(offset: str) -> dict[Partition, int]:
         return {}
     raw = json.loads(offset)
     try:
-        return {(str(topic), int(part)): int(at) for topic, parts in raw.items() for part, at in parts.items()}
+        found = {(str(topic), int(part)): at for topic, parts in raw.items() for part, at in parts.items()}
     except (AttributeError, TypeError):
-        raise ValueError(f"no offset of Kafka: {offset[:100]}") from None
+        found = {("", -1): None}
+    # Not -1 and -2, which are the latest and the earliest in Spark's startingOffsets alone.
+    if any(type(at) is not int or at < 0 for at in found.values()):
+        raise ValueError(f"no offset of Kafka: {offset[:100]}")
+    return found
 
 
 def format_offset(offsets: Mapping[Partition, int]) -> str:
@@ -277,7 +281,7 @@ def _rows(
     return None
 
 
-def _reads(source: PlannedSource, topic: str) -> bool:
+def _reads(source: Source, topic: str) -> bool:
     options = source.options
     assigned = _assigned(source)
     if assigned is not None:
@@ -293,12 +297,12 @@ def _reads(source: PlannedSource, topic: str) -> bool:
         return True
 
 
-def _takes(source: PlannedSource, part: Partition) -> bool:
+def _takes(source: Source, part: Partition) -> bool:
     assigned = _assigned(source)
     return _reads(source, part[0]) and (assigned is None or part in assigned)
 
 
-def _names_only(source: PlannedSource, read: Mapping[Partition, int]) -> bool:
+def _names_only(source: Source, read: Mapping[Partition, int]) -> bool:
     """Whether it names what it reads, and all of that is in an offset."""
     assigned = _assigned(source)
     if assigned is not None:
@@ -307,7 +311,7 @@ def _names_only(source: PlannedSource, read: Mapping[Partition, int]) -> bool:
     return "subscribe" in source.options and all(topic in topics for topic in _listed(source.options["subscribe"]))
 
 
-def _assigned(source: PlannedSource) -> set[Partition] | None:
+def _assigned(source: Source) -> set[Partition] | None:
     text = source.options.get("assign")
     if text is None:
         return None

@@ -35,6 +35,8 @@ def between(adapter: SourceAdapter | None, book: tuple[Store, str], first: str, 
     """
     try:
         if isinstance(adapter, MeasuringAdapter):
+            if first != second and NO_OFFSET in (first, second):
+                return None  # where a source begins that has no offset yet, its options say: at its end, perhaps
             return adapter.between(first, second)
         ends = [-1 if offset == NO_OFFSET else parse_file_source_offset(offset) for offset in (first, second)]
         if adapter is None or adapter.name != FILE or None in ends:
@@ -81,3 +83,21 @@ def moves_between(
             )
         )
     return tuple(found)
+
+
+def moves_of_batch(
+    checkpoint: Checkpoint, batch_id: int, identities: Sequence[SourceIdentity]
+) -> tuple[SourceMove, ...] | None:
+    """What a batch reads of each source, by the entries of the log; None where they are gone.
+
+    Args:
+        checkpoint: of the query.
+        batch_id: planned or committed there.
+        identities: what each source is; shorter where unknown.
+    """
+    end = checkpoint.read_offset(batch_id)
+    before = checkpoint.read_offset(batch_id - 1) if batch_id else None
+    if end is None or (batch_id and before is None):
+        return None
+    begin = (NO_OFFSET,) * len(end.source_lines) if before is None else before.source_lines
+    return moves_between(checkpoint, identities, end.source_names, begin, end.source_lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from airflow_streamstate.adapters.source import NO_OFFSET, Lag, OffsetOrder, PlannedSource, SparkDoor, UnaskedSource
+from airflow_streamstate.adapters.source import NO_OFFSET, Lag, OffsetOrder, Source, SparkDoor, UnaskedSource
 
 _SHAPING = ("rowspersecond", "rowsperbatch", "rampuptime", "numpartitions", "starttimestamp", "advancemillisperbatch")
 
@@ -14,14 +14,14 @@ class RateSource:
 
     name = "rate"
 
-    def identify(self, source: PlannedSource) -> str | None:
+    def identify(self, source: Source) -> str | None:
         if source.format not in ("rate", "rate-micro-batch"):
             return None
         # An offset is a number of seconds or rows: with another rate it stands for other values.
         shape = [f"{name}={source.options[name]}" for name in _SHAPING if name in source.options]
         return " ".join((source.format, *shape))
 
-    def continues(self, source: PlannedSource, offset: str) -> bool:
+    def continues(self, source: Source, offset: str) -> bool:
         return False
 
     def compare(self, first: str, second: str) -> OffsetOrder:
@@ -35,10 +35,10 @@ class RateSource:
             return None
         return Lag(max(0, _count(second) - max(0, _count(first))))
 
-    def open(self, source: PlannedSource, spark: SparkDoor) -> UnaskedSource:
+    def open(self, source: Source, spark: SparkDoor) -> UnaskedSource:
         return UnaskedSource("it makes up rows as time passes")
 
-    def remarks(self, source: PlannedSource) -> tuple[str, ...]:
+    def remarks(self, source: Source) -> tuple[str, ...]:
         return ()
 
     def explain(self, failure: str) -> str | None:

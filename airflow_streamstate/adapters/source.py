@@ -26,7 +26,7 @@ LossReason = Literal["removed", "remade", "gone", "elsewhere"]
 
 
 @dataclass(frozen=True)
-class PlannedSource:
+class Source:
     """One source as the plan of a query shows it.
 
     Attributes:
@@ -182,13 +182,13 @@ class SourceAdapter(Protocol):
     def name(self) -> str:
         """A word: ``kafka``."""
 
-    def identify(self, source: PlannedSource) -> str | None:
+    def identify(self, source: Source) -> str | None:
         """What the source reads, in words that stay equal for as long as offsets mean the same; None: not of this kind.
 
         Never a credential, nothing that is set anew at every start, and no address by which it is reached.
         """
 
-    def continues(self, source: PlannedSource, offset: str) -> bool:
+    def continues(self, source: Source, offset: str) -> bool:
         """Whether this source can read on from an offset, although its identity is another than the offset was kept
         under: more topics than before, say. False where that cannot be told."""
 
@@ -199,10 +199,10 @@ class SourceAdapter(Protocol):
             ValueError: one of them is no offset of this kind of source.
         """
 
-    def open(self, source: PlannedSource, spark: SparkDoor) -> OpenSource:
+    def open(self, source: Source, spark: SparkDoor) -> OpenSource:
         """Connect to where the source is, or be ready to."""
 
-    def remarks(self, source: PlannedSource) -> tuple[str, ...]:
+    def remarks(self, source: Source) -> tuple[str, ...]:
         """What a person should know about the options of this source, one lower-case sentence each."""
 
     def explain(self, failure: str) -> str | None:
@@ -213,7 +213,7 @@ class SourceAdapter(Protocol):
 class NarrowingAdapter(Protocol):
     """What the adapter of a source that may read a part of what it read before has beside ``SourceAdapter``."""
 
-    def narrow(self, source: PlannedSource, offset: str) -> Narrowed | None:
+    def narrow(self, source: Source, offset: str) -> Narrowed | None:
         """What of an offset this source reads on from; None where it reads all of it, or nothing."""
 
 

@@ -18,7 +18,7 @@ from airflow_streamstate.adapters.source import (
     NarrowingAdapter,
     OffsetOrder,
     OpenSource,
-    PlannedSource,
+    Source,
     SourceAdapter,
     Untold,
 )
@@ -28,7 +28,7 @@ _OPPOSITE: Mapping[OffsetOrder, OffsetOrder] = {"same": "same", "ahead": "behind
 
 
 def check_source(
-    adapter: SourceAdapter, own: Sequence[PlannedSource], foreign: Sequence[PlannedSource], offsets: Sequence[str]
+    adapter: SourceAdapter, own: Sequence[Source], foreign: Sequence[Source], offsets: Sequence[str]
 ) -> None:
     """Hold an adapter against what ``SourceAdapter`` promises.
 
@@ -89,7 +89,7 @@ def check_open_source(opened: OpenSource, start: str, end: str, rows_between: in
     opened.close()
 
 
-def _check_identities(adapter: SourceAdapter, own: Sequence[PlannedSource], foreign: Sequence[PlannedSource]) -> None:
+def _check_identities(adapter: SourceAdapter, own: Sequence[Source], foreign: Sequence[Source]) -> None:
     said = [adapter.identify(source) for source in own]
     _need(all(text is not None for text in said), "it does not know a source of its own kind")
     _need(len(set(said)) == len(said), f"two sources have one identity: {said}")
@@ -104,7 +104,7 @@ def _check_identities(adapter: SourceAdapter, own: Sequence[PlannedSource], fore
         _need(NEVER_SAID not in said_of_it, "it says a credential")
 
 
-def _check_parts(adapter: NarrowingAdapter, source: PlannedSource, offset: str) -> None:
+def _check_parts(adapter: NarrowingAdapter, source: Source, offset: str) -> None:
     found = adapter.narrow(source, offset)
     if found is None:
         return

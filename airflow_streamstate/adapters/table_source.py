@@ -14,7 +14,7 @@ from airflow_streamstate.adapters.source import (
     NO_OFFSET,
     Lag,
     OffsetOrder,
-    PlannedSource,
+    Source,
     SparkDoor,
     UnaskedSource,
     Untold,
@@ -32,13 +32,13 @@ class TableSource:
 
     name = "table"
 
-    def identify(self, source: PlannedSource) -> str | None:
+    def identify(self, source: Source) -> str | None:
         if source.table:
             return f"table {source.table}"
         path = source.options.get("path")
         return f"table {source.format} {redact_uri(path.rstrip('/'))}" if source.format in _FORMATS and path else None
 
-    def continues(self, source: PlannedSource, offset: str) -> bool:
+    def continues(self, source: Source, offset: str) -> bool:
         return False
 
     def compare(self, first: str, second: str) -> OffsetOrder:
@@ -64,10 +64,10 @@ class TableSource:
             return Lag(0, "versions")
         return Lag(max(1, int(other[_VERSION]) - int(one.get(_VERSION, 0))), "versions")
 
-    def open(self, source: PlannedSource, spark: SparkDoor) -> OpenTable:
+    def open(self, source: Source, spark: SparkDoor) -> OpenTable:
         return OpenTable(source, spark)
 
-    def remarks(self, source: PlannedSource) -> tuple[str, ...]:
+    def remarks(self, source: Source) -> tuple[str, ...]:
         if source.options.get("failondataloss", "true").strip().lower() == "false":
             return ("failOnDataLoss=false: versions that the table has no more are passed over without a word",)
         return ()
@@ -84,7 +84,7 @@ class OpenTable(UnaskedSource):
         spark: of the driver.
     """
 
-    def __init__(self, source: PlannedSource, spark: SparkDoor) -> None:
+    def __init__(self, source: Source, spark: SparkDoor) -> None:
         super().__init__(_NOT_DELTA)
         self._source = source
         self._spark = spark

@@ -85,7 +85,7 @@ def _told(checkpoint: Checkpoint, batch_id: int, paths: set[str]) -> int:
     """How many partitions the operators' metadata tell of; 0 where there is none that can be read."""
     with suppress(DataError):  # whoever needs more of it is told
         operators = operator_stores(checkpoint, batch_id, paths)
-        return max((number for operator in operators for number in operator.stores.values()), default=0)
+        return max((operator.noted_partitions for operator in operators), default=0)
     return 0
 
 

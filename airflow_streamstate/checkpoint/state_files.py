@@ -25,8 +25,10 @@ from airflow_streamstate.store.listing import keys_below
 
 _UNSUPPORTED = re.compile(r"^[0-9]+_[0-9a-f-]+\.(delta|snapshot)$")
 _VERSION = re.compile(r"([1-9][0-9]*)(?:_([0-9a-f-]+))?\.(zip|changelog|delta|snapshot)")
-# Spark notes the session's number for it, and brings all rows into one (StreamingGlobalLimitExec: AllTuples).
-_IN_ONE_PARTITION = frozenset({"globalLimit"})
+# Spark notes the session's number for these, and brings all rows into one partition (AllTuples): for a limit always,
+# for an aggregation where it groups by nothing.
+_LIMIT, _AGGREGATION = "globalLimit", "stateStoreSave"
+_FIRST_SCHEMA = re.compile(rb'\{"type":"struct","fields":\[(\])?')
 _SCHEMA_FOLDERS = frozenset({"_metadata", "_stateSchema"})
 _NUMBERED = re.compile(r"([0-9]+)(?:_[0-9a-f-]+)?")
 
@@ -53,12 +55,14 @@ class OperatorStores:
     Attributes:
         stores: numbers of partitions, by the names of its stores.
         variables: of a ``transformWithState``; None for others.
+        noted_partitions: as many as Spark notes, which is the session's number, also of one that has only one.
     """
 
     operator_id: int
     operator_name: str
     stores: dict[str, int]
-    variables: tuple[KeptVariable, ...] | None = None
+    variables: tuple[KeptVariable, ...] | None
+    noted_partitions: int
 
 
 def unsupported_state_file(name: str) -> bool:
@@ -150,7 +154,7 @@ def operator_stores(checkpoint: Checkpoint, batch_id: int, paths: set[str]) -> l
     for operator_id in sorted({int(head) for head in (path.split("/")[0] for path in paths) if head.isdigit()}):
         path = _metadata_path(paths, operator_id, batch_id)
         if path is not None:
-            found.append(_read_operator(checkpoint, path))
+            found.append(_read_operator(checkpoint, path, paths))
     return found
 
 
@@ -163,7 +167,7 @@ def _metadata_path(paths: set[str], operator_id: int, batch_id: int) -> str | No
     return f"{folder}{max(older)}" if older else None
 
 
-def _read_operator(checkpoint: Checkpoint, path: str) -> OperatorStores:
+def _read_operator(checkpoint: Checkpoint, path: str, paths: set[str]) -> OperatorStores:
     key = checkpoint.key(f"state/{path}")
     stored = checkpoint.store.get(key)
     if stored is None:
@@ -173,11 +177,25 @@ def _read_operator(checkpoint: Checkpoint, path: str) -> OperatorStores:
         info = raw["operatorInfo"]
         name = str(info["operatorName"])
         stores = {store["storeName"]: int(store["numPartitions"]) for store in raw["stateStoreInfo"]}
-        if name in _IN_ONE_PARTITION:
+        operator_id, noted = int(info["operatorId"]), max(stores.values(), default=0)
+        if name == _LIMIT or (name == _AGGREGATION and _groups_by_nothing(checkpoint, operator_id, paths)):
             stores = dict.fromkeys(stores, 1)
-        return OperatorStores(int(info["operatorId"]), name, stores, _variables(raw))
+        return OperatorStores(operator_id, name, stores, _variables(raw), noted)
     except (ValueError, KeyError, TypeError, IndexError):
         raise DataError("the metadata of a stateful operator is damaged", key=key) from None
+
+
+def _groups_by_nothing(checkpoint: Checkpoint, operator_id: int, paths: set[str]) -> bool:
+    """Whether the keys of an aggregation have no columns, by its schema file: that of the keys comes first in it."""
+    if any(path.startswith(f"{operator_id}/1/") for path in paths):
+        return False
+    folders = (f"{operator_id}/0/_metadata/schema", f"{operator_id}/_stateSchema/")
+    for path in sorted(path for path in paths if path.startswith(folders) and not _is_hidden(path.rpartition("/")[2])):
+        stored = checkpoint.store.get(checkpoint.key(f"state/{path}"))
+        found = _FIRST_SCHEMA.search(stored.body) if stored is not None else None
+        if found is not None:
+            return found[1] is not None
+    return False
 
 
 def _variables(raw: Mapping[str, Any]) -> tuple[KeptVariable, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from airflow_streamstate.cli import tables
-from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared, stream_argument
+from airflow_streamstate.cli.options import HelpfulCommand, Verb, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.restoring import Restoring
@@ -18,33 +18,55 @@ def mirror_of(session: Session, uri: str) -> Store:
     return session.controller().mirrors.open(uri)
 
 
+def fetching_options(verb: Verb) -> Verb:
+    """--fetch-batch-bytes and --fetch-timeout-seconds: as the settings of the same names."""
+    for option in (
+        click.option(
+            "--fetch-timeout-seconds",
+            type=float,
+            metavar="SECONDS",
+            help="A place that leaves a piece unanswered for so long is left.",
+        ),
+        click.option("--fetch-batch-bytes", type=int, metavar="N", help="How much is fetched at a time."),
+    ):
+        verb = option(verb)
+    return verb
+
+
 @click.command(cls=HelpfulCommand, short_help="Copy a stream's snapshots to its mirrors now.")
 @stream_argument
 @click.option("--to", "uris", multiple=True, metavar="URI", help="There instead of its own mirrors. Repeatable.")
+@fetching_options
 @shared
 @pass_session
-def mirror(session: Session, /, stream_id: str, uris: tuple[str, ...]) -> None:
+def mirror(
+    session: Session,
+    /,
+    stream_id: str,
+    uris: tuple[str, ...],
+    fetch_batch_bytes: int | None,
+    fetch_timeout_seconds: float | None,
+) -> None:
     """Copy every complete snapshot of STREAM to its mirrors, with what is needed to deploy from there.
 
     The driver of a stream that was deployed with --mirror does so by itself while it runs. What is there already is not
     copied again, so this may be cut short and repeated.
     """
     controller = session.controller()
-    wanted = uris or controller.mirrors.of(stream_id)
-    if not wanted:
-        raise InvalidRequestError(
-            "this stream has no mirrors",
-            stream_id=stream_id,
-            next_step="Name one with --to URI, or deploy with --mirror URI.",
-        )
-    stores = [controller.mirrors.open(uri) for uri in wanted]
+    stores = controller.mirrors.chosen(stream_id, uris)
     rows = []
     with session.progress(f"mirroring {stream_id}") as report:
 
         def tell(uri: str, snapshot_id: str, progress: Progress) -> None:
-            report(f"{snapshot_id} to {uri}: {_words(progress)}")
+            report(f"{snapshot_id} to {uri}: {progress.in_words}")
 
-        for uri, done in controller.mirrors.copy(stream_id, stores, on_progress=tell):
+        for uri, done in controller.mirrors.copy(
+            stream_id,
+            stores,
+            batch_bytes=fetch_batch_bytes,
+            timeout_seconds=fetch_timeout_seconds,
+            on_progress=tell,
+        ):
             facts = {"snapshot_id": done.snapshot_id, "mirror": uri, "files": done.files, "bytes": done.size_bytes}
             rows.append(facts)
     session.emit({"stream_id": stream_id, "snapshots": rows}, lambda console: tables.mirrored(console, rows))
@@ -58,9 +80,17 @@ def mirror(session: Session, /, stream_id: str, uris: tuple[str, ...]) -> None:
     is_flag=True,
     help="Also from a snapshot behind which something ran: its rows come again, into sinks that may hold them.",
 )
+@fetching_options
 @shared
 @pass_session
-def restore_home(session: Session, uris: tuple[str, ...], stream_ids: tuple[str, ...], accept_duplicates: bool) -> None:
+def restore_home(
+    session: Session,
+    uris: tuple[str, ...],
+    stream_ids: tuple[str, ...],
+    accept_duplicates: bool,
+    fetch_batch_bytes: int | None,
+    fetch_timeout_seconds: float | None,
+) -> None:
     """Make in --home every stream that the mirrors have, so that `deploy STREAM` starts from its newest snapshot there.
 
     A stream that the home has is left as it is; named by --stream it is refused. Data comes from every mirror that
@@ -68,7 +98,13 @@ def restore_home(session: Session, uris: tuple[str, ...], stream_ids: tuple[str,
     """
     controller = session.controller()
     mirrors = [controller.mirrors.open(uri) for uri in uris]
-    restoring = Restoring(controller.home, mirrors, session.requested_by)
+    restoring = Restoring(
+        controller.home,
+        mirrors,
+        session.requested_by,
+        batch_bytes=fetch_batch_bytes,
+        timeout_seconds=fetch_timeout_seconds,
+    )
     known = () if stream_ids else restoring.stream_ids()
     if not stream_ids and not known:
         raise InvalidRequestError(
@@ -82,12 +118,8 @@ def restore_home(session: Session, uris: tuple[str, ...], stream_ids: tuple[str,
         for stream_id in wanted:
 
             def tell(progress: Progress, stream_id: str = stream_id) -> None:
-                report(f"{stream_id}: {_words(progress)}")
+                report(f"{stream_id}: {progress.in_words}")
 
             found = restoring.restore(stream_id, accept_duplicates=accept_duplicates, on_progress=tell)
             rows.append(found.to_json())
     session.emit({"streams": rows}, lambda console: tables.restored(console, rows))
-
-
-def _words(progress: Progress) -> str:
-    return f"{progress.files_done} of {progress.files} files, {progress.bytes_done:,} of {progress.size_bytes:,} bytes"

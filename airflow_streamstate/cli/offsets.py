@@ -60,5 +60,5 @@ def read_offsets_file(path: str | None) -> dict[str, tuple[str, ...]]:
         return read_offsets(json.loads(Path(path).read_text()))
     except OSError as error:
         raise click.UsageError(f"--offsets: {path} cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"--offsets: {path} holds no offsets ({error})") from None

@@ -28,6 +28,8 @@ def snapshot_row(kept: KeptSnapshot) -> dict[str, object]:
         "files": manifest.files_count,
         "bytes": manifest.size_bytes,
         "shared_bytes": kept.shared_bytes,
+        "place": manifest.data_uri or None,
+        "refers_to_checkpoint": manifest.refers_to_checkpoints,
         "pinned": kept.is_pinned,
         "last_known_good": kept.is_known_good,
         "leases": list(kept.leases),

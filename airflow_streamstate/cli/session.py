@@ -24,6 +24,8 @@ from airflow_streamstate.lifecycle.home import Home, HomeConfig
 Report = Callable[[str], None]
 Human = Callable[[Console], None]
 _AGES = re.compile(r"\d+(\.\d+)? s( ago)?")
+_COUNTS = re.compile(r"[\d,]+ of ")
+_SECONDS_BETWEEN_COUNTS = 5.0
 HOME_VARIABLE = "STREAMSTATE_HOME"
 CHECKPOINTS_VARIABLE = "STREAMSTATE_CHECKPOINTS"
 LAUNCHES_VARIABLE = "STREAMSTATE_LAUNCHES"
@@ -94,6 +96,11 @@ class Session:
         if not self.as_json:
             _print(human, stderr=True)
 
+    def call(self, line: str) -> None:
+        """Tell a person that he is waited for, on stderr where --json keeps progress silent."""
+        if self.as_json:
+            click.echo(tables.shown(line).plain, err=True)
+
     @contextmanager
     def progress(self, title: str) -> Iterator[Report]:
         """Show long work on stderr while it goes on; silent with --json."""
@@ -102,7 +109,7 @@ class Session:
             return
         console = Console(stderr=True, highlight=False)
         if not console.is_terminal:
-            yield _line_by_line(title)
+            yield _line_by_line(title, self.clock)
             return
         # One line that never wraps: a spinner that changes its height leaves its old lines behind.
         with console.status(_one_line(title)) as status:
@@ -116,15 +123,16 @@ class Session:
             _print(lambda console: tables.error(console, error), stderr=True)
 
 
-def _line_by_line(title: str) -> Report:
-    last = ""
+def _line_by_line(title: str, clock: Clock) -> Report:
+    last, told_at_seconds = "", 0.0
 
     def report(text: str) -> None:
-        nonlocal last
+        nonlocal last, told_at_seconds
         news = _AGES.sub("", text)  # a line per second of age would be no news
-        if news != last:
+        uncounted = _COUNTS.sub("", news) != _COUNTS.sub("", last)
+        if uncounted or (news != last and clock.monotonic_seconds() - told_at_seconds >= _SECONDS_BETWEEN_COUNTS):
             click.echo(tables.shown(f"{title}: {text}").plain, err=True)
-            last = news
+            last, told_at_seconds = news, clock.monotonic_seconds()
 
     return report
 

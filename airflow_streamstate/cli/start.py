@@ -97,6 +97,12 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
     metavar="URI",
     help="Copy snapshots there, too. Repeatable.",
 )
+@click.option(
+    "--snapshots",
+    metavar="none|URI",
+    default="",
+    help="Keep its snapshots there instead of with its checkpoints; `none`: take none of it while it runs.",
+)
 @click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 @reason_option
 @request_option

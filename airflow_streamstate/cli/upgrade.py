@@ -21,13 +21,13 @@ from airflow_streamstate.cli.options import (
     shared,
     stream_argument,
 )
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import Report, Session
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.upgrading.requests import MODES, WAYS, RollbackRequest, UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON, UpgradeView
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 
 AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
@@ -262,6 +262,22 @@ def _under_way(controller: Controller, stream_id: str) -> UpgradeView:
     return view
 
 
+def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report:
+    """As ``on_progress``; calls once for the person who is waited for, whom no progress would tell."""
+    is_called = False
+
+    def look(text: str) -> None:
+        nonlocal is_called
+        if text == WAITS_FOR_A_PERSON and not is_called:
+            is_called = True
+            stream_id = view.stream_id
+            how = f"streamstate upgrade {stream_id} --approve, or --reject"
+            session.call(f"{stream_id} {view.upgrade_id}: {WAITS_FOR_A_PERSON}: {how}")
+        on_progress(text)
+
+    return look
+
+
 def _run(session: Session, upgrades: Upgrades, view: UpgradeView, wait_seconds: float) -> int:
     session.say(lambda console: upgrade_tables.begun(console, view))
     try:
@@ -270,7 +286,7 @@ def _run(session: Session, upgrades: Upgrades, view: UpgradeView, wait_seconds: 
                 view.stream_id,
                 view.upgrade_id,
                 wait_seconds,
-                on_progress,
+                _calling(session, view, on_progress),
                 lambda line: session.say(lambda console: upgrade_tables.step(console, line)),
             )
     except KeyboardInterrupt:

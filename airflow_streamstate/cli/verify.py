@@ -13,6 +13,7 @@ from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
 from airflow_streamstate.cli.state import reader_driver_options
 from airflow_streamstate.lifecycle.reading.choosing import ReadingRequest
+from airflow_streamstate.lifecycle.reading.verifying import verify_snapshot
 
 
 @click.command(cls=HelpfulCommand, short_help="Read every byte of a snapshot, and name what is wrong.")
@@ -35,11 +36,6 @@ def verify(
     request = ReadingRequest(stream_id=stream_id, snapshot_id=snapshot_id, packages=split(packages), **rest)
     controller = session.controller()
     with session.progress(f"verifying {snapshot_id}") as on_progress:
-        problems = controller.snapshots.verify(stream_id, snapshot_id)
-        # Of bytes that are not the captured ones it is known already that they are no state.
-        loaded = controller.readings.load(request, on_progress) if deep and not problems else None
-    rows = [problem.to_json() for problem in (*problems, *(loaded.problems if loaded is not None else ()))]
-    told = None if loaded is None else loaded.queries
-    result = {"snapshot_id": snapshot_id, "ok": not rows, "problems": rows, "loaded": told}
+        result = verify_snapshot(controller.snapshots, controller.readings, request, deep=deep, on_progress=on_progress)
     session.emit(result, lambda console: tables.verified(console, result))
-    return FAILED if rows else DONE
+    return DONE if result["ok"] else FAILED

@@ -193,6 +193,18 @@ def pending_skip(
     return None
 
 
+def begun_skips(events: Collection[Event | None]) -> list[tuple[SkipRequest, int]]:
+    """The skips that were accepted and have no end, with their numbers: their driver died in the middle, or is at it.
+
+    Args:
+        events: of a deployment, all attempts; None for those that could not be read.
+    """
+    answered = answered_ids(events)
+    accepted = [event for event in events if isinstance(event, Accepted) and event.command_id not in answered]
+    found = [(command_in(event), event.command_number) for event in accepted]
+    return [(command, number) for command, number in found if isinstance(command, SkipRequest)]
+
+
 def command_in(event: Accepted | Ignored | Expired) -> Command | None:
     """The command whose content an event keeps; None where it cannot be read (Law 7)."""
     try:

@@ -126,12 +126,13 @@ class Retention:
 
     # taking a snapshot
 
-    def begin(self, snapshot_id: str, needs: Collection[str] = ()) -> Begun:
+    def begin(self, snapshot_id: str, needs: Collection[str] = (), place_uri: str = "") -> Begun:
         """Record that a snapshot is being taken, before anything of it is there (Law 1).
 
         Args:
             snapshot_id: of it.
             needs: snapshots that it is also made of, beside the newest one.
+            place_uri: where its data are to lie; "" for the store of the checkpoints.
 
         Raises:
             ConflictError: it was there, and was removed a short while ago.
@@ -157,7 +158,8 @@ class Retention:
             bases = tuple(base for base in wanted if base not in register.condemned and base != snapshot_id)
             now = self._clock.now()
             making = Making(snapshot_id, bases, behind + 1, now, now + timedelta(seconds=MAKING_SECONDS))
-            return _moved(register, makings={**register.makings, making_id: making})
+            places = tuple(dict.fromkeys((*register.places, *((place_uri,) if place_uri else ()))))
+            return _moved(register, makings={**register.makings, making_id: making}, places=places)
 
         making = self.change(edit).makings[making_id]
         version = slot.version if slot is not None and abandoned is not None else None

@@ -16,7 +16,15 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.heartbeat import Heartbeat
-from airflow_streamstate.protocol.ids import check_id, check_stream_id
+from airflow_streamstate.protocol.ids import (
+    check_id,
+    check_stream_id,
+    is_deployment_id,
+    is_id,
+    is_reading_id,
+    is_rehearsal_id,
+    order_of,
+)
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal, SnapshotSlot
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
@@ -77,8 +85,8 @@ class StreamControl:
 
     def deployment_ids(self) -> list[str]:
         """Every deployment that has a folder, oldest first (folders without a spec were never begun)."""
-        names = self.home.list_folders(layout.deployments_folder(self.stream_id))
-        return sorted(names, key=lambda name: (len(name), name))
+        names = filter(is_deployment_id, self.home.list_folders(layout.deployments_folder(self.stream_id)))
+        return sorted(names, key=order_of)
 
     def create_spec(self, spec: DeploymentSpec) -> None:
         """Record a deployment; raises ObjectExistsError where it is recorded already."""
@@ -165,7 +173,7 @@ class StreamControl:
 
     def reading_ids(self) -> list[str]:
         """Every reading of which anything is left, sorted."""
-        return self.home.list_folders(layout.readings_folder(self.stream_id))
+        return list(filter(is_reading_id, self.home.list_folders(layout.readings_folder(self.stream_id))))
 
     def create_reading(self, reading: StateReading) -> None:
         """Record a reading; raises ObjectExistsError where it is recorded already."""
@@ -182,7 +190,7 @@ class StreamControl:
 
     def rehearsal_ids(self) -> list[str]:
         """Every rehearsal of which anything is left, sorted."""
-        return self.home.list_folders(layout.rehearsals_folder(self.stream_id))
+        return list(filter(is_rehearsal_id, self.home.list_folders(layout.rehearsals_folder(self.stream_id))))
 
     def create_rehearsal(self, rehearsal: Rehearsal) -> None:
         """Record a rehearsal; raises ObjectExistsError where it is recorded already."""
@@ -292,7 +300,7 @@ class StreamControl:
 
     def snapshot_ids(self) -> list[str]:
         """Every snapshot that has a folder in the home, complete or not, sorted."""
-        return self.home.list_folders(layout.snapshots_folder(self.stream_id))
+        return list(filter(is_id, self.home.list_folders(layout.snapshots_folder(self.stream_id))))
 
     def put_seal(self, seal: SnapshotSeal) -> None:
         """Write the sha256 of a snapshot's files."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectExistsError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.ids import check_id
+from airflow_streamstate.protocol.ids import check_id, is_upgrade_id
 from airflow_streamstate.protocol.upgrades import OVER, Approval, Cancellation, Phase, Upgrade, UpgradeStep
 
 
@@ -66,7 +66,8 @@ class UpgradeJournal:
 
     def ids(self) -> list[str]:
         """Every upgrade of which anything is recorded, sorted."""
-        return self._control.home.list_folders(layout.upgrades_folder(self._stream_id))
+        names = self._control.home.list_folders(layout.upgrades_folder(self._stream_id))
+        return list(filter(is_upgrade_id, names))
 
     def create(self, upgrade: Upgrade) -> None:
         """Record an upgrade; raises ObjectExistsError where it is recorded already."""

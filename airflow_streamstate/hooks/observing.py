@@ -21,19 +21,23 @@ from airflow_streamstate.lifecycle.outcomes import FULFILLED_BY
 from airflow_streamstate.lifecycle.views import Outcome, OutcomeKind
 from airflow_streamstate.lifecycle.waiting import late_drain
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
-Wanted = Literal["drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "rehearsed", "upgrade"]
+Wanted = Literal[
+    "drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed", "upgrade"
+]
 WANTED: tuple[Wanted, ...] = (
-    "drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "rehearsed", "upgrade",
+    "drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed", "upgrade",
 )  # fmt: skip
 _FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
     "drained": FULFILLED_BY[DrainNotification.kind],
     "stopped": FULFILLED_BY[StopRequest.kind],
     "snapshot": FULFILLED_BY[SnapshotRequest.kind],
     "finished": FULFILLED_BY[StopRequest.kind],
+    "skipped": FULFILLED_BY[SkipRequest.kind],
 }
 
 
@@ -42,8 +46,8 @@ class Watch:
     """What is waited for. Plain JSON, so that a trigger can carry it through a database.
 
     Attributes:
-        wanted: the deployment drained, stopped, healthy, caught up or ended, a snapshot of it complete, a rehearsal
-            over, or something to be done of an upgrade.
+        wanted: the deployment drained, stopped, healthy, caught up or ended, a snapshot of it complete, a batch of it
+            skipped, a rehearsal over, or something to be done of an upgrade.
         stream_id: the stream.
         deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal, of ``upgrade`` the upgrade.
         command_id: the order, to know its own ends too; None for whoever orders it.
@@ -177,6 +181,19 @@ def snapshot_result(manifest: SnapshotManifest) -> dict[str, Any]:
     }
 
 
+def skip_result(outcome: Outcome) -> dict[str, Any]:
+    """``{deployment_id, query, batch_id, moves}`` of a skipped batch."""
+    skipped = outcome.event
+    if not isinstance(skipped, Skipped):
+        raise TypeError("what says that a batch was skipped is no Skipped")
+    return {
+        "deployment_id": outcome.deployment_id,
+        "query": skipped.query_name,
+        "batch_id": skipped.batch_id,
+        "moves": [asdict(move) for move in skipped.moves],
+    }
+
+
 def _look_for_drain(controller: Controller, watch: Watch) -> Sighting:
     if watch.command_id is not None:
         outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, watch.command_id)
@@ -191,6 +208,11 @@ def _look_for_stop(controller: Controller, watch: Watch) -> Sighting:
     else:
         outcome = controller.end_outcome(watch.stream_id, watch.deployment_id)
     return _sighting(controller, watch, outcome, end_result)
+
+
+def _look_for_skip(controller: Controller, watch: Watch) -> Sighting:
+    outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, str(watch.command_id))
+    return _sighting(controller, watch, outcome, skip_result)
 
 
 def _look_for_finish(controller: Controller, watch: Watch) -> Sighting:
@@ -296,6 +318,7 @@ _LOOKS: Mapping[str, Callable[[Controller, Watch], Sighting]] = {
     "drained": _look_for_drain,
     "stopped": _look_for_stop,
     "finished": _look_for_finish,
+    "skipped": _look_for_skip,
     "healthy": _look_for_health,
     "caught_up": _look_for_zero,
     "snapshot": _look_for_snapshot,

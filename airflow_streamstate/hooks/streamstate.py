@@ -12,10 +12,12 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
+from airflow_streamstate.adapters.moving import in_words
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_as_asked
+from airflow_streamstate.hooks.keeping import KeepingVerbs
 from airflow_streamstate.hooks.observing import Sighting, Watch, look, out_of_time
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.secrets import airflow_secrets
@@ -25,7 +27,7 @@ from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.polling import poll
 from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
+from airflow_streamstate.lifecycle.skips import SkipView, SkipWish
 from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import (
@@ -54,8 +56,8 @@ class NotificationPlace:
     key: str | None
 
 
-class StreamStateHook(BaseHook):
-    """Deploys, stops, drains, snapshots and watches streams.
+class StreamStateHook(KeepingVerbs, BaseHook):
+    """Deploys, stops, drains, snapshots and watches streams, and keeps what is kept of them.
 
     Everything that changes something takes a ``request_id`` of 1 to 63 characters of a-z, 0-9 and ``-``: the same id
     again is the same request. Errors are those of ``airflow_streamstate.errors``.
@@ -227,12 +229,20 @@ class StreamStateHook(BaseHook):
             stream_id, request_id=request_id, terms=terms, reason=reason, deadline_seconds=deadline_seconds
         )
 
-    def prune(
-        self, stream_id: str, *, keep: int | None = None, older_than_seconds: float | None = None, dry_run: bool = False
-    ) -> dict[str, Any]:
-        """Remove the snapshots that nothing needs, and what deployments left; what went, what stays, and why."""
-        policy = RetentionPolicy(keep, older_than_seconds)
-        return self.controller.retention.prune(stream_id, policy, is_dry=dry_run).to_json()
+    def what_skip_passes_over(self, wish: SkipWish) -> SkipView:
+        """The input that a skip would pass over; changes nothing."""
+        return self.controller.starts.what_skip_passes_over(wish)
+
+    def skip(self, wish: SkipWish, *, request_id: str | None = None) -> CommandView:
+        """Have a batch that always fails committed without its rows by the next attempt, and start that.
+
+        What is passed over is in the log of the task before anything is recorded.
+        """
+        return self.controller.starts.skip(wish, request_id, self._say_what_is_passed_over)
+
+    def _say_what_is_passed_over(self, view: SkipView) -> None:
+        for move in in_words(view.moves):
+            self.log.warning("Batch %s of query %s is passed over: %s", view.batch_id, view.query_name, move)
 
     def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:
         """End the driver at once, batch in flight or not."""

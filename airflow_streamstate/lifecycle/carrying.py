@@ -29,7 +29,7 @@ def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: 
         return ()
     started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
     events = [entry.event for entry in seen.events]
-    kept = kept_by_own_snapshots(control, home.checkpoints, seen.deployment_id, events, {*end.queries, *started})
+    kept = kept_by_own_snapshots(control, home.places, seen.deployment_id, events, {*end.queries, *started})
     left = tuple(
         f"query {name} is not in snapshot {end.snapshot_id}: {seen.deployment_id} never started it; snapshot"
         f" {holder.snapshot_id} still has it as it was"

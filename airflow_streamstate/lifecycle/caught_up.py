@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from airflow_streamstate.adapters.moving import counted
 from airflow_streamstate.lifecycle.observation import Observation
@@ -55,13 +56,47 @@ def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
         return CaughtUp(False, "it has not run yet")
     if query.is_idle:
         return CaughtUp(True, "its newest trigger found no input")
-    if not query.lags:
+    lags = lags_of(query)
+    if not lags:
         return CaughtUp(False, "nobody knows yet how far it is behind")
-    untold = [f"{lag.source}: {lag.untold}" for lag in query.lags if lag.behind is None]
+    untold = [f"{lag.source}: {lag.untold}" for lag in lags if lag.behind is None]
     if untold:
         return CaughtUp(False, f"nobody can tell how far it is behind ({'; '.join(untold)})")
-    is_so = all(lag.behind is not None and lag.behind <= at_most for lag in query.lags)
-    return CaughtUp(is_so, behind_in_words(query.lags))
+    is_so = all(lag.behind is not None and lag.behind <= at_most for lag in lags)
+    return CaughtUp(is_so, behind_in_words(lags))
+
+
+def has_some_left(query: QueryBeat) -> bool:
+    """Whether it is known that there is something left to read; no where nobody can tell."""
+    return not query.is_idle and any(lag.behind for lag in lags_of(query))
+
+
+def lags_of(query: QueryBeat) -> tuple[SourceLag, ...]:
+    """What its sources said; of a driver that knew rows alone, these."""
+    if query.lags or query.rows_behind is None:
+        return query.lags
+    return (SourceLag("its sources", query.rows_behind, "rows"),)
+
+
+def asked_at(query: QueryBeat) -> datetime | None:
+    """When its sources said so; None where nobody asked them."""
+    return query.lags_at or query.rows_behind_at
+
+
+def what_grew(first: Sequence[SourceLag], later: Sequence[SourceLag]) -> str:
+    """``100 rows behind, and is 900``, of the first unit in which more is left than before; "" for none.
+
+    Sources of one unit are taken together. One that could not tell at one of the two times says nothing.
+    """
+    sums: dict[str, tuple[int, int]] = {}
+    for was, now in zip(first, later, strict=False):
+        if was.behind is not None and now.behind is not None and was.unit == now.unit:
+            before, after = sums.get(now.unit, (0, 0))
+            sums[now.unit] = before + was.behind, after + now.behind
+    for unit, (before, after) in sums.items():
+        if after > before:
+            return f"{counted(before, unit)} behind, and is {after:,}"
+    return ""
 
 
 def behind_in_words(lags: Sequence[SourceLag]) -> str:

@@ -169,6 +169,7 @@ class PinnedVersion:
             environment=spec.environment,
             attaches=spec.attaches,
             mirrors=spec.mirrors,
+            snapshots=spec.snapshots,
             allow_literal_secrets=True,  # as it was recorded
         )
 

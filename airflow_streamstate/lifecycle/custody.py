@@ -22,13 +22,15 @@ from airflow_streamstate.lifecycle.handovers import (
     Evidence,
     compare_edges,
     move_breaks,
+    moves_in,
     undone_break,
 )
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.standstills import Standstill, standstills
+from airflow_streamstate.lifecycle.untold_skips import untold_skips
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.data_events import Repositioned, Skipped, Undone
+from airflow_streamstate.protocol.data_events import Repositioned, Undone
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import order_of
@@ -256,7 +258,8 @@ class _Reader:
         commits = [] if checkpoint is None else checkpoint.commit_ids()
         last = commits[-1] if commits else None
         self._breaks += [_passed_over(spec.deployment_id, name, batch_id) for batch_id in batches_passed_over(commits)]
-        said = [event for event in self._events(spec.deployment_id) if isinstance(event, Skipped | Repositioned)]
+        events = self._events(spec.deployment_id)
+        said = [*moves_in(events), *untold_skips(events, name, checkpoint)]
         self._breaks += [each for event in said if event.query_name == name for each in move_breaks(event)]
         is_moved = any(isinstance(event, Repositioned) and event.query_name == name for event in said)
         holder_id = self._holder(spec.start.predecessor_id, name)

@@ -16,7 +16,6 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
-    InvalidRequestError,
     ObjectExistsError,
     StreamStateError,
     VersionConflictError,
@@ -133,7 +132,7 @@ class _Deploying:
         """Raises VersionConflictError where somebody else moved the register meanwhile."""
         predecessor = self._observe_predecessor(stored)
         if predecessor is not None and self._request.start != "fresh":
-            self._check_place(predecessor)
+            self._home.check_place(predecessor.spec)
             if not self._undoes:
                 spec = self._spec(StartPlan(mode="fresh"))
                 refuse_spark(self._home, self._control, self._means.drivers, spec, predecessor)
@@ -146,7 +145,9 @@ class _Deploying:
             self._decide_start(predecessor, self._beginning_of(predecessor, kept))
         wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
         self._means.drivers.check(wanted, 1)
+        self._refuse_left_checkpoints(stored)
         place = self._means.drivers.place_note(wanted)
+        self._home.places.claim(self._control, wanted.snapshots)
         self._wish.pin(self._home.home)
         self._record()
         stored = self._intend(stored)
@@ -175,16 +176,16 @@ class _Deploying:
             return None
         return self._means.observer.look(self._control, stored, stored.value.deployment_id)
 
-    def _check_place(self, predecessor: Observation) -> None:
-        """Its end lies where its checkpoints are; looked for elsewhere it would be nothing at all (Law 5)."""
-        if predecessor.spec.checkpoints_uri != self._home.checkpoints.uri:
-            raise InvalidRequestError(
-                "the checkpoints of the current deployment lie elsewhere",
-                deployment_id=predecessor.deployment_id,
-                checkpoints_uri=predecessor.spec.checkpoints_uri,
-                configured=self._home.checkpoints.uri,
-                next_step="Give the checkpoints_uri that it was deployed with; only --start fresh begins elsewhere.",
-            )
+    def _refuse_left_checkpoints(self, stored: Stored[StreamRegister] | None) -> None:
+        try:
+            self._home.refuse_left_checkpoints(self._control.stream_id, self._begin.deployment_id)
+        except ConflictError:
+            found = self._control.register()
+            if found != stored:  # they are of the deployment that another was first to make
+                raise VersionConflictError(
+                    "somebody else moved the stream", stream_id=self._control.stream_id
+                ) from None
+            raise
 
     def _decide_end(self, predecessor: Observation | None) -> UseSnapshot | TakeOver | None:
         if predecessor is None:
@@ -221,7 +222,7 @@ class _Deploying:
     def _check(self, manifest: SnapshotManifest) -> tuple[str, ...]:
         """See that the snapshot is what was captured, once; what is to be said about it."""
         if self._checked is None or self._checked[0] != manifest.snapshot_id:
-            unread = check_before_start(self._control, self._home.checkpoints, manifest)
+            unread = check_before_start(self._control, self._home.places.of(manifest), manifest)
             self._checked = manifest.snapshot_id, () if unread is None else (unread_note(manifest.snapshot_id, unread),)
         return self._checked[1]
 
@@ -313,6 +314,7 @@ class _Deploying:
             self._request_id,
             may_discard=self._request.discard_state,
             still_ours=still_ours,
+            kept_at=self._spec(StartPlan(mode="fresh")).snapshots,
         )
         return held, manifest
 

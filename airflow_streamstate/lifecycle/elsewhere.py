@@ -124,7 +124,8 @@ def _moves(
         _check_offset(name, identity, first, second)
     control = home.control(manifest.stream_id)
     with leased(control, manifest.snapshot_id, "a deploy that begins elsewhere", is_kept_anyhow=True) as lease:
-        data = lease.logs_of(home.checkpoints, manifest, name)
+        here = lease.landed(home.places, manifest, [name])
+        data = lease.logs_of(home.checkpoints, here, name)
         entry = data.read_offset(known.position.batch_id or 0)
         return moves_between(data, known.identities, entry.source_names if entry is not None else (), stood_at, given)
 

@@ -7,13 +7,14 @@ source, by the adapters that know what an offset means.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_streamstate.adapters.moving import counted
 from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SourceAdapter
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, UndoneBy
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.positions import SourceIdentity
 
 BreakKind = Literal["gap", "overlap", "undone"]
@@ -148,6 +149,20 @@ def undone_break(
         "command": f"{which} were taken out of the sink by the command that was given",
     }.get(means, f"{which} were taken out of the sink")
     return Break(kind, deployment_id, query_name, "", _id(ended), _id(began), detail, accepted=means is not None)
+
+
+def moves_in(events: Collection[Event | None]) -> list[Skipped | Repositioned]:
+    """What these events of one deployment tell of input that was passed over or is read again, in their order.
+
+    A query begins elsewhere once at most: a start that was cut off before its checkpoint was built may have found other
+    offsets than the one that built it, so that of each query the last word holds.
+    """
+    last = {event.query_name: event for event in events if isinstance(event, Repositioned)}
+    return [
+        event
+        for event in events
+        if isinstance(event, Skipped) or (isinstance(event, Repositioned) and last[event.query_name] is event)
+    ]
 
 
 def move_breaks(event: Skipped | Repositioned) -> list[Break]:

@@ -8,11 +8,13 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
+    ConflictError,
     InvalidRequestError,
     ObjectExistsError,
     StreamNotFoundError,
@@ -20,6 +22,8 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import open_store
@@ -63,6 +67,7 @@ class Home:
         self.clock = clock
         self.home: Store = open_store(config.home_uri, options=config.s3, clock=clock)
         self._checkpoints = self.home
+        self._places: SnapshotPlaces | None = None
         if config.checkpoints_uri is not None:
             checkpoints = open_store(config.checkpoints_uri, options=config.s3, clock=clock)
             self._checkpoints = self.home if checkpoints.uri == self.home.uri else checkpoints
@@ -70,7 +75,9 @@ class Home:
         self._launches = _launches_folder(config, self._checkpoints)
 
     @classmethod
-    def of(cls, home: Store, checkpoints: Store, folder: Path, clock: Clock) -> Home:
+    def of(
+        cls, home: Store, checkpoints: Store, folder: Path, clock: Clock, open_place: OpenPlace | None = None
+    ) -> Home:
         """A home over stores that are open already.
 
         Args:
@@ -78,12 +85,14 @@ class Home:
             checkpoints: for checkpoints and the data of snapshots.
             folder: the folder of this machine in which the files of launches lie, by their keys.
             clock: as in ``Home``.
+            open_place: opens where snapshots lie elsewhere; None for as ``Home`` does it.
         """
         made = cls.__new__(cls)
         made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri)
         made.clock = clock
         made.home = home
         made._checkpoints = checkpoints
+        made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
         made._is_for_spark = True
         made._launches = folder
         return made
@@ -103,6 +112,15 @@ class Home:
                 next_step="Set checkpoints_uri (--checkpoints) to a folder, s3://…, gs://… or abfss://….",
             )
         return self._checkpoints
+
+    @property
+    def places(self) -> SnapshotPlaces:
+        """Where data of snapshots may lie; raises as ``checkpoints``."""
+        if self._places is None:
+            self._places = SnapshotPlaces(
+                self.checkpoints, partial(open_store, options=self.config.s3, clock=self.clock), self.clock
+            )
+        return self._places
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """What must not be shown of how this home is reached, as far as it was said, or stands in an environment."""
@@ -167,6 +185,40 @@ class Home:
                 next_step="`streamstate streams` lists the streams of a home.",
             )
         return control
+
+    def check_place(self, spec: DeploymentSpec) -> None:
+        """See that a deployment's checkpoints lie where this home has them: looked for, or removed, elsewhere they
+        would be nothing at all (Law 5).
+
+        Raises:
+            InvalidRequestError: they lie elsewhere.
+        """
+        if spec.checkpoints_uri != self.checkpoints.uri:
+            raise InvalidRequestError(
+                "the checkpoints of the current deployment lie elsewhere",
+                deployment_id=spec.deployment_id,
+                checkpoints_uri=spec.checkpoints_uri,
+                configured=self.checkpoints.uri,
+                next_step="Give the checkpoints_uri that it was deployed with; only a deploy --start fresh begins"
+                " elsewhere.",
+            )
+
+    def refuse_left_checkpoints(self, stream_id: str, deployment_id: str) -> None:
+        """See that nothing lies where a new deployment's checkpoints will: it would go on from them unasked (Law 5).
+
+        Raises:
+            ConflictError: an earlier stream of this name has left some.
+        """
+        folder = layout.checkpoints_folder(stream_id, deployment_id)
+        # Not by folders: on S3A the markers of those stay when all that lay in them was deleted.
+        if next(iter(self.checkpoints.list_objects(f"{folder}/")), None) is not None:
+            raise ConflictError(
+                "checkpoints of another stream of this name lie where those of the new deployment would",
+                stream_id=stream_id,
+                deployment_id=deployment_id,
+                folder=f"{self.checkpoints.uri}/{folder}",
+                next_step="Move that folder away if nothing is to go on from it, or give another checkpoints_uri.",
+            )
 
     def check(self) -> str:
         """See that the home can be written and that its conditional writes hold; one sentence on what was found.

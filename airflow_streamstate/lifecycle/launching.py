@@ -16,6 +16,7 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.artifacts import materialise
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, OutcomeUnknownError
+from airflow_streamstate.launch.folder import translated
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.lifecycle.home import Home
@@ -280,7 +281,7 @@ class Drivers:
     def _code_placer(self, spec: DeploymentSpec, launch_key: str) -> PlaceCode:
         def place(artifact: Artifact, folder: Path) -> None:
             # Configuration and arguments will lie there, too: for their owner alone.
-            self._launch_folder(spec, launch_key).mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(self._launch_folder(spec, launch_key))
             materialise(self._home.home, spec.stream_id, artifact, folder)
 
         return place
@@ -327,5 +328,11 @@ class Drivers:
 
 def _place_nothing(artifact: Artifact, folder: Path) -> None:
     """A driver is launched for a script; one that reads state never runs it."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / artifact.name).write_text("# reads state\n", encoding="utf-8")
+    _make(folder)
+    with translated(folder):
+        (folder / artifact.name).write_text("# reads state\n", encoding="utf-8")
+
+
+def _make(folder: Path) -> None:
+    with translated(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)

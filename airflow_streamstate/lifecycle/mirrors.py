@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.events import SnapshotMirrored
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.fetch import Progress
+from airflow_streamstate.snapshot.halves import clear_halves
 from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
@@ -42,8 +46,24 @@ class Mirrors:
     def of(self, stream_id: str) -> tuple[str, ...]:
         """The mirrors of a stream's current deployment."""
         control = self._means.home.need_stream(stream_id)
-        deployment_id = control.need_register().value.deployment_id
-        return () if deployment_id is None else control.spec(deployment_id).mirrors
+        spec = _current_spec(control)
+        return () if spec is None else spec.mirrors
+
+    def chosen(self, stream_id: str, uris: Sequence[str] = ()) -> list[Store]:
+        """The stores of these mirrors; of none, those of the stream's current deployment.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: it has no mirrors; or as ``open``.
+        """
+        wanted = tuple(uris) or self.of(stream_id)
+        if not wanted:
+            raise InvalidRequestError(
+                "this stream has no mirrors",
+                stream_id=stream_id,
+                next_step="Name one with --to URI, or deploy with --mirror URI.",
+            )
+        return [self.open(uri) for uri in wanted]
 
     def places(self, stream_id: str) -> dict[str, list[str]]:
         """By snapshot, the mirrors that its drivers have said it to be at."""
@@ -61,22 +81,54 @@ class Mirrors:
         stream_id: str,
         mirrors: Sequence[Store],
         *,
+        batch_bytes: int | None = None,
+        timeout_seconds: float | None = None,
         on_progress: Callable[[str, str, Progress], None] = lambda _uri, _snapshot_id, _progress: None,
     ) -> Iterator[tuple[str, Mirrored]]:
         """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
 
+        At the end of each mirror, what was half copied of snapshots that are gone is cleared.
+
+        Args:
+            stream_id: which.
+            mirrors: where to.
+            batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``; None: as its current deployment is set.
+            on_progress: told the URI, the snapshot, and how far it has come.
+
         Raises:
             StreamNotFoundError: there is no such stream.
+            InvalidRequestError: ``batch_bytes`` or ``timeout_seconds`` is out of its range.
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
         """
         home = self._means.home
         control = home.need_stream(stream_id)
+        spec = _current_spec(control)
+        settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
         for mirror in mirrors:
             for snapshot_id in control.snapshot_ids():
-                if control.readable_manifest(snapshot_id) is None:
+                manifest = control.readable_manifest(snapshot_id)
+                if manifest is None:
                     continue
 
                 def report(progress: Progress, uri: str = mirror.uri, snapshot_id: str = snapshot_id) -> None:
                     on_progress(uri, snapshot_id, progress)
 
-                yield mirror.uri, mirror_snapshot(control, home.checkpoints, mirror, snapshot_id, on_progress=report)
+                try:
+                    done = mirror_snapshot(
+                        control,
+                        home.places.of(manifest),
+                        mirror,
+                        snapshot_id,
+                        batch_bytes=settings.fetch_batch_bytes,
+                        timeout_seconds=settings.fetch_timeout_seconds,
+                        on_progress=report,
+                    )
+                except SnapshotNotFoundError:
+                    continue  # it was removed meanwhile
+                yield mirror.uri, done
+            clear_halves(control, mirror, self._means.requested_by, of_all=True)
+
+
+def _current_spec(control: StreamControl) -> DeploymentSpec | None:
+    deployment_id = control.need_register().value.deployment_id
+    return None if deployment_id is None else control.spec(deployment_id)

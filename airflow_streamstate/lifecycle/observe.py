@@ -28,6 +28,9 @@ MAX_REMEMBERED = 4096
 class Observer:
     """Reads deployments. Specs, claims, launches and events never change once written, so each is read once.
 
+    A stream may be deleted, and another one get its name, with deployments of the same ids. So a spec is read again
+    where the register has changed; where that is another's, nothing is remembered of the deployment.
+
     Args:
         home: where they lie.
         launcher: answers for their drivers.
@@ -39,7 +42,8 @@ class Observer:
         self._launcher = launcher
         self._clock = clock
         self._guard = threading.Lock()
-        self._specs: OrderedDict[tuple[str, str], DeploymentSpec] = OrderedDict()
+        self._registers: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._specs: OrderedDict[tuple[str, str], tuple[str, DeploymentSpec]] = OrderedDict()
         self._events: OrderedDict[tuple[str, str], tuple[NumberedEvent, ...]] = OrderedDict()
         self._claims: OrderedDict[tuple[str, str], Claim] = OrderedDict()
         self._handles: OrderedDict[tuple[str, str], LaunchHandle] = OrderedDict()
@@ -62,6 +66,8 @@ class Observer:
             MalformedMessageError: the register names it, and its record is gone.
         """
         is_current = stored.value.deployment_id == deployment_id
+        with self._guard:
+            _remember(self._registers, (control.stream_id, ""), stored.version)
         try:
             spec = self.spec(control, deployment_id)
         except DeploymentNotFoundError:
@@ -103,12 +109,23 @@ class Observer:
         """The deployment's spec; raises DeploymentNotFoundError."""
         key = (control.stream_id, deployment_id)
         with self._guard:
+            version = self._registers.get((control.stream_id, ""), "")
             known = self._specs.get(key)
-        if known is None:
-            known = control.spec(deployment_id)
-            with self._guard:
-                _remember(self._specs, key, known)
-        return known
+        if known is not None and known[0] == version:
+            return known[1]
+        spec = control.spec(deployment_id)
+        with self._guard:
+            if known is not None and known[1] != spec:
+                self._forget(control.stream_id, deployment_id)
+            _remember(self._specs, key, (version, spec))
+        return spec
+
+    def _forget(self, stream_id: str, deployment_id: str) -> None:
+        """Called with the lock held."""
+        self._events.pop((stream_id, deployment_id), None)
+        for memory in (self._claims, self._handles):
+            for key in [key for key in memory if key[0] == stream_id and key[1].startswith(f"{deployment_id}-a")]:
+                del memory[key]
 
     def events(self, control: StreamControl, deployment_id: str) -> tuple[NumberedEvent, ...]:
         """Every event of the deployment; what was read before is not read again."""

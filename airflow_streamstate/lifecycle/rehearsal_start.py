@@ -72,4 +72,5 @@ def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_i
         taken_by="controller",
         queries=queries,
         spark_version=written_by(control, seen, checkpoints),
+        places=home.places,
     )

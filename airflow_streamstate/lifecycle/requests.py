@@ -46,6 +46,8 @@ class DeployRequest:
         settings: of the agent in the driver; None for the defaults of the home.
         assume_dead: take over although nobody can say whether the old driver has ended.
         mirrors: URIs of places that snapshots are copied to; empty for none.
+        snapshots: the URI of the place in which its snapshots are kept; "none" for taking none of it while it runs; ""
+            for with its checkpoints.
         request_id: names the request over all its tries (Law 2); None for a new one.
         attaches: the script is submitted itself, its arguments on the command line, and calls ``runtime.attach()``.
         max_snapshot_age_seconds: refuse to start from what is older; None for no bound.
@@ -87,6 +89,7 @@ class DeployRequest:
     begins_at: datetime | None = None
     accept_repeated_input: tuple[str, ...] = ()
     mirrors: tuple[str, ...] = ()
+    snapshots: str = ""
     revives: bool = False
 
     @property

@@ -8,6 +8,7 @@ restored is never used, and the same call goes on with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.control.stream import StreamControl
@@ -24,14 +25,16 @@ from airflow_streamstate.lifecycle.home import Home, is_stream_id
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
-from airflow_streamstate.protocol.ids import check_stream_id
+from airflow_streamstate.protocol.ids import check_stream_id, fencing_token_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
-from airflow_streamstate.snapshot.data import data_files
-from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.snapshot.fetch import Progress
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
-from airflow_streamstate.store.interface import ManyAtOnce, Store
+from airflow_streamstate.snapshot.placing import as_kept_in
+from airflow_streamstate.store.interface import Store
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,10 @@ class Restoring:
         home: the new one, or what is left of the old.
         mirrors: where from; a file may come from each of them.
         requested_by: who asks.
-        batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``.
+        batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``; None: as the settings are by default.
+
+    Raises:
+        InvalidRequestError: one of these is out of its range.
     """
 
     def __init__(
@@ -94,14 +100,13 @@ class Restoring:
         mirrors: Sequence[Store],
         requested_by: str,
         *,
-        batch_bytes: int = FETCH_BATCH_BYTES,
-        timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
+        batch_bytes: int | None = None,
+        timeout_seconds: float | None = None,
     ) -> None:
         self._home = home
         self._mirrors = tuple(mirrors)
         self._requested_by = requested_by
-        self._batch_bytes = batch_bytes
-        self._timeout_seconds = timeout_seconds
+        self._settings = AgentSettings().fetching(batch_bytes, timeout_seconds)
         self._silent: dict[str, str] = {}
 
     def stream_ids(self) -> list[str]:
@@ -157,8 +162,9 @@ class Restoring:
             sealed,
             [holder.home for holder in found.holders],
             self._home.checkpoints,
-            batch_bytes=self._batch_bytes,
-            timeout_seconds=self._timeout_seconds,
+            batch_bytes=self._settings.fetch_batch_bytes,
+            timeout_seconds=self._settings.fetch_timeout_seconds,
+            clock=self._home.clock,
             on_progress=on_progress,
         )
         self._bring_records(control, found)
@@ -179,7 +185,7 @@ class Restoring:
 
     def _newest(self, stream_id: str) -> _Found:
         found = self._asked(lambda mirror: _manifests(StreamControl(mirror, stream_id, self._home.clock)))
-        manifests = {manifest.snapshot_id: manifest for those in found.values() for manifest in those}
+        manifests = [manifest for those in found.values() for manifest in those]
         if not manifests:
             raise SnapshotNotFoundError(
                 "no mirror has a complete snapshot of this stream",
@@ -188,26 +194,30 @@ class Restoring:
                 not_answering=sorted(self._silent),
                 next_step="Check the stream's name and the URI of the mirror.",
             )
-        newest = max(manifests.values(), key=lambda one: (one.fencing_token, one.taken_at, one.snapshot_id))
+        newest = max(manifests, key=lambda one: one.order)
+        # Another one of the same id is of a stream that went on from an older mirror.
         holders = tuple(
             StreamControl(mirror, stream_id, self._home.clock)
             for number, mirror in enumerate(self._mirrors)
-            if any(one.snapshot_id == newest.snapshot_id for one in found.get(number, ()))
+            if any(one.write_id == newest.write_id for one in found.get(number, ()))
         )
         tokens = self._asked(lambda mirror: _tokens(StreamControl(mirror, stream_id, self._home.clock)))
-        token = max((newest.fencing_token, *(token for those in tokens.values() for token in those)))
-        events = [event for _, event in self._events(stream_id, newest.deployment_id)]
+        # What is left of the old home may know of more than any mirror.
+        own = _tokens(self._home.control(stream_id))
+        token = max((newest.fencing_token, *own, *(token for those in tokens.values() for token in those)))
+        events = self._events(stream_id, newest.deployment_id)
         is_end = token == newest.fencing_token and _is_end(events, newest)
         return _Found(newest, holders, is_end, token)
 
-    def _events(self, stream_id: str, deployment_id: str) -> list[tuple[int, Event]]:
-        """Of all mirrors together: one may have been told more than another."""
-        by_number: dict[int, Event] = {}
-        for those in self._asked(
-            lambda mirror: list(StreamControl(mirror, stream_id, self._home.clock).journal(deployment_id).events())
-        ).values():
-            by_number |= {entry.number: entry.event for entry in those if entry.event is not None}
-        return sorted(by_number.items())
+    def _events(self, stream_id: str, deployment_id: str) -> list[Event]:
+        """Of all mirrors together, and of what is left of the old home: one may have been told more than another."""
+
+        def told(store: Store) -> list[Event]:
+            entries = StreamControl(store, stream_id, self._home.clock).journal(deployment_id).events()
+            return [entry.event for entry in entries if entry.event is not None]
+
+        asked = self._asked(told).values()
+        return [event for those in (*asked, told(self._home.home)) for event in those if not _is_said_here(event)]
 
     def _asked(self, ask: Callable[[Store], Sequence[object]]) -> Mapping[int, Sequence]:  # type: ignore[type-arg]
         """What each mirror answers; one that does not is left out from then on.
@@ -245,9 +255,19 @@ class Restoring:
                 carry(one.home, control.home, info.key)
             for info in one.home.list_objects(layout.events_prefix(control.stream_id, deployment_id)):
                 carry(one.home, control.home, info.key)
-        _unless_there(lambda: control.create_spec(replace(spec, checkpoints_uri=self._home.checkpoints.uri)))
+        _unless_there(lambda: control.create_spec(_as_run_here(spec, self._home.checkpoints.uri)))
         carry(holder.home, control.home, layout.seal_key(control.stream_id, manifest.snapshot_id))
-        _unless_there(lambda: control.create_manifest(_as_kept_here(manifest, self._home.checkpoints)))
+        kept_here = replace(as_kept_in(manifest, self._home.checkpoints), data_uri="")
+        _unless_there(lambda: control.create_manifest(kept_here))
+        there = control.readable_manifest(manifest.snapshot_id)
+        if there is None or there.write_id != manifest.write_id:
+            raise ConflictError(
+                "something else lies in the place of this snapshot",
+                stream_id=control.stream_id,
+                snapshot_id=manifest.snapshot_id,
+                key=layout.manifest_key(control.stream_id, manifest.snapshot_id),
+                next_step="Move what is left of the stream in this home away, or restore into another home.",
+            )
 
     def _end(self, control: StreamControl, found: _Found) -> None:
         """Say that the deployment ended where the snapshot stands, as an attempt that no driver is; then the register.
@@ -260,7 +280,7 @@ class Restoring:
         last = entries[-1].event if entries else None
         attempts = [entry.event.attempt for entry in entries if entry.event is not None]
         attempt = max((manifest.attempt, *attempts)) + 1
-        if isinstance(last, Stopped) and last.command_id == _RESTORED:
+        if last is not None and _is_said_here(last):
             attempt = last.attempt  # said before the call was cut short
         else:
             journal.append(
@@ -307,14 +327,17 @@ def _manifests(control: StreamControl) -> list[SnapshotManifest]:
 
 
 def _tokens(control: StreamControl) -> list[int]:
-    """The fencing tokens of the deployments that a mirror knows of."""
+    """The fencing tokens of the deployments of which anything is there: their ids carry them."""
     found = []
     for deployment_id in control.deployment_ids():
-        try:
-            found.append(control.spec(deployment_id).fencing_token)
-        except (InvalidRequestError, DataError):
-            continue
+        with suppress(InvalidRequestError):
+            found.append(fencing_token_of(deployment_id))
     return found
+
+
+def _is_said_here(event: Event | None) -> bool:
+    """Whether this is the end that a restore has said, and no driver."""
+    return isinstance(event, Stopped) and event.command_id == _RESTORED
 
 
 def _is_end(events: Sequence[Event], manifest: SnapshotManifest) -> bool:
@@ -324,18 +347,10 @@ def _is_end(events: Sequence[Event], manifest: SnapshotManifest) -> bool:
     return any(event.snapshot_id == manifest.snapshot_id for event in ends)
 
 
-def _as_kept_here(manifest: SnapshotManifest, checkpoints: Store) -> SnapshotManifest:
-    """The manifest with what this store says of the files, in place of what another one said."""
-    queries = {}
-    for name, query in manifest.queries.items():
-        keys = data_files(manifest, name)
-        wanted = [keys[entry.path] for entry in query.files]
-        told = checkpoints.checksums_of(wanted) if isinstance(checkpoints, ManyAtOnce) else [""] * len(wanted)
-        files = tuple(
-            replace(entry, checksum=checksum or "") for entry, checksum in zip(query.files, told, strict=True)
-        )
-        queries[name] = replace(query, files=files)
-    return replace(manifest, queries=queries)
+def _as_run_here(spec: DeploymentSpec, checkpoints_uri: str) -> DeploymentSpec:
+    """Without the place of its snapshots: that is another home's."""
+    snapshots = spec.snapshots if spec.snapshots == NO_SNAPSHOTS else ""
+    return replace(spec, checkpoints_uri=checkpoints_uri, snapshots=snapshots)
 
 
 def _unless_there(create: Callable[[], None]) -> None:

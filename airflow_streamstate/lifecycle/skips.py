@@ -9,10 +9,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from airflow_streamstate.adapters.measuring import moves_between
-from airflow_streamstate.checkpoint.entries import NO_OFFSET
+from airflow_streamstate.adapters.measuring import moves_of_batch
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.control.answers import answered_by
+from airflow_streamstate.control.answers import answered_by, begun_skips
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.lifecycle.attempts import Attempts, check_same_wish
@@ -106,7 +105,7 @@ class Skips:
             StreamNotFoundError: there is no such stream.
             InvalidRequestError: no query has that batch planned, or several have.
         """
-        return self._look(self._means.observer.observe(wish.stream_id), wish)
+        return self._look(self._means.observer.observe(wish.stream_id), wish, None)
 
     def skip(self, wish: SkipWish, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
         """Order it, and start the attempt that does it. The same request id again is the same order.
@@ -136,7 +135,7 @@ class Skips:
                 return self._view(seen, command_id)
         else:
             self._refuse(control, seen, wish)
-        view = self._look(seen, wish)
+        view = self._look(seen, wish, command_id)
         on_view(view)
         if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
             self._means.drivers.check(seen.spec, seen.attempt + 1)
@@ -196,12 +195,19 @@ class Skips:
         if isinstance(decision, Refused):
             raise decision.error
 
-    def _look(self, seen: Observation, wish: SkipWish) -> SkipView:
+    def _look(self, seen: Observation, wish: SkipWish, command_id: str | None) -> SkipView:
         checkpoints = built_checkpoints(self._means.home, seen)
         if wish.query_name is not None:
             checkpoints = {name: each for name, each in checkpoints.items() if name == wish.query_name}
         positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
-        names = [name for name, position in positions.items() if position.planned_id == wish.batch_id]
+        begun = begun_skips([entry.event for entry in seen.events])
+        # Committed by a driver that died before it could tell: the next attempt does nothing else of it.
+        untold = {one.query_name for one, _ in begun if one.command_id == command_id}
+        names = [
+            name
+            for name, position in positions.items()
+            if position.planned_id == wish.batch_id or (name in untold and position.batch_id == wish.batch_id)
+        ]
         if len(names) != 1:
             planned = {
                 name: "none is planned" if position.planned_id is None else f"batch {position.planned_id}"
@@ -227,11 +233,6 @@ class Skips:
 
 
 def _moves(seen: Observation, name: str, checkpoint: Checkpoint, batch_id: int) -> tuple[SourceMove, ...]:
-    end = checkpoint.read_offset(batch_id)
-    before = checkpoint.read_offset(batch_id - 1) if batch_id else None
-    if end is None:
-        return ()
-    begin = before.source_lines if before is not None else (NO_OFFSET,) * len(end.source_lines)
     started = (event for event in seen.of_kind(QueryStarted, any_attempt=True) if event.query_name == name)
     told = next(started, None)
-    return moves_between(checkpoint, () if told is None else told.identities, end.source_names, begin, end.source_lines)
+    return moves_of_batch(checkpoint, batch_id, () if told is None else told.identities) or ()

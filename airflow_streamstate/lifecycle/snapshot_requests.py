@@ -28,7 +28,8 @@ from airflow_streamstate.lifecycle.watching import Watching
 from airflow_streamstate.lifecycle.wish import digest_of
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, SnapshotRequest, SnapshotTerms
-from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, RequestRecord, SnapshotWish
+from airflow_streamstate.snapshot.placing import no_snapshots
 from airflow_streamstate.snapshot.requested import requested_snapshot
 
 
@@ -70,6 +71,8 @@ class SnapshotRequests:
         decision = decide_order(seen, "snapshot", request_id)
         if isinstance(decision, Refused):
             raise decision.error
+        if seen.spec.snapshots == NO_SNAPSHOTS:
+            raise no_snapshots(seen.deployment_id)
         if self._means.upgrade_id is not None:
             refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
         command_id = asking_command_id(stream_id, request_id, seen.deployment_id, seen.attempt)

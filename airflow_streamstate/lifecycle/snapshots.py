@@ -7,8 +7,8 @@ from airflow_streamstate.lifecycle.audit import is_start_of_another, outrun_prob
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.seal import seal
-from airflow_streamstate.snapshot.verify import Problem, verify
+from airflow_streamstate.snapshot.seal import seal_as_read
+from airflow_streamstate.snapshot.verify import Problem, examine
 
 
 class Snapshots:
@@ -36,7 +36,7 @@ class Snapshots:
                 continue
             if manifest is not None:
                 found.append(manifest)
-        return sorted(found, key=lambda manifest: (manifest.taken_at, manifest.snapshot_id))
+        return sorted(found, key=lambda manifest: manifest.order)
 
     def verify(self, stream_id: str, snapshot_id: str) -> list[Problem]:
         """Read every byte of a snapshot; what is missing, altered or unreadable. One that is whole is then sealed.
@@ -45,13 +45,16 @@ class Snapshots:
 
         Raises:
             SnapshotNotFoundError: it has no manifest.
+            UnavailableError: the place of its data does not answer.
         """
         home = self._means.home
         control = home.need_stream(stream_id)
         with leased(control, snapshot_id, f"verify, {self._means.requested_by}") as lease:
-            problems = verify(control, home.checkpoints, snapshot_id, before_each=lease.renew)
+            store = home.places.of(control.need_manifest(snapshot_id))
+            examined = examine(control, store, snapshot_id, before_each=lease.renew)
+            problems = examined.problems
             if not problems and control.seal(snapshot_id) is None:
-                seal(control, home.checkpoints, snapshot_id, before_each=lease.renew)
+                seal_as_read(control, snapshot_id, examined.sha256)
         if is_start_of_another(control, snapshot_id):
             problems += outrun_problems(home, control, snapshot_id)
         return problems

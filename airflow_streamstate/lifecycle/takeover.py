@@ -46,6 +46,7 @@ def take_over(
     *,
     may_discard: bool,
     still_ours: StillOurs,
+    kept_at: str | None = None,
 ) -> SnapshotManifest:
     """Fence every checkpoint of a deployment that is proven ended, and keep its end as a ``stopped`` snapshot.
 
@@ -57,6 +58,8 @@ def take_over(
         request_id: who takes over.
         may_discard: state of a flush that was committed and never reported may be dropped (Law 16).
         still_ours: as in ``fence``.
+        kept_at: where its end is kept, as ``DeploymentSpec.snapshots``; None for where it kept its own. A successor
+            says where it keeps its own: so there is a way on from a place that is lost.
 
     Raises:
         ConflictError: its drain was cut short after its flush had begun.
@@ -84,6 +87,8 @@ def take_over(
         taken_by="controller",
         queries=queries,
         spark_version=newest_spark((written_by(control, seen, checkpoints), *carried)),
+        places=home.places,
+        kept_at=seen.spec.snapshots if kept_at is None else kept_at,
     )
 
 
@@ -242,7 +247,7 @@ def holders_of(
     if manifest is not None:
         return dict.fromkeys(manifest.queries, manifest)
     started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
-    kept = kept_by_own_snapshots(control, home.checkpoints, seen.deployment_id, _events(seen), {*checkpoints, *started})
+    kept = kept_by_own_snapshots(control, home.places, seen.deployment_id, _events(seen), {*checkpoints, *started})
     if not checkpoints and not kept:
         control.need_manifest(snapshot_id)
     return kept

@@ -15,6 +15,7 @@ from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle
 from airflow_streamstate.lifecycle.caught_up import query_caught_up
 from airflow_streamstate.lifecycle.drain_phase import drain_phases
+from airflow_streamstate.lifecycle.handovers import moves_in
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observation import Observation, pending_drain
@@ -258,9 +259,8 @@ def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
 
 
 def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:
-    for entry in seen.events:
-        if isinstance(entry.event, Skipped | Repositioned):
-            yield redacted_event(seen, entry.event)
+    for event in moves_in([entry.event for entry in seen.events]):
+        yield redacted_event(seen, event)
 
 
 def _queries(seen: Observation) -> dict[str, QueryStatus]:

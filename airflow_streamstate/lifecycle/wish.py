@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.asked_place import checked_place
 from airflow_streamstate.lifecycle.requests import DeployRequest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -106,6 +107,7 @@ class Wish:
             environment=dict(request.environment),
             attaches=request.attaches,
             mirrors=request.mirrors,
+            snapshots="" if request.snapshots == checkpoints_uri else request.snapshots,
         )
 
     def pin(self, home: Store) -> None:
@@ -133,6 +135,7 @@ def read_wish(request: DeployRequest) -> Wish:
     Raises:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
     """
+    request = replace(request, snapshots=checked_place(request))
     application = digest_of_file(request.application)
     check_attaches(request.application, attaches=request.attaches)
     py_files = digests_of(request.py_files, "py_files")
@@ -172,6 +175,8 @@ def read_wish(request: DeployRequest) -> Wish:
         asked["accept_repeated_input"] = sorted(request.accept_repeated_input)
     if request.mirrors:
         asked["mirrors"] = sorted(request.mirrors)
+    if request.snapshots:
+        asked["snapshots"] = request.snapshots
     return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
 
 

@@ -68,6 +68,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param max_snapshot_age_seconds: refuse to start from what is older. (templated)
     :param assume_dead: take over although nobody can say whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
+    :param snapshots: the URI of the place in which its snapshots are kept, instead of with its checkpoints; ``none``:
+        none is taken of it while it runs. (templated)
     :param attaches: the script calls ``runtime.attach()``, and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param settings: settings of the agent in the driver.
@@ -103,6 +105,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "max_snapshot_age_seconds",
         "assume_dead",
         "version_label",
+        "snapshots",
         "attaches",
         "spark_conn_id",
     )
@@ -134,6 +137,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         environment: Mapping[str, str] | str | None = None,
         allow_literal_secrets: bool | str = False,
         attaches: bool | str = False,
+        snapshots: str = "",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -161,6 +165,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.environment = environment
         self.allow_literal_secrets = allow_literal_secrets
         self.attaches = attaches
+        self.snapshots = snapshots
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
@@ -197,4 +202,5 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             environment=text_mapping(self.environment, "environment"),
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
             attaches=yes_or_no(self.attaches, "attaches"),
+            snapshots=optional_text(self.snapshots) or "",
         )

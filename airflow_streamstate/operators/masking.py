@@ -11,7 +11,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import text_mapping, texts
 from airflow_streamstate.protocol.redaction import secrets_of
 
-_LISTED = ("application", "py_files", "files", "jars", "packages", "master", "undo_command")
+_LISTED = ("application", "py_files", "files", "jars", "packages", "master", "undo_command", "mirrors", "out")
 """A password in a URI, and a secret in a command, are refused, but shown as a rendered field before."""
 _MAY_BE_SECRET = frozenset({"conf", "arguments", "environment", *_LISTED})
 

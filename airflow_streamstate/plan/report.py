@@ -24,6 +24,7 @@ from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict,
 
 ReportOutcome = Literal["fits", "refused", "failed", "deadline"]
 FITTING: tuple[Verdict, ...] = ("same", "state-compatible")
+START_ONE = "Let the script start its queries under a rehearsal, too (STREAMSTATE_REHEARSAL=1), and plan again."
 _ASKED_FOR = frozenset({"query-added", "query-renamed"})
 
 
@@ -93,7 +94,8 @@ class PlanReport:
         }
         if self.outcome == "refused":
             remedies = dict.fromkeys(each.remedy for query in self.queries.values() for each in query.differences)
-            return IncompatibleUpgradeError("the change does not fit", **facts, next_step=" ".join(remedies))
+            remedy = " ".join(remedies) if self.queries else START_ONE
+            return IncompatibleUpgradeError("the change does not fit", **facts, next_step=remedy)
         if self.outcome == "failed":
             texts = {"traceback": self.traceback, "log_tail": self.log_tail}
             return DeploymentFailedError(
@@ -175,7 +177,8 @@ def report_of(
         comparison: of the plans of the current deployment and of the queries that the new version started.
         notes: what else a person should know.
     """
-    is_whole = verdict.outcome == "done"
+    # A script that started no query shows nothing of its queries: it did not take all of them away.
+    is_whole = verdict.outcome == "done" and bool(verdict.queries)
     names = [*verdict.queries, *(name for name in comparison.queries if name not in verdict.queries)]
     queries = {
         name: _report_of_query(
@@ -185,7 +188,7 @@ def report_of(
         if is_whole or name in verdict.queries  # what was not seen was not taken away
     }
     verdicts = [query.verdict for query in queries.values() if query.verdict is not None]
-    overall = gravest(verdicts) if is_whole and verdict.queries and len(verdicts) == len(queries) else None
+    overall = gravest(verdicts) if is_whole and len(verdicts) == len(queries) else None
     outcome, reason = _decide(verdict, queries, overall)
     return PlanReport(
         stream_id=rehearsal.stream_id,
@@ -201,7 +204,7 @@ def report_of(
         traceback=verdict.traceback,
         log_tail=verdict.log_tail,
         spark_version=verdict.spark_version,
-        notes=(*notes, *verdict.notes),
+        notes=(*notes, *verdict.notes, *((START_ONE,) if verdict.outcome == "done" and not queries else ())),
     )
 
 

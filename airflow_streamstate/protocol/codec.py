@@ -30,6 +30,13 @@ class Message:
 
     kind: ClassVar[str] = ""
     is_digested: ClassVar[bool] = False
+    readable_protocol: ClassVar[int] = NEWEST_PROTOCOL
+    """The newest version in which it can be read."""
+
+    @property
+    def needed_protocol(self) -> int:
+        """The version without which this very message would be misread; it is written in no lower one."""
+        return OLDEST_PROTOCOL
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -69,7 +76,7 @@ def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
 
 def to_json(value: Message, protocol: int = NEWEST_PROTOCOL) -> dict[str, object]:
     """The message as a plain JSON object, with its ``kind`` and ``protocol``, and its ``digest`` where it has one."""
-    plain = {"kind": value.kind, "protocol": protocol, **_fields_out(value)}
+    plain = {"kind": value.kind, "protocol": max(protocol, value.needed_protocol), **_fields_out(value)}
     return {**plain, DIGEST: digest_of(plain)} if value.is_digested else plain
 
 
@@ -157,15 +164,16 @@ def from_json(
     protocol = raw.get("protocol")
     if isinstance(protocol, bool) or not isinstance(protocol, int):
         raise _malformed(key, "no protocol version")
-    if not OLDEST_PROTOCOL <= protocol <= NEWEST_PROTOCOL:
+    cls = _KINDS.get(str(raw.get("kind")))
+    newest = NEWEST_PROTOCOL if cls is None else cls.readable_protocol
+    if not OLDEST_PROTOCOL <= protocol <= newest:
         raise UnsupportedVersionError(
             "this object was written in a protocol version that is not known here",
             key=key,
             protocol=protocol,
-            own_protocols=f"{OLDEST_PROTOCOL}..{NEWEST_PROTOCOL}",
+            own_protocols=f"{OLDEST_PROTOCOL}..{newest}",
             next_step="Use a release of airflow-streamstate that knows it.",
         )
-    cls = _KINDS.get(str(raw.get("kind")))
     if cls is None or not issubclass(cls, classes):
         names = "|".join(sorted(c.kind for c in classes if c.kind) or ["a known kind"])
         raise _malformed(key, f"kind {str(raw.get('kind'))[:60]!r} where {names} belongs")

@@ -41,6 +41,16 @@ def check_id(value: str, what: str) -> str:
     return value
 
 
+def is_id(value: str) -> bool:
+    """Whether this may be an id; what people put beside ours (``d-0001.bak``) mostly may not."""
+    return _ID.fullmatch(value) is not None
+
+
+def is_sha256(value: str) -> bool:
+    """Whether this is a digest as artifacts are pinned by."""
+    return re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
 def check_stream_id(value: str) -> str:
     """The stream id itself, checked."""
     return check_id(value, "stream id")
@@ -67,6 +77,11 @@ def fencing_token_of(deployment_id: str) -> int:
     return int(match.group(1))
 
 
+def is_deployment_id(value: str) -> bool:
+    """Whether this names a deployment."""
+    return _DEPLOYMENT.fullmatch(value) is not None
+
+
 def order_of(deployment_id: str) -> tuple[int, str]:
     """By this, deployments of a stream are in the order in which they came to be."""
     return len(deployment_id), deployment_id
@@ -75,6 +90,12 @@ def order_of(deployment_id: str) -> tuple[int, str]:
 def snapshot_id_for(deployment_id: str, kind: SnapshotKind, number: int) -> str:
     """The one id of a snapshot: ``number`` is the attempt whose end it is, or for ``live`` the command that asked."""
     return f"{deployment_id}-{kind}-{number:06d}"
+
+
+def snapshot_number_of(snapshot_id: str) -> int | None:
+    """The number that a snapshot id ends in; None for one that ends in none."""
+    number = snapshot_id.rpartition("-")[2]
+    return int(number) if re.fullmatch(r"[0-9]{1,18}", number) else None
 
 
 def periodic_snapshot_id_for(deployment_id: str, attempt: int, number: int) -> str:

@@ -274,13 +274,45 @@ def snapshot_data_folder(stream_id: str, snapshot_id: str, query_name: str, take
 
 
 def shared_data_folder(stream_id: str, place: str, query_name: str) -> str:
-    """The files of one query in the snapshot whose ``data_place`` this is."""
+    """The files of one query in what has this ``data_place``, ``checkpoint_place`` or ``gathered_place``."""
+    if is_checkpoint_place(place) or is_gathered_place(place):
+        return f"{stream_id}/{place}/{encode_query_name(query_name)}"
     return f"{snapshots_folder(stream_id)}/{place}/{encode_query_name(query_name)}"
 
 
 def data_place(snapshot_id: str, take: int = 1) -> str:
     """Where the data of a snapshot lie, for the manifests of younger ones that share some of it."""
     return f"{snapshot_id}/{data_folder_name(take)}"
+
+
+def checkpoint_place(deployment_id: str) -> str:
+    """Where the checkpoints of a deployment lie, for a manifest that refers to their own files."""
+    return f"deployments/{deployment_id}/checkpoints"
+
+
+def gathered_place(lease_id: str) -> str:
+    """Where copies of a snapshot lie that go with a lease, for a manifest of those."""
+    return f"gathered/{lease_id}"
+
+
+def is_gathered_place(place: str) -> bool:
+    """Whether this names copies that go with a lease."""
+    return place.startswith("gathered/")
+
+
+def is_checkpoint_place(place: str) -> bool:
+    """Whether this names the checkpoints of a deployment, and not the data of a snapshot."""
+    return place.startswith("deployments/")
+
+
+def deployment_of_place(place: str) -> str | None:
+    """The deployment whose checkpoints a ``checkpoint_place`` names; None for another place."""
+    return place.split("/")[1] if is_checkpoint_place(place) else None
+
+
+def place_record_key(stream_id: str) -> str:
+    """Whose snapshots a place holds (in the store of that place)."""
+    return f"{stream_id}/place.json"
 
 
 def data_folder_name(take: int) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import ClassVar
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.ids import SnapshotKind
+from airflow_streamstate.protocol.layout import deployment_of_place
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
+from airflow_streamstate.protocol.version import OLDEST_PROTOCOL, PLACED_PROTOCOL
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class FileEntry:
             ``store.interface.ManyAtOnce.checksum_of``; "" where the store keeps none, as a disk.
         source_version: the version of the checkpoint's file that it was copied from, where the store's listings tell
             versions: what still has it is not copied again.
-        shared_from: the ``layout.data_place`` of an older snapshot in which it lies; "" for its own.
+        shared_from: the ``layout.data_place`` of an older snapshot in which it lies, or the ``layout.checkpoint_place``
+            of the checkpoint that it is a file of; "" for its own.
     """
 
     path: str
@@ -77,9 +81,11 @@ class SnapshotManifest(SnapshotSlot):
         request_id: what it was asked under; "" for nothing.
         content_digest: sha256 over positions and items, equal for two snapshots of one position; "" in older manifests.
         take: which try of this snapshot its data are of; more than 1 behind a half that was abandoned.
+        data_uri: the place in which its files lie, under the keys of a home; "" for the store of the checkpoints.
     """
 
     is_digested = True
+    readable_protocol: ClassVar[int] = PLACED_PROTOCOL
 
     snapshot_id: str
     snapshot_kind: SnapshotKind
@@ -96,6 +102,33 @@ class SnapshotManifest(SnapshotSlot):
     request_id: str = ""
     content_digest: str = ""
     take: int = 1
+    data_uri: str = ""
+
+    @property
+    def needed_protocol(self) -> int:
+        """Higher where an earlier release would look for the files in the wrong place, and miss them."""
+        return PLACED_PROTOCOL if self.data_uri or self.refers_to_checkpoints else OLDEST_PROTOCOL
+
+    @property
+    def refers_to_checkpoints(self) -> bool:
+        """Whether files of it are those of a checkpoint itself, and of nothing that was kept apart."""
+        return bool(self.referred_deployments)
+
+    @property
+    def referred_deployments(self) -> frozenset[str]:
+        """The deployments whose checkpoints files of it are part of."""
+        places = {entry.shared_from for query in self.queries.values() for entry in query.files}
+        return frozenset(found for place in places if (found := deployment_of_place(place)) is not None)
+
+    @property
+    def order(self) -> tuple[int, int, bool, datetime, str]:
+        """By this, snapshots of a stream are in the order of what they hold.
+
+        Deployments and attempts say that, whatever the clocks of those who took them say; within one attempt, whose
+        end may be taken by another machine, that end is the last.
+        """
+        is_end = self.snapshot_kind in ("stopped", "drained")
+        return self.fencing_token, self.attempt, is_end, self.taken_at, self.snapshot_id
 
     @property
     def files_count(self) -> int:

@@ -11,6 +11,8 @@ from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.settings import AgentSettings
 
 StartMode = Literal["restore", "seed", "fresh"]
+NO_SNAPSHOTS = "none"
+"""In the place of a URI: nothing is kept beside the checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class DeploymentSpec(Message):
         environment: variables of the driver beside those of whoever launches it; references as in ``arguments``.
         attaches: the script is submitted itself and calls ``runtime.attach()``, instead of being run by our runner.
         mirrors: places that its snapshots are copied to.
+        snapshots: the URI of the place in which the data of its snapshots are kept; "none" where none are; "" for
+            beside its checkpoints.
     """
 
     stream_id: str
@@ -106,6 +110,22 @@ class DeploymentSpec(Message):
     environment: Mapping[str, str] = field(default_factory=dict)
     attaches: bool = False
     mirrors: tuple[str, ...] = ()
+    snapshots: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class SnapshotPlace(Message):
+    """Whose snapshots a place holds: written there before anything else, and read to know that this is the place.
+
+    Attributes:
+        home_uri: the home of the stream.
+    """
+
+    stream_id: str
+    home_uri: str
+    created_at: datetime
+    write_id: str
 
 
 @message

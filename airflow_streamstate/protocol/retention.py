@@ -101,6 +101,7 @@ class RetentionRegister(Message):
         unused_artifacts: by digest, since when no deployment runs them.
         known_good: the last known good version; None where none has been healthy yet.
         settled: of beginnings whose evidence is gone; None while there are none.
+        places: URIs at which data of snapshots may lie, beside the store of the checkpoints.
     """
 
     stream_id: str
@@ -118,6 +119,7 @@ class RetentionRegister(Message):
     unused_artifacts: Mapping[str, datetime] = field(default_factory=dict)
     known_good: KnownGood | None = None
     settled: SettledCustody | None = None
+    places: tuple[str, ...] = ()
 
 
 @message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from airflow_streamstate.errors import InvalidRequestError
 
@@ -65,6 +65,18 @@ class AgentSettings:
                     value=value,
                     next_step=f"Use a number of {unit} between {least} and {most}.",
                 )
+
+    def fetching(self, batch_bytes: int | None = None, timeout_seconds: float | None = None) -> AgentSettings:
+        """The same with another way to fetch, as far as one is given.
+
+        Raises:
+            InvalidRequestError: out of its range.
+        """
+        return replace(
+            self,
+            fetch_batch_bytes=self.fetch_batch_bytes if batch_bytes is None else batch_bytes,
+            fetch_timeout_seconds=self.fetch_timeout_seconds if timeout_seconds is None else timeout_seconds,
+        )
 
 
 def default_settings(home_uri: str) -> AgentSettings:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.heartbeat import QueryBeat
 
 UpgradeKind = Literal["upgrade", "rollback"]
 UpgradeMode = Literal["auto", "restore", "drain", "fresh"]
@@ -34,7 +35,8 @@ class HealthyWhen:
         batches: that every query must have committed past the handover; a query that finds no input is taken for one
             that would.
         within_seconds: from its launch.
-        caught_up: nothing may be left to read; else it is enough that what is left does not grow.
+        caught_up: nothing may be left to read, as far as each source can tell or by a trigger that found no input; else
+            it is enough that what is known to be left does not grow.
     """
 
     batches: int = 3
@@ -112,8 +114,7 @@ class UpgradeStep(Message):
         way: how it comes back: ``resume``: nothing of the new version ever ran; ``handover``: it committed nothing;
             ``forward``: from its last commit; ``undo``: from the handover, with the sinks undone.
         bad_batches: first and last batch of each query whose output is that of the version that was given up.
-        first_look: by query, how many rows the new version was behind when it had begun, and when that was asked, in
-            milliseconds since 1970.
+        first_beats: how the new version's queries stood when it had begun: what is behind must not grow from there.
         gap_seconds: last commit of the old version to first commit of the new one.
         audit_ok: whether the chain of custody was whole at the end.
     """
@@ -137,7 +138,7 @@ class UpgradeStep(Message):
     returned_deployment_id: str | None = None
     way: ReturnWay | None = None
     bad_batches: Mapping[str, tuple[int, ...]] | None = None
-    first_look: Mapping[str, tuple[int, ...]] | None = None
+    first_beats: Mapping[str, QueryBeat] | None = None
     gap_seconds: float | None = None
     audit_ok: bool | None = None
 

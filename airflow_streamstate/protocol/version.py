@@ -6,6 +6,8 @@ from airflow_streamstate.errors import UnsupportedVersionError
 
 OLDEST_PROTOCOL = 1
 NEWEST_PROTOCOL = 1
+PLACED_PROTOCOL = 2
+"""Of manifests alone whose files lie elsewhere than earlier releases look for them: those refuse them by name."""
 
 
 def version_for(claim_oldest: int, claim_newest: int) -> int:

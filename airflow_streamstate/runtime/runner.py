@@ -138,7 +138,14 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
         raise DataError("nobody recorded this rehearsal", rehearsal_id=config.deployment_id)
     spec, folder = control.spec(config.deployment_id), _folder_of(checkpoints.uri)
     attempt = RehearsedAttempt(
-        control, checkpoints, spec, config.attempt, clock, lambda key: f"{folder}/{key}", looked_up=config.secrets
+        control,
+        checkpoints,
+        spec,
+        config.attempt,
+        clock,
+        lambda key: f"{folder}/{key}",
+        looked_up=config.secrets,
+        open_place=partial(open_store, options=config.s3_options, clock=clock),
     )
     rehearsing = Rehearsing(attempt, rehearsal, _spark_words)
     hide_in_uncaught(attempt.reporter.redacted)
@@ -251,6 +258,7 @@ def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: S
         clock,
         lambda key: f"{folder}/{key}",
         looked_up=config.secrets,
+        open_place=partial(open_store, options=config.s3_options, clock=clock),
     )
     supervisor.claim(config.launch_key, socket.gethostname(), os.getpid())
     return supervisor

@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import (
-    ChecksumCheck,
     ServerCheck,
+    WholeCheck,
     companion_of,
     is_of_bytes,
     parse_checksums,
@@ -29,10 +30,12 @@ def fetch_data(
     *,
     batch_bytes: int,
     timeout_seconds: float,
+    clock: Clock = SYSTEM_CLOCK,
+    arrives_as: SnapshotManifest | None = None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Fetched:
-    """Bring the files of a snapshot to another store, under the same keys; its manifest is not among them (Law 3).
+    """Bring the files of a snapshot to another store; its manifest is not among them (Law 3).
 
     Each is held against its size, what the server that kept it said of its bytes, its sealed sha256, and Spark's own
     checksums, whose files come first.
@@ -40,12 +43,13 @@ def fetch_data(
     Args:
         manifest: of the snapshot.
         sealed: sha256 by query and path; empty where it is not sealed.
-        places, target, batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``.
+        places, target, batch_bytes, timeout_seconds, clock, on_progress, go_on: as in ``fetch``.
+        arrives_as: a manifest of the same files by whose keys they are to lie at the target; None for the same keys.
 
     Raises:
         UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``fetch``.
     """
-    checksum_files, others = _wanted(manifest, sealed, target)
+    checksum_files, others = _wanted(manifest, sealed, target, arrives_as or manifest)
     totals = Fetched(0, 0, ())
     for wanted in (checksum_files, others):
         found = fetch(
@@ -54,6 +58,7 @@ def fetch_data(
             wanted,
             batch_bytes=batch_bytes,
             timeout_seconds=timeout_seconds,
+            clock=clock,
             on_progress=on_progress,
             go_on=go_on,
         )
@@ -72,22 +77,31 @@ def sealed_in(control: StreamControl, snapshot_id: str) -> Mapping[str, Mapping[
 
 
 def _wanted(
-    manifest: SnapshotManifest, sealed: Mapping[str, Mapping[str, str]], target: Store
+    manifest: SnapshotManifest, sealed: Mapping[str, Mapping[str, str]], target: Store, arrives_as: SnapshotManifest
 ) -> tuple[list[Wanted], list[Wanted]]:
     checksum_files: dict[str, Wanted] = {}
     others: dict[str, Wanted] = {}
     for name, query in sorted(manifest.queries.items()):
-        keys = data_files(manifest, name)
+        keys, there = data_files(manifest, name), data_files(arrives_as, name)
         crc32_of = {companion_of(entry.path): entry.spark_crc32 for entry in query.files if entry.spark_crc32}
+
+        def wanted(
+            entry: FileEntry,
+            complaint: Callable[[bytes], str],
+            keys: dict[str, str] = keys,
+            there: dict[str, str] = there,
+        ) -> Wanted:
+            return Wanted(keys[entry.path], entry.size_bytes, complaint, there[entry.path])
+
         for entry in query.files:
             sha256 = sealed.get(name, {}).get(entry.path, "")
             if entry.path in crc32_of:
                 complaint = partial(_of_checksum_file, entry, sha256, crc32_of[entry.path])
-                checksum_files[keys[entry.path]] = Wanted(keys[entry.path], entry.size_bytes, complaint)
+                checksum_files[keys[entry.path]] = wanted(entry, complaint)
                 continue
-            companion_key = keys.get(companion_of(entry.path), "") if entry.spark_crc32 else ""
+            companion_key = there.get(companion_of(entry.path), "") if entry.spark_crc32 else ""
             complaint = partial(_of_file, entry, sha256, target, companion_key)
-            others[keys[entry.path]] = Wanted(keys[entry.path], entry.size_bytes, complaint)
+            others[keys[entry.path]] = wanted(entry, complaint)
     return list(checksum_files.values()), list(others.values())
 
 
@@ -101,11 +115,11 @@ def _of_file(entry: FileEntry, sha256: str, target: Store, companion_key: str, b
     if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
         return complaint
     try:
-        check = ChecksumCheck(parse_checksums(companion.body, key=companion_key))
+        check = WholeCheck(parse_checksums(companion.body, key=companion_key))
     except DataError:
         return complaint
     check.update(body)
-    return "" if check.finish() is None else "it differs from Spark's checksums"
+    return "it differs from Spark's checksums" if check.differs() else ""
 
 
 def _plainly(entry: FileEntry, sha256: str, body: bytes) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry
 from airflow_streamstate.checkpoint.files import files_of
@@ -21,25 +22,27 @@ from airflow_streamstate.errors import (
     DataError,
     InvalidRequestError,
     ObjectMissingError,
-    SnapshotIncompleteError,
     UnavailableError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_bytes
-from airflow_streamstate.protocol.ids import SnapshotKind, check_id
+from airflow_streamstate.protocol.ids import SnapshotKind, check_id, is_rehearsal_id
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
-from airflow_streamstate.snapshot.checksums import is_of_bytes
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.snapshot.carried import Carrying
+from airflow_streamstate.snapshot.completing import completed
 from airflow_streamstate.snapshot.content import content_digest
-from airflow_streamstate.snapshot.copying import DataFolder, gone
+from airflow_streamstate.snapshot.copying import DataFolder, ReferredFolder, gone
 from airflow_streamstate.snapshot.making import making
-from airflow_streamstate.snapshot.places import key_of, sizes_of
+from airflow_streamstate.snapshot.placing import SnapshotPlaces, no_snapshots, uri_of
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.store.interface import ObjectInfo, Store
-from airflow_streamstate.store.listing import ListsKeys, versions_below
+from airflow_streamstate.store.listing import versions_below
 
 CAPTURE_TRIES = 8
 CAPTURE_PAUSE_SECONDS = 0.05
+TakeOver = Callable[[str, QuerySnapshot, str], QuerySnapshot]
+"""A query that was never started, by its name and the snapshot that holds it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,6 +104,8 @@ def capture(
     command_id: str = "",
     request_id: str = "",
     spark_version: str = "",
+    places: SnapshotPlaces | None = None,
+    kept_at: str = "",
 ) -> SnapshotManifest:
     """Take the snapshot of this id, or find that it is there (Law 2). Returns its manifest.
 
@@ -110,7 +115,7 @@ def capture(
 
     Args:
         control: the stream; the manifest goes there.
-        checkpoints: the store of the checkpoints; the data goes there.
+        checkpoints: the store of the checkpoints; the data goes there, or from there to its place.
         snapshot_id: chosen before the first try (``snapshot_id_for``).
         snapshot_kind: what it is to be.
         deployment_id, attempt: whose checkpoints these are.
@@ -119,9 +124,12 @@ def capture(
         queries: every query of the deployment, by name.
         command_id, request_id: the command that asked, and what it asked under; "" for none.
         spark_version: "" where unknown.
+        places: of the home; None where none but the store of the checkpoints is known.
+        kept_at: where the deployment keeps its snapshots, as ``DeploymentSpec.snapshots``; a position that a rehearsal
+            forks always lies with the checkpoints.
 
     Raises:
-        InvalidRequestError: ``live``, and no query has committed a batch.
+        InvalidRequestError: ``live``, and no query has committed a batch, or the deployment keeps no snapshots.
         ConflictError: a query that should be drained is not.
         SnapshotIncompleteError: the data of a carried query is not whole.
         ObjectMissingError, DataError, UnsupportedCheckpointError: a checkpoint is damaged, or not known here.
@@ -132,13 +140,22 @@ def capture(
     existing = control.manifest(snapshot_id)
     if existing is not None:
         return existing
+    if is_rehearsal_id(snapshot_id):
+        kept_at = ""
+    elif kept_at == NO_SNAPSHOTS and snapshot_kind == "live":
+        raise no_snapshots(deployment_id)
+    places = places or SnapshotPlaces(checkpoints, clock=control.clock)
     needs = sorted({query.carried_snapshot_id for query in queries.values() if query.carried_snapshot_id is not None})
-    with making(control, snapshot_id, deployment_id, taken_by, needs) as made:
+    with making(control, snapshot_id, deployment_id, taken_by, needs, uri_of(kept_at)) as made:
+        carrying = Carrying(control, places, made.bases, made.place_uri)
+        bases = None if kept_at == NO_SNAPSHOTS else made.bases
         captured: dict[str, QuerySnapshot] = {}
-        for query_name in sorted(queries):
+        for query_name, query in sorted(queries.items()):
             key = layout.snapshot_data_folder(control.stream_id, snapshot_id, query_name, made.take)
-            folder = DataFolder(checkpoints, key)
-            shot = _Shot(checkpoints, control, folder, query_name, queries[query_name], made.bases)
+            data = DataFolder(checkpoints, key)
+            referred = ReferredFolder(checkpoints, control.stream_id, deployment_id, query_name)
+            folder = referred if kept_at == NO_SNAPSHOTS else data
+            shot = _Shot(checkpoints, control, folder, query_name, query, bases, partial(carrying.take, folder=data))
             captured[query_name] = shot.take(with_planned=snapshot_kind != "live")
         if snapshot_kind == "live" and all(query.position.batch_id is None for query in captured.values()):
             raise InvalidRequestError(
@@ -163,10 +180,7 @@ def capture(
             content_digest=content_digest(captured),
             take=made.take,
         )
-        if checkpoints is not control.home:
-            # Links are made durable by the next whole write of their store: not after the manifest (Law 3).
-            checkpoints.put(layout.data_note_key(control.stream_id, snapshot_id), to_bytes(manifest))
-        return made.complete(manifest)
+        return completed(made, places, manifest)
 
 
 class _Shot:
@@ -180,11 +194,12 @@ class _Shot:
         query_name: str,
         query: QueryToCapture,
         bases: Bases | None,
+        take_over: TakeOver,
     ) -> None:
         self._checkpoints = checkpoints
-        self._control = control
         self._clock = control.clock
         self._bases = bases
+        self._take_over = take_over
         self._folder = folder
         self._query_name = query_name
         self._query = query
@@ -196,7 +211,7 @@ class _Shot:
         if carried is not None:
             if checkpoint is not None:
                 self._refuse_newer(checkpoint, carried)
-            return self._take_carried(carried)
+            return self._take_over(self._query_name, carried, str(self._query.carried_snapshot_id))
         if checkpoint is not None and next(checkpoint.store.list_objects(f"{checkpoint.prefix}/"), None) is not None:
             raise DataError(
                 "this checkpoint is half built, and nobody said from what",
@@ -335,38 +350,6 @@ class _Shot:
         """The files as they are before they are copied, by path, where the store tells versions of them."""
         found = versions_below(self._checkpoints, f"{checkpoint.prefix}/")
         return {path: found[key] for path in paths if (key := checkpoint.key(path)) in found}
-
-    def _take_carried(self, carried: QuerySnapshot) -> QuerySnapshot:
-        source_id = str(self._query.carried_snapshot_id)
-        source = self._control.need_manifest(source_id)
-        keys = {entry.path: key_of(source, self._query_name, entry) for entry in carried.files}
-        named = self._bases.carried(carried, source_id) if self._bases is not None else None
-        if named is not None and not isinstance(self._checkpoints, ListsKeys):
-            there = sizes_of(self._checkpoints, source, self._query_name)
-            for path, key in keys.items():
-                if key not in there:
-                    raise self._lacks(source_id, path)
-            return named
-        try:
-            taken = self._folder.take([*keys.values()], [*keys])
-        except ObjectMissingError as error:
-            paths = [path for path, key in keys.items() if key == error.context.get("key")]
-            raise self._lacks(source_id, *paths) from error
-        # What the manifest knows of the bytes stays; an entity tag says something of the one key only.
-        pairs = zip(carried.files, taken, strict=True)
-        known = [
-            replace(was, checksum=was.checksum if is_of_bytes(was.checksum) else now.checksum) for was, now in pairs
-        ]
-        return replace(carried, files=tuple(replace(entry, shared_from="") for entry in known))
-
-    def _lacks(self, source_id: str, path: str = "") -> SnapshotIncompleteError:
-        return SnapshotIncompleteError(
-            "the snapshot that this query is carried on from lacks a file",
-            snapshot_id=source_id,
-            query_name=self._query_name,
-            path=path,
-            next_step=f"`streamstate verify` of {source_id} names everything that is missing.",
-        )
 
     def _snapshot(
         self, query_id: str, position: QueryPosition, files: tuple[FileEntry, ...], *, watermark_ms: int, drained: bool

@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass
 
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.snapshot.whole_crc32 import crc32_of_whole
 
 _MAGIC = b"crc\x00"
 _HEADER_BYTES = 8
@@ -62,11 +63,16 @@ class SparkChecksums:
 
     Attributes:
         chunk_bytes: how many bytes of the file each checksum covers; the last chunk may be shorter.
-        crc32s: one per chunk.
+        packed: one big-endian CRC-32 per chunk.
     """
 
     chunk_bytes: int
-    crc32s: tuple[int, ...]
+    packed: bytes
+
+    @property
+    def crc32s(self) -> tuple[int, ...]:
+        """One per chunk."""
+        return struct.unpack(f">{len(self.packed) // 4}I", self.packed)
 
 
 def parse_checksums(body: bytes, *, key: str) -> SparkChecksums:
@@ -79,11 +85,11 @@ def parse_checksums(body: bytes, *, key: str) -> SparkChecksums:
     chunk_bytes = int.from_bytes(body[4:_HEADER_BYTES], "big")
     if body[:4] != _MAGIC or count < 0 or rest or not 0 < chunk_bytes <= _MAX_CHUNK_BYTES:
         raise DataError("this is not a checksum file of Hadoop's", key=key, size_bytes=len(body))
-    return SparkChecksums(chunk_bytes, struct.unpack(f">{count}I", body[_HEADER_BYTES:]))
+    return SparkChecksums(chunk_bytes, body[_HEADER_BYTES:])
 
 
-class ChecksumCheck:
-    """Compares a file with its checksums while its bytes stream by.
+class WholeCheck:
+    """Compares a file with its checksums while its bytes stream by, at the cost of one checksum of all of them.
 
     Args:
         checksums: of the file.
@@ -91,6 +97,28 @@ class ChecksumCheck:
 
     def __init__(self, checksums: SparkChecksums) -> None:
         self._checksums = checksums
+        self._crc32 = self._size_bytes = 0
+
+    def update(self, data: bytes) -> None:
+        """The next bytes of the file."""
+        self._crc32 = zlib.crc32(data, self._crc32)
+        self._size_bytes += len(data)
+
+    def differs(self) -> bool:
+        """Whether the whole file is another than its checksums say; ``ChecksumCheck`` tells where."""
+        return crc32_of_whole(self._checksums.packed, self._checksums.chunk_bytes, self._size_bytes) != self._crc32
+
+
+class ChecksumCheck:
+    """Compares a file with its checksums while its bytes stream by, and finds the first chunk that differs.
+
+    Args:
+        checksums: of the file.
+    """
+
+    def __init__(self, checksums: SparkChecksums) -> None:
+        self._checksums = checksums
+        self._crc32s = checksums.crc32s
         self._next = 0
         self._rest = b""
         self.first_altered: int | None = None
@@ -111,12 +139,12 @@ class ChecksumCheck:
         if self._rest:
             self._compare([zlib.crc32(self._rest)])
             self._rest = b""
-        if self.first_altered is None and self._next != len(self._checksums.crc32s):
+        if self.first_altered is None and self._next != len(self._crc32s):
             self.first_altered = self._next * self._checksums.chunk_bytes
         return self.first_altered
 
     def _compare(self, found: list[int]) -> None:
-        expected = self._checksums.crc32s[self._next : self._next + len(found)]
+        expected = self._crc32s[self._next : self._next + len(found)]
         if self.first_altered is None and tuple(found) != expected:
             differing = (number for number, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1])
             self.first_altered = (self._next + next(differing, len(expected))) * self._checksums.chunk_bytes

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_streamstate.errors import ObjectMissingError
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import FileEntry
 from airflow_streamstate.snapshot.checksums import companion_of
 from airflow_streamstate.snapshot.data import crc32_of
-from airflow_streamstate.store.interface import Link, Store
+from airflow_streamstate.store.interface import Link, ManyAtOnce, Store
 from airflow_streamstate.store.many import link_many
 
 BUFFER_BYTES = 1 << 18
@@ -25,6 +26,7 @@ class DataFolder:
     def __init__(self, checkpoints: Store, folder: str) -> None:
         self._checkpoints = checkpoints
         self._folder = folder
+        self._place = ""
 
     def take(self, keys: Sequence[str], paths: Sequence[str]) -> tuple[FileEntry, ...]:
         """Link files, without a byte through us; what lies there now, not what lay where they came from.
@@ -37,8 +39,7 @@ class DataFolder:
             ObjectMissingError: one of them is not there (any more).
             UnavailableError: it cannot be linked now.
         """
-        links = [Link(key, f"{self._folder}/{path}") for key, path in zip(keys, paths, strict=True)]
-        checksums = link_many(self._checkpoints, links)
+        checksums = self._put(keys, paths)
         sizes = {info.key: info.size_bytes for info in self._checkpoints.list_objects(f"{self._folder}/")}
         named, buffer = set(paths), bytearray(BUFFER_BYTES)
         entries = []
@@ -48,14 +49,36 @@ class DataFolder:
                 raise gone(key)
             companion = companion_of(path)
             crc32 = self._companion_crc32(companion, buffer) if companion in named else ""
-            entries.append(FileEntry(path, sizes[key], crc32, checksum))
+            entries.append(FileEntry(path, sizes[key], crc32, checksum, shared_from=self._place))
         return tuple(entries)
+
+    def _put(self, keys: Sequence[str], paths: Sequence[str]) -> list[str]:
+        links = [Link(key, f"{self._folder}/{path}") for key, path in zip(keys, paths, strict=True)]
+        return link_many(self._checkpoints, links)
 
     def _companion_crc32(self, path: str, buffer: bytearray) -> str:
         crc32 = crc32_of(self._checkpoints, f"{self._folder}/{path}", buffer)
         if crc32 is None:
             raise gone(f"{self._folder}/{path}")
         return crc32
+
+
+class ReferredFolder(DataFolder):
+    """The checkpoint of a query itself, whose files a snapshot only names: nothing of them is kept apart.
+
+    Args:
+        checkpoints: the store.
+        stream_id, deployment_id, query_name: whose checkpoint it is.
+    """
+
+    def __init__(self, checkpoints: Store, stream_id: str, deployment_id: str, query_name: str) -> None:
+        super().__init__(checkpoints, layout.checkpoint_folder(stream_id, deployment_id, query_name))
+        self._place = layout.checkpoint_place(deployment_id)
+
+    def _put(self, keys: Sequence[str], paths: Sequence[str]) -> list[str]:  # noqa: ARG002 - they lie where they are
+        if not isinstance(self._checkpoints, ManyAtOnce):
+            return [""] * len(keys)
+        return [checksum or "" for checksum in self._checkpoints.checksums_of(list(keys))]
 
 
 def gone(key: str) -> ObjectMissingError:

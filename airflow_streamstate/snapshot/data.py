@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
-from airflow_streamstate.snapshot.checksums import ChecksumCheck, ServerCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.checksums import ServerCheck, WholeCheck, companion_of, parse_checksums
 from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
 from airflow_streamstate.store.disk import disk_errors
 from airflow_streamstate.store.interface import Store
 
 READ_BYTES = 1 << 20
+READERS = 4
+"""Of files on disk: one waits for the disk while others compute."""
 QUICK_BYTES = 1 << 20
 """Up to this size the quick look reads a log entry; state files are larger, and Spark checks them when it reads."""
 REMEDY = "`streamstate verify` names everything that is wrong; put the files back from a backup of the snapshot."
+Read = TypeVar("Read")
+Found = TypeVar("Found")
 _LOGS = ("offsets/", "commits/", "sources/")
 
 
@@ -74,6 +79,26 @@ def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
     if store.head(key) is None:
         return None
     return _file_chunks(store, key)
+
+
+def side_by_side(store: Store, read: Callable[[Read], Found], items: Iterable[Read]) -> Generator[Found]:
+    """What ``read`` says of each, in order; of files of this machine several are read at once.
+
+    An object of a server is in memory while it is read, so there they come one after the other.
+
+    Args:
+        store: that the items are read from.
+        read: called in threads of its own.
+        items: what to read.
+    """
+    if not isinstance(store, _OnDisk):
+        yield from map(read, items)
+        return
+    with ThreadPoolExecutor(READERS, thread_name_prefix="streamstate-read") as pool:
+        try:
+            yield from pool.map(read, items)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _file_chunks(store: _OnDisk, key: str) -> Iterator[bytes]:
@@ -142,9 +167,24 @@ def _is_altered(checkpoints: Store, folder: str, entry: FileEntry) -> bool:
     companion, stored = checkpoints.get(key), checkpoints.get(f"{folder}/{entry.path}")
     if companion is None or stored is None or crc32_hex(companion.body) != entry.spark_crc32:
         return True
-    check = ChecksumCheck(parse_checksums(companion.body, key=key))
+    check = WholeCheck(parse_checksums(companion.body, key=key))
     check.update(stored.body)
-    return check.finish() is not None
+    return check.differs()
+
+
+def is_on_disk(store: Store) -> bool:
+    """Whether its objects are files of this machine."""
+    return isinstance(store, _OnDisk)
+
+
+def are_one_file(store: Store, key: str, other_key: str) -> bool:
+    """Whether two objects are links of one file of this machine, and so have the same bytes; False if nobody knows."""
+    if not isinstance(store, _OnDisk):
+        return False
+    try:
+        return store.path_of(key).samefile(store.path_of(other_key))
+    except OSError:
+        return False
 
 
 def crc32_hex(body: bytes) -> str:

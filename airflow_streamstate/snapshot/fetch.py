@@ -21,11 +21,12 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.ranges import read_range
 
-FETCH_BATCH_BYTES = 4 * 1024 * 1024
-FETCH_TIMEOUT_SECONDS = 5.0
+FETCH_BATCH_BYTES = AgentSettings.fetch_batch_bytes
+FETCH_TIMEOUT_SECONDS = AgentSettings.fetch_timeout_seconds
 READERS = 4
 """Of each place."""
 OPEN_BYTES = 64 * 1024 * 1024
@@ -36,17 +37,24 @@ LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Wanted:
-    """One object to fetch, under the same key everywhere.
+    """One object to fetch, under the same key at every place.
 
     Attributes:
         key: its key.
         size_bytes: exact.
         complaint: what speaks against these bytes as a whole; "" for nothing.
+        target_key: its key at the target; "" for the same.
     """
 
     key: str
     size_bytes: int
     complaint: Callable[[bytes], str]
+    target_key: str = ""
+
+    @property
+    def goes_to(self) -> str:
+        """Its key at the target."""
+        return self.target_key or self.key
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,11 @@ class Progress:
     files_done: int
     size_bytes: int
     bytes_done: int
+
+    @property
+    def in_words(self) -> str:
+        """For people."""
+        return f"{self.files_done} of {self.files} files, {self.bytes_done:,} of {self.size_bytes:,} bytes"
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,7 @@ def fetch(
         timeout_seconds: a place that leaves a piece unanswered for longer is dropped.
         clock: for the time of that.
         on_progress: called after each file, from the calling thread.
-        go_on: called whenever a file is done; raises to give up.
+        go_on: called again and again, from the calling thread; raises to give up.
 
     Raises:
         UnavailableError: no place answers any more, or the target does not.
@@ -143,7 +156,11 @@ class _Fetch:
     def run(
         self, wanted: Sequence[Wanted], on_progress: Callable[[Progress], None], go_on: Callable[[], None]
     ) -> Fetched:
-        left = deque(one for one in wanted if not self._is_there(one))
+        left = deque[Wanted]()
+        for one in wanted:
+            go_on()
+            if not self._is_there(one):
+                left.append(one)
         files, size_bytes = len(wanted), sum(one.size_bytes for one in wanted)
         files_done, bytes_done = files - len(left), size_bytes - sum(one.size_bytes for one in left)
         there = files_done, bytes_done
@@ -168,10 +185,10 @@ class _Fetch:
         return Fetched(files_done - there[0], bytes_done - there[1], dropped)
 
     def _is_there(self, wanted: Wanted) -> bool:
-        info = self._target.head(wanted.key)
+        info = self._target.head(wanted.goes_to)
         if info is None or info.size_bytes != wanted.size_bytes:
             return False
-        stored = self._target.get(wanted.key)
+        stored = self._target.get(wanted.goes_to)
         return stored is not None and not wanted.complaint(stored.body)
 
     # the calling thread
@@ -198,18 +215,17 @@ class _Fetch:
         file.sources.clear()
 
     def _wait(self) -> list[_File]:
-        """What was done since the last time; waits until something is."""
+        """What was done since the last time; waits a moment for that."""
         with self._changed:
-            while True:
-                self._drop_silent()
-                if self._failure is not None:
-                    raise self._failure
-                if self._done or not self._open:
-                    done, self._done = self._done, []
-                    return done
+            self._drop_silent()
+            if self._failure is None and not self._done:
                 if len(self._dropped) == len(self._places) and any(file.left for file in self._open):
                     raise self._nobody()
                 self._changed.wait(LOOK_SECONDS)
+            if self._failure is not None:
+                raise self._failure
+            done, self._done = self._done, []
+            return done
 
     def _drop_silent(self) -> None:
         now = self._clock.monotonic_seconds()
@@ -248,13 +264,19 @@ class _Fetch:
                 with self._changed:
                     self._drop(number, str(error))
                 return
+            except BaseException as error:
+                self._fail(error)
+                return
             try:
                 self._take(number, piece, part)
             except BaseException as error:
-                with self._changed:
-                    self._failure = self._failure or error
-                    self._changed.notify_all()
+                self._fail(error)
                 return
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
 
     def _next(self, number: int) -> _Piece | None:
         with self._changed:
@@ -333,8 +355,8 @@ class _Fetch:
     def _write(self, file: _File) -> None:
         for _ in range(WRITE_TRIES - 1):
             try:
-                self._target.put(file.wanted.key, bytes(file.body))
+                self._target.put(file.wanted.goes_to, bytes(file.body))
                 return
             except OutcomeUnknownError:
                 continue  # the same bytes again are as good as finding out (Law 8)
-        self._target.put(file.wanted.key, bytes(file.body))
+        self._target.put(file.wanted.goes_to, bytes(file.body))

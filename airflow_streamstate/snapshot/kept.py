@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DataError
+from airflow_streamstate.errors import DataError, UnavailableError
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.data import check_complete
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 
 
 def kept_by_own_snapshots(
     control: StreamControl,
-    checkpoints: Store,
+    places: SnapshotPlaces,
     deployment_id: str,
     events: Sequence[Event | None],
     own: Collection[str],
@@ -24,7 +24,7 @@ def kept_by_own_snapshots(
 
     Args:
         control: the stream.
-        checkpoints: where the data of its snapshots lies.
+        places: where the data of its snapshots may lie.
         deployment_id: of the deployment.
         events: of it, all attempts, in order; None for those that could not be read.
         own: the queries that were started in it, or have a checkpoint there.
@@ -40,8 +40,8 @@ def kept_by_own_snapshots(
             continue
         for name in sorted({*manifest.queries} - {*own, *found}):
             try:
-                check_complete(checkpoints, manifest, [name])
-            except DataError:
+                check_complete(places.of(manifest), manifest, [name])
+            except (DataError, UnavailableError):
                 continue  # an older one may be whole
             found[name] = manifest
     return found

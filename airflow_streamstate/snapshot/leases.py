@@ -6,7 +6,7 @@ lasts, in one act that cannot renew it, takes a longer one from the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -23,6 +23,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.places import gathered, gathered_logs
+from airflow_streamstate.snapshot.placing import SnapshotPlaces, land
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.trees import delete_below
 
@@ -74,6 +75,22 @@ class SnapshotLease:
         if age_seconds >= self._seconds * RENEW_AFTER_SHARE:
             with suppress(StreamStateError):
                 self.take()
+
+    def landed(
+        self, places: SnapshotPlaces, manifest: SnapshotManifest, query_names: Collection[str]
+    ) -> SnapshotManifest:
+        """The snapshot with these of its queries beside the checkpoints, for as long as the lease is held.
+
+        It is as it is where it lies there, or its files are copied from their place.
+
+        Raises:
+            UnavailableError: the place does not answer.
+            SnapshotIncompleteError, SnapshotCorruptError: the snapshot is not whole.
+        """
+        if not manifest.data_uri:
+            return manifest
+        self._gathered = places.checkpoints
+        return land(places, manifest, query_names, self.lease_id, self.renew)
 
     def folder_of(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> Checkpoint:
         """One query of the snapshot as a folder that Spark can read, for as long as the lease is held.

@@ -29,6 +29,7 @@ class Making:
     Attributes:
         take: which data folder is its own.
         bases: what it may share files with; None where it copies all, because nobody can keep those files for it.
+        place_uri: of the place of its data; "" for with the checkpoints.
     """
 
     control: StreamControl
@@ -36,6 +37,7 @@ class Making:
     bases: Bases | None
     begun: Begun | None
     abandoned_version: str | None
+    place_uri: str = ""
 
     def complete(self, manifest: SnapshotManifest) -> SnapshotManifest:
         """Write the manifest; the one that is there, where another was first.
@@ -62,7 +64,12 @@ class Making:
 
 @contextmanager
 def making(
-    control: StreamControl, snapshot_id: str, deployment_id: str, taken_by: str, needs: Collection[str]
+    control: StreamControl,
+    snapshot_id: str,
+    deployment_id: str,
+    taken_by: str,
+    needs: Collection[str],
+    place_uri: str = "",
 ) -> Iterator[Making]:
     """Take a snapshot in here, and end with ``Making.complete``.
 
@@ -74,6 +81,7 @@ def making(
         deployment_id: whose checkpoints it is of.
         taken_by: ``agent`` or ``controller``.
         needs: snapshots that it is also made of.
+        place_uri: as in ``Making``; only what lies at the same place shares files.
 
     Raises:
         UnavailableError: the register of what is kept cannot be changed now.
@@ -83,25 +91,25 @@ def making(
         return
     retention = Retention(control, taken_by)
     try:
-        begun = retention.begin(snapshot_id, needs)
+        begun = retention.begin(snapshot_id, needs, place_uri)
     except DataError as error:
         log.warning(
             "what is kept of %s cannot be read, so all of %s is copied: %s", control.stream_id, snapshot_id, error
         )
-        yield _unrecorded(control, snapshot_id)
+        yield _unrecorded(control, snapshot_id, place_uri)
         return
     manifests = {base: control.readable_manifest(base) for base in begun.base_ids}
-    bases = Bases(deployment_id, {base: found for base, found in manifests.items() if found is not None})
+    beside = {base: found for base, found in manifests.items() if found is not None and found.data_uri == place_uri}
     try:
-        yield Making(control, begun.take, bases, begun, begun.abandoned_version)
+        yield Making(control, begun.take, Bases(deployment_id, beside), begun, begun.abandoned_version, place_uri)
     except StreamStateError:
         with suppress(StreamStateError):  # it expires
             retention.finish(begun)
         raise
 
 
-def _unrecorded(control: StreamControl, snapshot_id: str) -> Making:
+def _unrecorded(control: StreamControl, snapshot_id: str, place_uri: str) -> Making:
     slot = control.snapshot_slot(snapshot_id)
     if slot is None or not isinstance(slot.value, AbandonedSnapshot):
-        return Making(control, 1, None, None, None)
-    return Making(control, slot.value.take + 1, None, None, slot.version)
+        return Making(control, 1, None, None, None, place_uri)
+    return Making(control, slot.value.take + 1, None, None, slot.version, place_uri)

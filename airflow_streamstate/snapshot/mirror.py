@@ -11,11 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ObjectExistsError
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    DeploymentNotFoundError,
+    ObjectExistsError,
+    SnapshotNotFoundError,
+    VersionConflictError,
+)
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
 from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.store.interface import Store
 
 
@@ -29,8 +38,12 @@ class Mirrored:
 
 
 def is_mirrored(control: StreamControl, mirror: Store, snapshot_id: str) -> bool:
-    """Whether a snapshot is whole at a mirror."""
-    return mirror.head(layout.manifest_key(control.stream_id, snapshot_id)) is not None
+    """Whether a snapshot is whole at a mirror; so counts what cannot be read there: nothing is written over it."""
+    try:
+        slot = StreamControl(mirror, control.stream_id, control.clock).snapshot_slot(snapshot_id)
+    except DataError:
+        return True
+    return slot is not None and not isinstance(slot.value, AbandonedSnapshot)
 
 
 def mirror_snapshot(
@@ -44,57 +57,137 @@ def mirror_snapshot(
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Mirrored:
-    """Copy a complete snapshot to a mirror; doing it again goes on where it was cut short (Law 2).
+    """Copy a complete snapshot to a mirror, under a lease; again, it goes on where it was cut short (Law 2).
 
     Args:
         control: the stream.
-        checkpoints: where the data lies.
+        checkpoints: where its data lie (``SnapshotPlaces.of``).
         mirror: where it goes.
         snapshot_id: which.
-        batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``.
+        batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``, by the clock of ``control``.
 
     Raises:
-        SnapshotNotFoundError: there is no complete snapshot of this id.
+        SnapshotNotFoundError: there is no complete snapshot of this id, or no more; no manifest is at the mirror.
         SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; no manifest is at the mirror.
+        ConflictError: it was given up as a half meanwhile, or the mirror has another stream of this name.
         UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
     """
-    manifest = control.need_manifest(snapshot_id)
+    _refuse_another(control, mirror, control.spec(control.need_manifest(snapshot_id).deployment_id))
     if is_mirrored(control, mirror, snapshot_id):
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have come later
         return Mirrored(snapshot_id, 0, 0)
-    fetched = fetch_data(
-        manifest,
-        sealed_in(control, snapshot_id),
-        [checkpoints],
-        mirror,
-        batch_bytes=batch_bytes,
-        timeout_seconds=timeout_seconds,
-        on_progress=on_progress,
-        go_on=go_on,
-    )
-    carry_records(control, mirror, manifest.deployment_id)
-    carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
-    carry(control.home, mirror, layout.manifest_key(control.stream_id, snapshot_id))
+    with leased(control, snapshot_id, f"the copy to {mirror.uri}") as lease:
+
+        def still_there() -> None:
+            lease.renew()
+            go_on()
+
+        closed = mirror.get(layout.manifest_key(control.stream_id, snapshot_id))  # a record that an older half left
+        manifest = control.need_manifest(snapshot_id)
+        try:
+            fetched = fetch_data(
+                manifest,
+                sealed_in(control, snapshot_id),
+                [checkpoints],
+                mirror,
+                batch_bytes=batch_bytes,
+                timeout_seconds=timeout_seconds,
+                clock=control.clock,
+                on_progress=on_progress,
+                go_on=still_there,
+            )
+        except DataError:
+            control.need_manifest(snapshot_id)  # whoever slept for longer than its lease: it is removed, not damaged
+            raise
+        carry_records(control, mirror, manifest.deployment_id, still_there)
+        still_there()
+        carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
+        _complete(control, mirror, snapshot_id, None if closed is None else closed.version)
     return Mirrored(snapshot_id, fetched.files, fetched.size_bytes)
 
 
-def carry_records(control: StreamControl, mirror: Store, deployment_id: str) -> None:
-    """What a deployment runs, the plans of its queries, and what it said until now.
+def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_version: str | None) -> None:
+    """Put the manifest there, unless the snapshot, or the copy, was given up meanwhile."""
+    key = layout.manifest_key(control.stream_id, snapshot_id)
+    control.need_manifest(snapshot_id)
+    stored = control.home.get(key)
+    if stored is None:
+        raise SnapshotNotFoundError(
+            "the snapshot was removed while it was copied",
+            stream_id=control.stream_id,
+            snapshot_id=snapshot_id,
+            next_step="`streamstate snapshots` lists those that are kept; `streamstate mirror` clears the half.",
+        )
+    try:
+        if closed_version is None:
+            mirror.create(key, stored.body)
+        else:
+            mirror.replace(key, stored.body, closed_version)
+    except (ObjectExistsError, VersionConflictError):
+        if not is_mirrored(control, mirror, snapshot_id):
+            raise ConflictError(
+                "this copy was given up as a half while it was made",
+                stream_id=control.stream_id,
+                snapshot_id=snapshot_id,
+                mirror=mirror.uri,
+                next_step="Copy it again.",
+            ) from None
+
+
+def carry_records(
+    control: StreamControl, mirror: Store, deployment_id: str, go_on: Callable[[], None] = lambda: None
+) -> None:
+    """What a deployment said until now, the plans of its queries, and what it runs.
 
     An attempt carries them at its start, so that a mirror knows of whatever has run behind the snapshots that it has.
+    Its events come first: with them alone a mirror knows that there was such a deployment, and which attempts.
+
+    Args:
+        control: the stream.
+        mirror: where they go.
+        deployment_id: whose.
+        go_on: called before each of them; raises to give up.
+
+    Raises:
+        ConflictError: the mirror has another stream of this name.
     """
     spec = control.spec(deployment_id)
-    for key in artifact_keys(spec):
-        carry(control.home, mirror, key)
+    _refuse_another(control, mirror, spec)
     for prefix in (
-        layout.plans_prefix(control.stream_id, deployment_id),
         layout.events_prefix(control.stream_id, deployment_id),
+        layout.plans_prefix(control.stream_id, deployment_id),
     ):
         there = {info.key for info in mirror.list_objects(prefix)}
         for info in control.home.list_objects(prefix):
             if info.key not in there:
+                go_on()
                 carry(control.home, mirror, info.key)
-    carry(control.home, mirror, layout.spec_key(control.stream_id, deployment_id))
+    for key in (*artifact_keys(spec), layout.spec_key(control.stream_id, deployment_id)):
+        go_on()
+        carry(control.home, mirror, key)
+
+
+def _refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) -> None:
+    """See that a deployment of this id at the mirror is this one: two homes may have streams of one name, and the name
+    of one that was deleted is free.
+
+    Raises:
+        ConflictError: it is another.
+    """
+    try:
+        there = StreamControl(mirror, control.stream_id, control.clock).spec(spec.deployment_id)
+    except (DeploymentNotFoundError, DataError):  # whoever restores is told of a damaged one
+        return
+    if (there.request_id, there.created_at) != (spec.request_id, spec.created_at):
+        raise ConflictError(
+            "the mirror has another deployment of this id, of another stream of this name",
+            stream_id=control.stream_id,
+            deployment_id=spec.deployment_id,
+            mirror_uri=mirror.uri,
+            created_at=there.created_at,
+            created_here_at=spec.created_at,
+            next_step="Mirror to another place, or move away what lies there.",
+        )
 
 
 def artifact_keys(spec: DeploymentSpec) -> list[str]:

@@ -54,19 +54,32 @@ def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, le
         ObjectMissingError, DataError: a file is not there, or no checkpoint can be made of it.
     """
     files = manifest.queries[query_name].files
-    if not any(entry.shared_from for entry in files):
-        return Checkpoint(checkpoints, own_folder(manifest, query_name))
+    folder = _one_folder(manifest, query_name)
+    if folder:
+        return Checkpoint(checkpoints, folder)
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
     fork(checkpoints, {entry.path: key_of(manifest, query_name, entry) for entry in files}, target)
     return target
+
+
+def _one_folder(manifest: SnapshotManifest, query_name: str) -> str:
+    """The folder that holds a query, and nothing else; "" where its files lie with those of another owner."""
+    found = {entry.shared_from for entry in manifest.queries[query_name].files} or {""}
+    place = found.pop()
+    if found or not (place == "" or layout.is_gathered_place(place)):
+        return ""
+    return (
+        layout.shared_data_folder(manifest.stream_id, place, query_name) if place else own_folder(manifest, query_name)
+    )
 
 
 def gathered_logs(checkpoints: Store, manifest: SnapshotManifest, query_name: str, lease_id: str) -> Checkpoint:
     """The logs of one query of a snapshot in one folder, without its state, also where it is drained. Arguments and
     errors as for ``gathered``."""
     files = manifest.queries[query_name].files
-    if not any(entry.shared_from for entry in files):
-        return Checkpoint(checkpoints, own_folder(manifest, query_name))
+    folder = _one_folder(manifest, query_name)
+    if folder:
+        return Checkpoint(checkpoints, folder)
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
     for entry in files:
         if not entry.path.startswith("state/"):

@@ -13,11 +13,13 @@ from datetime import datetime, timedelta
 
 from airflow_streamstate.control.retention import Retention, without
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, VersionConflictError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot, Condemned, Making, RetentionRegister
 from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import ListsKeys, keys_below
 from airflow_streamstate.store.many import delete_many
@@ -39,12 +41,12 @@ class Removed:
     Attributes:
         files: how many files went, of snapshots and of what was left over from halves.
         abandoned: snapshots that nobody completes any more.
-        problem: why files were left that could have gone; "" for none.
+        problems: why files were left that could have gone.
     """
 
     files: int = 0
     abandoned: list[str] = field(default_factory=list)
-    problem: str = ""
+    problems: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -53,13 +55,13 @@ class _View:
 
     Attributes:
         condemned: as the register had it.
-        needed: the keys to which manifests refer.
+        needed: by place, the keys to which manifests refer there.
         at_rest: of every snapshot that is complete or abandoned, up to which take nothing new can be completed.
         unreadable: snapshots whose manifest is damaged.
     """
 
     condemned: Mapping[str, Condemned]
-    needed: set[str] = field(default_factory=set)
+    needed: dict[str, set[str]] = field(default_factory=dict)
     at_rest: dict[str, int] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
@@ -69,13 +71,14 @@ class Remover:
 
     Args:
         control: the stream.
-        checkpoints: the store of the data.
+        places: where the data may lie.
         by: who asks, for the record.
     """
 
-    def __init__(self, control: StreamControl, checkpoints: Store, by: str) -> None:
+    def __init__(self, control: StreamControl, places: SnapshotPlaces, by: str) -> None:
         self._control = control
-        self._checkpoints = checkpoints
+        self._checkpoints = places.checkpoints
+        self._places = places
         self._clock = control.clock
         self._retention = Retention(control, by)
         self._by = by
@@ -106,28 +109,39 @@ class Remover:
     def sweep(self) -> Removed:
         """Delete what is condemned or abandoned, as far as nothing refers to it; again, it goes on where it was."""
         removed = Removed()
-        removed.abandoned = self._abandon()
+        stores, missing = self._places.all_of(self._control)
+        removed.problems += missing
+        removed.abandoned = self._abandon(stores)
         for snapshot_id in self._retention.read().condemned:
             self._remove_manifest(snapshot_id)
-        view = self._view(removed)
+        view = self._view(removed, stores)
         if view is not None:
-            for folder in self._folders_at_rest(view):
-                removed.files += self._delete_unneeded(folder, view)
-        self._forget()
+            for uri, store in stores.items():
+                self._delete_at_rest(uri, store, view, removed)
+        self._forget(stores, is_whole=not removed.problems)
         return removed
+
+    def _delete_at_rest(self, uri: str, store: Store, view: _View, removed: Removed) -> None:
+        try:
+            for folder in self._folders_at_rest(view, store):
+                removed.files += self._delete_unneeded(store, folder, view.needed.get(uri, set()))
+        except StreamStateError as error:
+            if not uri:
+                raise
+            removed.problems.append(f"not everything was removed at {uri}: {error}")
 
     # halves
 
-    def _abandon(self) -> list[str]:
+    def _abandon(self, stores: Mapping[str, Store]) -> list[str]:
         """Close what was in the making for too long, or for which nobody said that it is; note what is new of that."""
         register, now = self._retention.read(), self._clock.now()
-        listed = self._listed()
+        listed = self._listed(stores)
         unknown = [one for one in listed if self._is_half(register, one)]
         over = {key: made for key, made in register.makings.items() if made.expires_at <= now}
         late = [one for one in unknown if register.halves.get(one, now) <= now - timedelta(seconds=HALF_SECONDS)]
         done = {key for key, made in register.makings.items() if self._control.readable_manifest(made.snapshot_id)}
         closed = [made.snapshot_id for key, made in over.items() if key not in done and self._close(made)]
-        closed += [one for one in late if self._close_half(one)]
+        closed += [one for one in late if self._close_half(one, stores)]
 
         def edit(before: RetentionRegister) -> RetentionRegister:
             makings = without(before.makings, {*over, *done})
@@ -167,15 +181,12 @@ class Remover:
             elif slot.value.take < made.take:  # else whoever took it has to begin anew already
                 self._control.cells.replace(key, record, slot.version)
         except (ObjectExistsError, VersionConflictError):
-            raise ConflictError(
-                "a snapshot was completed, or abandoned, in this very moment",
-                snapshot_id=made.snapshot_id,
-                next_step="Prune again.",
-            ) from None
+            return False  # completed, or abandoned by another, in this very moment
         return True
 
-    def _close_half(self, snapshot_id: str) -> bool:
-        names = self._checkpoints.list_folders(layout.snapshot_folder(self._control.stream_id, snapshot_id))
+    def _close_half(self, snapshot_id: str, stores: Mapping[str, Store]) -> bool:
+        folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
+        names = {name for store in stores.values() for name in store.list_folders(folder)}
         take = max((found for name in names if (found := layout.take_of(name)) is not None), default=1)
         now = self._clock.now()
         return self._close(Making(snapshot_id, (), take, now, now))
@@ -186,24 +197,25 @@ class Remover:
         key = layout.manifest_key(self._control.stream_id, snapshot_id)
         self._control.home.delete(key)
 
-    def _view(self, removed: Removed) -> _View | None:
+    def _view(self, removed: Removed, stores: Mapping[str, Store]) -> _View | None:
         """What refers to what, as of one moment; None where that cannot be told."""
         for _ in range(READ_TRIES):
             before = self._retention.read()
             view = _View(condemned=before.condemned)
-            for snapshot_id in self._listed():
+            for snapshot_id in self._listed(stores):
                 if snapshot_id not in before.condemned:
                     self._look(snapshot_id, view)
             if self._retention.read().generation != before.generation:
                 continue
-            if view.unreadable and not isinstance(self._checkpoints, ListsKeys):
-                removed.problem = (
+            is_shared = len(stores) > 1 or not isinstance(self._checkpoints, ListsKeys)
+            if view.unreadable and is_shared:
+                removed.problems.append(
                     f"the manifest of {', '.join(view.unreadable)} cannot be read, so nobody knows which files of"
                     " others it refers to: nothing is deleted while it is there"
                 )
                 return None
             return view
-        removed.problem = "snapshots are being taken all the time: the next prune goes on"
+        removed.problems.append("snapshots are being taken all the time: the next prune goes on")
         return None
 
     def _look(self, snapshot_id: str, view: _View) -> None:
@@ -220,39 +232,45 @@ class Remover:
             manifest = slot.value
             view.at_rest[snapshot_id] = manifest.take
             for name, query in manifest.queries.items():
-                view.needed |= {key_of(manifest, name, entry) for entry in query.files}
+                needed = view.needed.setdefault(manifest.data_uri, set())
+                needed |= {key_of(manifest, name, entry) for entry in query.files}
 
-    def _folders_at_rest(self, view: _View) -> Iterator[str]:
+    def _folders_at_rest(self, view: _View, store: Store) -> Iterator[str]:
         """Folders of data in which nobody writes any more what could still be completed."""
         takes = {**view.at_rest, **{one: condemned.take for one, condemned in view.condemned.items()}}
         for snapshot_id, last in sorted(takes.items()):
             folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
-            for name in self._checkpoints.list_folders(folder):
+            for name in store.list_folders(folder):
                 take = layout.take_of(name)
                 if take is not None and take <= last:
                     yield f"{folder}/{name}"
 
-    def _delete_unneeded(self, folder: str, view: _View) -> int:
-        keys = keys_below(self._checkpoints, f"{folder}/")
-        unneeded = [key for key in keys if key not in view.needed]
-        delete_many(self._checkpoints, unneeded)
+    def _delete_unneeded(self, store: Store, folder: str, needed: Collection[str]) -> int:
+        keys = keys_below(store, f"{folder}/")
+        unneeded = [key for key in keys if key not in needed]
+        delete_many(store, unneeded)
         if len(unneeded) == len(keys):
-            delete_below(self._checkpoints, folder)  # on a disk: the folders themselves
+            delete_below(store, folder)  # on a disk: the folders themselves
         return len(unneeded)
 
-    def _forget(self) -> None:
-        """Of condemned snapshots of which nothing is left, the last objects; some time later, that there were any."""
+    def _forget(self, stores: Mapping[str, Store], *, is_whole: bool) -> None:
+        """Of condemned snapshots of which nothing is left, the last objects; some time later, that there were any.
+
+        Where a place did not answer, something of each may be left there.
+        """
         stream_id, home = self._control.stream_id, self._control.home
         register, now = self._retention.read(), self._clock.now()
         empty = []
         for snapshot_id in register.condemned:
             folder = layout.snapshot_folder(stream_id, snapshot_id)
-            takes = [name for name in self._checkpoints.list_folders(folder) if layout.take_of(name) is not None]
-            if not any(keys_below(self._checkpoints, f"{folder}/{name}/") for name in takes):
+            if is_whole and not any(_has_data(store, folder) for store in stores.values()):
                 empty.append(snapshot_id)
-                for store in dict.fromkeys((home, self._checkpoints)):
+                for store in dict.fromkeys((home, *stores.values())):
                     delete_below(store, folder)
-        there = set(self._listed())
+        there = set(self._listed(stores))
+        left = {uri for uri, store in stores.items() if store.list_folders(layout.snapshots_folder(stream_id))}
+        # Looked for before the leases are read: whoever gathers had his lease by then.
+        gathered = self._checkpoints.list_folders(layout.gathered_folders(stream_id))
 
         def edit(before: RetentionRegister) -> RetentionRegister:
             aged = now - timedelta(seconds=REMEMBERED_SECONDS)
@@ -266,20 +284,24 @@ class Remover:
                 leases=leases,
                 used={one: at for one, at in before.used.items() if one in known},
                 pins=without(before.pins, lost),
+                places=tuple(uri for uri in before.places if before.makings or uri in left or uri not in stores),
             )
 
-        self._remove_readings(self._retention.change(edit).leases)
-
-    def _remove_readings(self, leases: Collection[str]) -> None:
-        folder = layout.gathered_folders(self._control.stream_id)
-        for lease_id in self._checkpoints.list_folders(folder):
+        leases = self._retention.change(edit).leases
+        for lease_id in gathered:
             if lease_id not in leases:
-                delete_below(self._checkpoints, f"{folder}/{lease_id}")
+                delete_below(self._checkpoints, f"{layout.gathered_folders(stream_id)}/{lease_id}")
 
-    def _listed(self) -> list[str]:
+    def _listed(self, stores: Mapping[str, Store]) -> list[str]:
         """Every snapshot of which anything lies anywhere."""
         folder = layout.snapshots_folder(self._control.stream_id)
-        return sorted({*self._control.snapshot_ids(), *self._checkpoints.list_folders(folder)})
+        there = {name for store in stores.values() for name in filter(is_id, store.list_folders(folder))}
+        return sorted({*self._control.snapshot_ids(), *there})
+
+
+def _has_data(store: Store, folder: str) -> bool:
+    takes = [name for name in store.list_folders(folder) if layout.take_of(name) is not None]
+    return any(keys_below(store, f"{folder}/{name}/") for name in takes)
 
 
 def _is_made(register: RetentionRegister, snapshot_id: str) -> bool:

@@ -1,15 +1,25 @@
-"""The sha256 of every file of a snapshot, written some time after the manifest, at low priority."""
+"""The sha256 of every file of a snapshot, written some time after the manifest, at low priority.
+
+On a disk the files that a snapshot shares with an older one are links of the same file: where that one is sealed, they
+are not read again. So a stream that takes a snapshot every few seconds reads what has changed, and not all its state.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import SnapshotCorruptError, SnapshotIncompleteError
-from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
+from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError
+from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.snapshot.checksums import is_of_bytes
+from airflow_streamstate.snapshot.data import are_one_file, is_on_disk
+from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.verify import FileReading
 from airflow_streamstate.store.interface import Store
+
+OLDER_LOOKS = 3
+"""So many older snapshots are looked at for one that is sealed."""
 
 
 def needs_seal(manifest: SnapshotManifest) -> bool:
@@ -25,7 +35,8 @@ def seal(
 ) -> SnapshotSeal:
     """Hash every file and write the seal; one that is there already is returned as it is (Law 2).
 
-    Nothing is sealed that is not, by size and Spark's own checksums, what was captured.
+    Nothing is sealed that is not, by size and Spark's own checksums, what was captured. A file that an older seal of
+    this deployment has gets that digest: if it was altered since then, ``verify`` finds that it is not the sealed one.
 
     Args:
         control: the stream.
@@ -44,11 +55,15 @@ def seal(
     if existing is not None:
         return existing
     sha256: dict[str, dict[str, str]] = {}
+    older = _Older.of(control, checkpoints, manifest)
     for query_name, query in sorted(manifest.queries.items()):
         reading = FileReading(checkpoints, manifest, query_name)
         sha256[query_name] = {}
         for entry in query.files:
             before_each()
+            if older is not None and (known := older.sha256_of(manifest, query_name, entry)):
+                sha256[query_name][entry.path] = known
+                continue
             facts = {"snapshot_id": snapshot_id, "query_name": query_name, "path": entry.path}
             found = reading.read(entry)
             if found is None:
@@ -58,6 +73,54 @@ def seal(
                     "a file of the snapshot is altered, so it is not sealed", **facts, reason=found.complaint
                 )
             sha256[query_name][entry.path] = found.sha256
+    return seal_as_read(control, snapshot_id, sha256)
+
+
+class _Older:
+    """The newest sealed snapshot before one, of the same deployment."""
+
+    def __init__(self, checkpoints: Store, manifest: SnapshotManifest, sealed: SnapshotSeal) -> None:
+        self._checkpoints = checkpoints
+        self._manifest = manifest
+        self._sealed = sealed
+        self._files = {(name, entry.path): entry for name, query in manifest.queries.items() for entry in query.files}
+
+    @classmethod
+    def of(cls, control: StreamControl, checkpoints: Store, manifest: SnapshotManifest) -> _Older | None:
+        if not is_on_disk(checkpoints):
+            return None
+        mine = [one for one in control.snapshot_ids() if one.startswith(f"{manifest.deployment_id}-")]
+        others = sorted((one for one in mine if one != manifest.snapshot_id), key=_number_of, reverse=True)
+        for snapshot_id in others[:OLDER_LOOKS]:
+            with suppress(DataError):
+                sealed, older = control.seal(snapshot_id), control.manifest(snapshot_id)
+                if sealed is not None and older is not None:
+                    return cls(checkpoints, older, sealed)
+        return None
+
+    def sha256_of(self, manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
+        """The digest of a file that is the very same one; "" where it is not, or nobody knows."""
+        was = self._files.get((query_name, entry.path))
+        if was is None or (was.size_bytes, was.spark_crc32) != (entry.size_bytes, entry.spark_crc32):
+            return ""
+        keys = key_of(manifest, query_name, entry), key_of(self._manifest, query_name, was)
+        if not are_one_file(self._checkpoints, *keys):
+            return ""
+        return self._sealed.sha256.get(query_name, {}).get(entry.path, "")
+
+
+def _number_of(snapshot_id: str) -> str:
+    return snapshot_id.rpartition("-")[2]
+
+
+def seal_as_read(control: StreamControl, snapshot_id: str, sha256: Mapping[str, Mapping[str, str]]) -> SnapshotSeal:
+    """Write the seal of a snapshot of which every file was read, and found to be what was captured.
+
+    Args:
+        control: the stream.
+        snapshot_id: a complete snapshot.
+        sha256: of every file, by query and path.
+    """
     result = SnapshotSeal(snapshot_id=snapshot_id, sealed_at=control.clock.now(), sha256=sha256)
     control.put_seal(result)
     return result

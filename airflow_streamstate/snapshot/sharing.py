@@ -8,7 +8,7 @@ across deployments only where they are digests of the bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
@@ -52,6 +52,26 @@ class Bases:
         if not entry.source_version or (entry.source_version, entry.size_bytes) != (info.version, info.size_bytes):
             return False
         return manifest.deployment_id == self.deployment_id or _DIGEST.fullmatch(info.version) is not None
+
+    def with_same_bytes(self, query_name: str, files: Sequence[FileEntry]) -> tuple[FileEntry, ...]:
+        """Files that were linked already, those named where they lie whose bytes an older one of this deployment has.
+
+        That is said by Spark's checksums of them, which a manifest knows by one of its own.
+        """
+        older: dict[str, FileEntry] = {}
+        for manifest in self.manifests.values():
+            query = manifest.queries.get(query_name)
+            for entry in query.files if query is not None and manifest.deployment_id == self.deployment_id else ():
+                older.setdefault(entry.path, replace(entry, shared_from=place_of(manifest, entry)))
+        found: dict[str, FileEntry] = {}
+        paths = {entry.path for entry in files}
+        for entry in files:
+            same, companion = older.get(entry.path), companion_of(entry.path)
+            if same is None or not entry.spark_crc32 or companion not in older or companion not in paths:
+                continue
+            if (same.size_bytes, same.spark_crc32) == (entry.size_bytes, entry.spark_crc32):
+                found |= {entry.path: same, companion: older[companion]}
+        return tuple(entry if entry.shared_from else found.get(entry.path, entry) for entry in files)
 
     def carried(self, query: QuerySnapshot, snapshot_id: str) -> QuerySnapshot | None:
         """A query that an older snapshot holds unchanged, named where it lies; None where that is not one of these."""

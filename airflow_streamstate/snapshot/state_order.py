@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from airflow_streamstate.errors import MalformedMessageError
@@ -106,3 +108,18 @@ class StateOrder:
                 reason=f"{type(error).__name__}: {error}",
                 next_step="Read state with `streamstate state` or `streamstate diff`; they write this.",
             ) from None
+
+
+def parse_exactly(text: str) -> Any:
+    """What this JSON text holds, with each number as it stands there: as a text where no float is exactly it, as with
+    long decimals, and where JSON has no number for it (NaN, Infinity).
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+
+    def number(digits: str) -> float | str:
+        near = float(digits)
+        return near if Decimal(repr(near)) == Decimal(digits) else digits
+
+    return json.loads(text, parse_float=number, parse_constant=str)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError, StreamStateError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
-from airflow_streamstate.snapshot.checksums import ChecksumCheck, ServerCheck, companion_of, parse_checksums
-from airflow_streamstate.snapshot.data import REMEDY, check_complete, crc32_hex, read_chunks
+from airflow_streamstate.snapshot.checksums import (
+    ChecksumCheck,
+    ServerCheck,
+    SparkChecksums,
+    WholeCheck,
+    companion_of,
+    parse_checksums,
+)
+from airflow_streamstate.snapshot.data import REMEDY, check_complete, crc32_hex, read_chunks, side_by_side
 from airflow_streamstate.snapshot.places import folder_of, key_of
 from airflow_streamstate.store.interface import ManyAtOnce, Store
 
@@ -42,19 +51,39 @@ class Problem:
         return {"kind": self.kind, "query": self.query, "path": self.path, "detail": self.detail}
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A snapshot that was read.
+
+    Attributes:
+        problems: everything that is wrong with it, in the manifest's order.
+        sha256: of every file that was read, by query and path.
+    """
+
+    problems: list[Problem]
+    sha256: Mapping[str, Mapping[str, str]]
+
+
 def verify(
     control: StreamControl, checkpoints: Store, snapshot_id: str, *, before_each: Callable[[], None] = lambda: None
 ) -> list[Problem]:
-    """Read every byte of the snapshot. An empty list means that it is whole.
+    """As ``examine``: the problems alone. An empty list means that the snapshot is whole."""
+    return examine(control, checkpoints, snapshot_id, before_each=before_each).problems
 
-    Each file is held against its size, Spark's own checksums, what the server that keeps it said when it was copied
-    and, once the snapshot is sealed, its sha256.
+
+def examine(
+    control: StreamControl, checkpoints: Store, snapshot_id: str, *, before_each: Callable[[], None] = lambda: None
+) -> Examined:
+    """Read every byte of the snapshot, once.
+
+    Each file is held against its size and, once the snapshot is sealed, its sha256; before that, and where it differs
+    from that, against Spark's own checksums and what the server that keeps it said when it was copied.
 
     Args:
         control: the stream.
         checkpoints: the store of the data.
         snapshot_id: a complete snapshot.
-        before_each: called before each file.
+        before_each: called again and again while files are read; may raise to give up.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id.
@@ -62,39 +91,45 @@ def verify(
     """
     manifest = control.need_manifest(snapshot_id)
     problems: list[Problem] = []
-    sha256: Mapping[str, Mapping[str, str]] = {}
+    sealed: Mapping[str, Mapping[str, str]] = {}
     try:
         seal = control.seal(snapshot_id)
-        sha256 = {} if seal is None else seal.sha256
+        sealed = {} if seal is None else seal.sha256
     except DataError as error:
         problems.append(Problem("unreadable", "", "seal.json", str(error)))
-    for query_name in sorted(manifest.queries):
-        problems += problems_of(checkpoints, manifest, query_name, sha256.get(query_name, {}), before_each)
-    return problems
+    sha256: dict[str, dict[str, str]] = {}
+    for query_name, query in sorted(manifest.queries.items()):
+        reading = FileReading(checkpoints, manifest, query_name)
+        look = partial(_examine_entry, reading, query_name, sealed.get(query_name, {}))
+        digests = sha256.setdefault(query_name, {})
+        with closing(side_by_side(checkpoints, look, query.files)) as found:
+            for entry in query.files:
+                before_each()
+                problem, digest = next(found)
+                if problem is not None:
+                    problems.append(problem)
+                else:
+                    digests[entry.path] = digest
+    return Examined(problems, sha256)
 
 
-def problems_of(
-    checkpoints: Store,
-    manifest: SnapshotManifest,
-    query_name: str,
-    sha256: Mapping[str, str],
-    before_each: Callable[[], None] = lambda: None,
-) -> Iterator[Problem]:
-    """Everything that is wrong with one query's files, in the manifest's order; ``sha256`` by path, where known."""
-    reading = FileReading(checkpoints, manifest, query_name)
-    for entry in manifest.queries[query_name].files:
-        before_each()
-        try:
-            found = reading.read(entry)
-        except StreamStateError as error:
-            yield Problem("unreadable", query_name, entry.path, str(error))
-            continue
-        if found is None:
-            yield Problem("missing", query_name, entry.path, f"of {entry.size_bytes} bytes")
-        elif found.complaint:
-            yield Problem("altered", query_name, entry.path, found.complaint)
-        elif entry.path in sha256 and found.sha256 != sha256[entry.path]:
-            yield Problem("altered", query_name, entry.path, "its sha256 is not the sealed one")
+def _examine_entry(
+    reading: FileReading, query_name: str, sealed: Mapping[str, str], entry: FileEntry
+) -> tuple[Problem | None, str]:
+    """What is wrong with a file, if anything, and its sha256."""
+    wanted = sealed.get(entry.path, "")
+    try:
+        found = reading.read(entry, for_checksums=not wanted)
+        if found is not None and wanted and found.sha256 != wanted:
+            found = reading.read(entry) or found  # Spark's checksums tell where it differs
+    except StreamStateError as error:
+        return Problem("unreadable", query_name, entry.path, str(error)), ""
+    if found is None:
+        return Problem("missing", query_name, entry.path, f"of {entry.size_bytes} bytes"), ""
+    complaint = found.complaint
+    if not complaint and wanted and found.sha256 != wanted:
+        complaint = "its sha256 is not the sealed one"
+    return (Problem("altered", query_name, entry.path, complaint) if complaint else None), found.sha256
 
 
 @dataclass(frozen=True)
@@ -225,7 +260,8 @@ class FileReading:
             return None
         if entry.path in self._crc32_of:
             return self._read_companion(entry, key, b"".join(chunks))
-        check = self._checksum_check(entry) if for_checksums else None
+        checksums = self._checksums_of(entry) if for_checksums else None
+        check = WholeCheck(checksums) if checksums is not None else None
         server = ServerCheck(entry.checksum) if entry.checksum else None
         size_bytes, digest = 0, hashlib.sha256() if for_digest else None
         for chunk in chunks:
@@ -236,10 +272,9 @@ class FileReading:
                 check.update(chunk)
             if server is not None:
                 server.update(chunk)
-        altered_at = None if check is None else check.finish()
         complaint = _complaint_by_size(size_bytes, entry)
-        if not complaint and altered_at is not None:
-            complaint = f"differs from Spark's checksum from byte {altered_at} on"
+        if not complaint and checksums is not None and check is not None and check.differs():
+            complaint = self._where_altered(key, checksums)
         if not complaint and server is not None and self._is_altered(server, entry):
             complaint = "differs from the server's checksum of when it was captured"
         return FileRead("" if digest is None else digest.hexdigest(), complaint)
@@ -258,14 +293,21 @@ class FileReading:
             parse_checksums(body, key=key)
         return FileRead(hashlib.sha256(body).hexdigest(), complaint)
 
-    def _checksum_check(self, entry: FileEntry) -> ChecksumCheck | None:
+    def _where_altered(self, key: str, checksums: SparkChecksums) -> str:
+        check = ChecksumCheck(checksums)
+        for chunk in read_chunks(self._checkpoints, key) or ():
+            check.update(chunk)
+        at = check.finish()
+        return "differs from Spark's checksum" + ("" if at is None else f" from byte {at} on")
+
+    def _checksums_of(self, entry: FileEntry) -> SparkChecksums | None:
         # A checksum file that is missing, altered or damaged is told under its own name, and proves nothing here.
         beside = f"{folder_of(self._manifest, self._query_name, entry)}/{companion_of(entry.path)}"
         companion = self._checkpoints.get(beside) if entry.spark_crc32 else None
         if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
             return None
         try:
-            return ChecksumCheck(parse_checksums(companion.body, key=companion.key))
+            return parse_checksums(companion.body, key=companion.key)
         except DataError:
             return None
 

@@ -7,7 +7,7 @@ Create-if-absent is a Put, never a Copy: servers ignore conditions on a copy's t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -167,6 +167,15 @@ class S3Store:
         names = [self._name(key) for key in keys]
         for start in range(0, len(names), DELETE_AT_ONCE):
             self._delete_some(names[start : start + DELETE_AT_ONCE])
+
+    def delete_markers(self, folder: str, but: Collection[str] = ()) -> None:
+        start = f"{self._start}{check_folder(folder)}/"
+        found = [item["Key"] for page in self._pages(folder, Prefix=start) for item in page.get("Contents", ())]
+        markers = [name for name in found if name.endswith("/") and name[len(start) :].partition("/")[0] not in but]
+        # The inner ones first: a server that keeps folders removes none that holds another.
+        names = sorted((name for name in markers if name != start or not but), reverse=True)
+        for first in range(0, len(names), DELETE_AT_ONCE):
+            self._delete_some(names[first : first + DELETE_AT_ONCE])
 
     def _delete_some(self, names: list[str]) -> None:
         key = names[0][len(self._start) :]

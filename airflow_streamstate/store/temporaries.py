@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ def left_temporaries(store: Store, folder: str, before: datetime) -> Iterator[Pa
                         yield path
 
 
-def remove_temporaries(paths: Iterator[Path]) -> int:
+def remove_temporaries(paths: Iterable[Path]) -> int:
     """Remove them; how many there were."""
     count = 0
     for path in paths:

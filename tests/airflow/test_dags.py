@@ -18,8 +18,10 @@ DAG_IDS = [
     "approved_upgrade",
     "deploy_with_secrets",
     "drain_gate",
+    "kept_snapshots",
     "nightly_upgrades",
     "planned_upgrade",
+    "retire_stream",
     "scheduled_snapshots",
     "scheduled_upgrade",
     "upgrade_in_one_task",
@@ -55,7 +57,8 @@ def test_two_runs_never_move_a_stream_at_once_and_no_past_is_caught_up(bag: DagB
 
 
 @pytest.mark.parametrize(
-    "dag_id", ["upgrade_stream", "drain_gate", "planned_upgrade", "upgrade_in_one_task", "approved_upgrade"]
+    "dag_id",
+    ["upgrade_stream", "drain_gate", "planned_upgrade", "retire_stream", "upgrade_in_one_task", "approved_upgrade"],
 )
 def test_every_parameter_has_a_title_and_a_sound_default(bag: DagBag, dag_id: str) -> None:
     """They are the form that somebody fills in, and a scheduled run takes the defaults."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_streamstate.adapters.kafka_source import KafkaSource
-from airflow_streamstate.adapters.source import PlannedSource
+from airflow_streamstate.adapters.source import Source
 from airflow_streamstate.adapters.source_conformance import check_open_source
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import IncompatibleUpgradeError, InputLostError
@@ -213,7 +213,7 @@ def test_the_lag_is_the_brokers(
     stopped(stream, driver)
 
     options = {"subscribe": topic, "kafka.bootstrap.servers": topics.servers}
-    opened = KafkaSource().open(PlannedSource("kafka", options), query.startable.door)
+    opened = KafkaSource().open(Source("kafka", options), query.startable.door)
     start, end = (f'{{"{topic}":{{"0":{zero},"1":{one}}}}}' for zero, one in ((0, 0), (10, 4311)))
     at = opened.offset_at(between, end), opened.offset_at(SYSTEM_CLOCK.now(), end)
     assert at == (f'{{"{topic}":{{"0":10,"1":0}}}}', end)  # by the times of the records

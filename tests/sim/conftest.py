@@ -28,7 +28,7 @@ class Sweep(Protocol):
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the scripts and the working files of launches lie, for all lives: their bytes are always the same."""
+    """Where the scripts lie, for all lives, also of several at once: their bytes are always the same."""
     return tmp_path_factory.mktemp("lives")
 
 

@@ -34,6 +34,6 @@ def test_the_home_of_a_stream_that_is_upgraded_for_years_stays_as_it_is(folder: 
         assert max(counter[room] for counter in last) <= max(counter[room] for counter in first), room
     control = world.control
     assert len(control.deployment_ids()) <= KEPT_DEPLOYMENTS + 1
-    custody = custody_of(Home.of(world.store, world.store, folder, FakeClock()), STREAM)
+    custody = custody_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
     assert custody.is_whole
     assert custody.settled is not None

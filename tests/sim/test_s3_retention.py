@@ -70,7 +70,7 @@ def test_what_a_kept_snapshot_shares_outlives_the_one_that_it_shares_with(shelf:
     for number, snapshot_id in enumerate(IDS):
         batch(checkpoint, number + 1)
         shelf.capture(snapshot_id=snapshot_id, kind="live")
-    remover = Remover(shelf.control, shelf.checkpoints, "tests")
+    remover = Remover(shelf.control, shelf.places, "tests")
     manifests = {one: shelf.control.need_manifest(one) for one in IDS}
     assert remover.condemn(manifests, lambda _: IDS[:2]) == IDS[:2]
     remover.sweep()

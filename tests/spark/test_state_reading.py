@@ -46,6 +46,14 @@ FORMATS = {
     },
 }
 TIMER_MS = 600_000
+ODD_KEYS = (
+    "cast(k AS binary) AS bytes",
+    "cast(concat(v, '.123456789012345678') AS decimal(38, 18)) AS exact",
+    "ts + interval 123456 microseconds AS at",
+    "array(k, null) AS several",
+    "nullif(k, 'new') AS perhaps",
+    "k AS `k``s`",
+)
 
 
 def silent(_words: str) -> None:
@@ -119,12 +127,17 @@ def queries_of(spark: Any, folder: Path, provider: str) -> Iterator[tuple[str, A
     rows = read_files(spark, folder)
     marked = rows.withWatermark("ts", "1 minute")
     yield "counts", marked.groupBy(F.window("ts", "1 minute"), "k").agg(F.sum("v").alias("s"), F.count("*").alias("n"))
+    yield "all", rows.groupBy().agg(F.sum("v").alias("s"))
     if provider != "newest":
         other = read_files(spark, folder).withWatermark("ts", "1 minute").selectExpr("ts ts2", "k k2", "v v2")
         near = F.expr("k = k2 and ts2 between ts and ts + interval 30 seconds")
-        yield "pairs", marked.join(other, near, "leftOuter")
+        # Spark compares no maps; the rows of a join are known by all that they hold.
+        yield "pairs", marked.withColumn("m", F.create_map("k", "v")).join(other, near, "leftOuter")
     if provider == "hdfs":
         yield "once", rows.dropDuplicates(["k"])
+        odd = rows.select("v", "k", *map(F.expr, ODD_KEYS))
+        keys = [f"`{name.replace('`', '``')}`" for name in odd.columns[2:]]
+        yield "odd", odd.groupBy(*keys, F.upper("k"), F.lower("k")).agg(F.sum("v"), F.sum(F.lit(1)))
         yield "sessions", marked.groupBy(F.session_window("ts", "30 seconds"), "k").agg(F.max("v"))
         groups, timeout = rows.groupBy("k"), "ProcessingTimeTimeout"
         yield "silent", groups.applyInPandasWithState(counting(), "k string", "n long", "append", timeout)
@@ -199,7 +212,8 @@ def kept(request: pytest.FixtureRequest, shared_spark: Any, tmp_path_factory: py
             feed.write([row_at(200, "new", 7_001)])
         names = []
         for name, query in queries_of(spark, base, provider):
-            run_to_end(query, shelf.checkpoint(name), None, once=True)
+            mode = "update" if name in ("all", "odd") else "append"
+            run_to_end(query, shelf.checkpoint(name), None, once=True, mode=mode)
             names.append(name)
         queries = {name: QueryToCapture(shelf.checkpoint(name)) for name in names}
         manifests.append(shelf.capture(queries, snapshot_id=snapshot_id, kind="live"))
@@ -270,6 +284,36 @@ def test_rows_are_counted_by_partition_and_shown_by_key(kept: Kept) -> None:
     assert none.value.context["columns"] == {"counts 0-stateStoreSave/rows": ["window.start", "window.end", "k"]}
     with pytest.raises(InvalidRequestError, match="no value of a key column"):
         kept.look("counts", key={"window": {"start": "noon"}})
+
+
+def test_what_is_shown_of_a_key_finds_its_row(kept: Kept) -> None:
+    """Bytes, long decimals, microseconds, lists and nulls; what no such column can hold is refused, never rounded."""
+    needs(kept, "odd")
+    (found,) = kept.look("odd", key={"k`s": "new"})["rows"]
+    (row,) = found["rows"]
+    assert row["key"]["exact"] == "7001.123456789012345678"
+    assert row["key"]["at"] == "2024-01-01T00:03:20.123456Z"
+    # Of what Spark calls by one name each has its own.
+    assert (row["key"]["_groupingexpression"], row["key"]["_groupingexpression_2"]) == ("NEW", "new")
+    assert row["value"] == {"sum": 7_001, "sum_2": 1}
+    for name, value in row["key"].items():
+        (found,) = kept.look("odd", key={name: value})["rows"]
+        assert found["rows"] == [row], name
+    for key in (
+        {"exact": "7001.1234567890123456784"}, {"several": "new"}, {"several": {}}, {"bytes": "%"}, {"k`s": ["new"]},
+    ):  # fmt: skip
+        with pytest.raises(InvalidRequestError, match="no value of a key column"):
+            kept.look("odd", key=key)
+
+
+def test_an_aggregation_over_all_rows_has_one_row_without_a_key(kept: Kept, tmp_path: Path) -> None:
+    """In one partition, whatever Spark notes; no file could have a column of its key."""
+    (table,) = kept.look("all")["tables"]
+    assert table["rows_by_partition"] == [1, 0]
+    about = kept.export(tmp_path / "out", "all")
+    (row,) = kept.rows(tmp_path / "out" / "all" / "0-stateStoreSave" / "rows")
+    assert row["value"] == {"sum": sum(row["v"] for row in (*kept.early, *kept.late))}
+    assert (about["complete"], about["tables"][0]["identity"]) == (True, [])
 
 
 def test_variables_and_timers_of_a_processor_are_read_by_kind(kept: Kept, tmp_path: Path) -> None:
@@ -386,7 +430,7 @@ def known_by(table: dict[str, Any], row: dict[str, Any]) -> str:
 
 def told(table: dict[str, Any], row: dict[str, Any]) -> str:
     hidden = {"change", "partition_id", "batch_id", *table["identity"]}
-    return repr({name: value for name, value in row.items() if name not in hidden})
+    return repr({name: value for name, value in row.items() if name not in hidden and value != {}})
 
 
 def test_the_feed_reaches_over_batches_that_the_snapshot_holds(shared_spark: Any, tmp_path: Path) -> None:
@@ -428,11 +472,27 @@ def test_nothing_is_replaced_but_an_earlier_export(kept: Kept, tmp_path: Path) -
         check_export(kept.spark, StateExport(f"file://{tmp_path}/d", "delta", False, {}))
 
 
+def test_an_export_whose_place_was_taken_does_not_say_that_it_is_complete(kept: Kept, tmp_path: Path) -> None:
+    """Another one with --overwrite has removed tables that this one would tell of."""
+    from airflow_streamstate.runtime.spark.state_export import export
+
+    about = tmp_path / "out" / ABOUT
+
+    def take(_words: str) -> None:
+        about.with_name(f".{ABOUT}.crc").unlink(missing_ok=True)
+        about.write_text(json.dumps({**json.loads(about.read_text()), "claim": "another"}))
+
+    wanted = StateExport(f"file://{tmp_path}/out", "parquet", False, {})
+    with pytest.raises(ConflictError, match="has taken the place"):
+        export(kept.spark, kept.order("counts", export=wanted), take)
+    assert not json.loads(about.read_text())["complete"]
+
+
 def test_other_operators_are_refused_by_name(kept: Kept) -> None:
     """State of two versions between which it was not restored cannot be compared."""
     from airflow_streamstate.runtime.spark.state_changes import compare
 
-    other = next(name for name in kept.second.queries if name not in ("counts",))
+    other = next(name for name in kept.second.queries if name not in ("counts", "all", "odd"))
     order = kept.order("counts", since=True)
     order = replace(order, before={"counts": kept.place(other, kept.first)})
     with pytest.raises(InvalidRequestError, match="not the same operators") as refused:

@@ -46,6 +46,7 @@ from airflow_streamstate.protocol.records import (
     DeploymentSpec,
     LaunchRecord,
     RequestRecord,
+    SnapshotPlace,
     SnapshotWish,
     StartPlan,
 )
@@ -217,6 +218,7 @@ EXAMPLES: tuple[Message, ...] = (
             ),
         },
         WRITE_ID, spark_version="4.2.0", command_id=COMMAND_ID, request_id="af-9876", content_digest="78" * 32, take=2,
+        data_uri="s3://second/streams",
     ),
     SnapshotSeal("d-0003-stopped-000002", AT, {"counts per minute": {"metadata": "ab" * 32}}),
     DeploymentSpec(
@@ -231,8 +233,9 @@ EXAMPLES: tuple[Message, ...] = (
         AgentSettings(0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
         version_label="v3",
         environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
-        attaches=True,
+        attaches=True, snapshots="s3://second/streams",
     ),
+    SnapshotPlace("orders", "/srv/streams", AT, WRITE_ID),
     Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, 1, 1, "0.1.0", WRITE_ID, AT),
     RequestRecord(
         "af-0123456789", "orders", "snapshot", "56" * 32, "d-0003", WRITE_ID, AT, command_id=COMMAND_ID,
@@ -259,6 +262,7 @@ EXAMPLES: tuple[Message, ...] = (
         {"cd" * 32: AT},
         KnownGood("d-0002", AT),
         SettledCustody("d-0001", is_whole=True, audited_at=AT),
+        ("s3://second/streams",),
     ),
     AbandonedSnapshot("orders", "d-0003-live-000006", 1, AT, "shell:ada", WRITE_ID),
     Rehearsal(
@@ -302,7 +306,14 @@ EXAMPLES: tuple[Message, ...] = (
         report={"verdict": "state-compatible", "queries": {"raw": {"differences": []}}}, command_id=COMMAND_ID,
         bad_command_id="1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", snapshot_id="d-0003-stopped-000002",
         new_deployment_id="d-0004", returned_deployment_id="d-0005", way="forward",
-        bad_batches={"counts per minute": (42, 44)}, first_look={"counts per minute": (1_200, 1_772_359_205_250)},
+        bad_batches={"counts per minute": (42, 44)}, first_beats={
+            "counts per minute": QueryBeat(
+                42, AT, is_active=True, idle_triggers=1, state_rows=7, watermark_at=AT, input_rows_per_second=0.5,
+                processed_rows_per_second=1.5, rows_behind=1_200, rows_behind_at=LATER,
+                lags=(SourceLag("kafka subscribe orders", 1_200, "rows", 8.5, 44, "rows"),), lags_at=LATER,
+                snapshot_id="d-0003-stopped-000002", batches_since_snapshot=2,
+            )
+        },
         gap_seconds=1.875, audit_ok=True,
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),

@@ -77,7 +77,7 @@ def assert_rows(world: World) -> None:
 
 def _assert_custody(world: World) -> None:
     """An audit by the logs alone finds a whole chain (Laws 9, 12, 14)."""
-    found = custody_of(Home.of(world.store, world.store, world.folder, FakeClock()), STREAM).to_json()
+    found = custody_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM).to_json()
     assert found["ok"], found
 
 
@@ -95,7 +95,8 @@ def _assert_snapshots(world: World) -> None:
             assert manifest is not None, snapshot_id
             for name, query in manifest.queries.items():
                 for file in query.files:
-                    info = world.store.head(key_of(manifest, name, file))
+                    store = world.place if manifest.data_uri else world.store
+                    info = store.head(key_of(manifest, name, file))
                     assert info is not None, (snapshot_id, file)
                     assert info.size_bytes == file.size_bytes, (snapshot_id, file)
 

@@ -258,6 +258,7 @@ class Life:
             request_id=request_id,
             assume_dead=self.assume_dead,
             start=start,
+            snapshots=self.world.snapshots,
         )
 
     def _leaves_a_drain(self) -> bool:

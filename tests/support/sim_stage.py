@@ -284,6 +284,8 @@ class Stage:
             fencing_token=fencing_token_of(deployment_id),
             taken_by="agent",
             queries={name: QueryToCapture(self.checkpoint(name, deployment_id), **facts) for name in names},
+            places=self.home.places,
+            kept_at=self.spec(deployment_id).snapshots,
         )
 
     def end(self, deployment_id: str = "d-0001", attempt: int = 1, state: LaunchState = "exited") -> None:

@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.events import Fenced
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSlot
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_query import SimulatedRun
 
@@ -67,6 +68,7 @@ class WatchedStore(MemoryStore):
         self.zombies_live = False
         self.fences_may_stray = False
         self.may_prune = False
+        self.place: Store = self
         self._stray: str | None = None
         self._live_run = live_run
         self._register: StreamRegister | None = None
@@ -182,7 +184,8 @@ class WatchedStore(MemoryStore):
         elif path == "manifest.json":
             slot = from_bytes(write.body, key=write.key, expected=SnapshotSlot)
             if isinstance(slot, SnapshotManifest):
-                there = {key: (size, self.head(key)) for key, size in _keys_of(slot).items()}
+                store = self.place if slot.data_uri else self
+                there = {key: (size, store.head(key)) for key, size in _keys_of(slot).items()}
                 missing = [key for key, (size, info) in there.items() if info is None or info.size_bytes != size]
                 if missing:
                     self._broken("Law 3", f"the manifest names {missing} before they are there", write)
@@ -202,7 +205,8 @@ class WatchedStore(MemoryStore):
             return frozenset()
         if found.version not in self._read:
             slot = self._slot(stream, snapshot_id)
-            self._read[found.version] = frozenset(_keys_of(slot) if isinstance(slot, SnapshotManifest) else ())
+            keys = _keys_of(slot) if isinstance(slot, SnapshotManifest) and not slot.data_uri else ()
+            self._read[found.version] = frozenset(keys)
         return self._read[found.version]
 
     def _slot(self, stream: str, snapshot_id: str) -> SnapshotSlot | None:

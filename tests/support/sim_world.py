@@ -7,6 +7,9 @@ launcher starts simulated drivers, Spark is ``simulated_query``. Each actor sees
 from __future__ import annotations
 
 import functools
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +23,7 @@ from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import Call, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_processes import Process, Schedule
@@ -85,7 +89,8 @@ class World:
     """Everything that outlives the processes.
 
     Attributes:
-        folder: for working files of launches.
+        folder: where the scripts lie; other lives have theirs there, too.
+        launches: for working files of launches, of this life alone: what another one removes is not seen.
         scripts: script file name -> what that script does.
         plans: what every version of the script reads and writes, by query.
         strikes: the faults of this life.
@@ -94,6 +99,8 @@ class World:
         moments: of ``controller``, ``driver`` and ``spark``, what ``durable`` was at each call or step.
         unreachable: launch keys whose driver nobody can ask about.
         paused: those that were out of reach once, and were taken for dead.
+        snapshots: where its versions keep their snapshots.
+        place: what any other place of snapshots is.
         failing: launch keys of drivers with a query that failed: the script may cut the others.
     """
 
@@ -112,11 +119,16 @@ class World:
     running_on: dict[str, tuple[str, SimulatedRun]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     grown: set[str] = field(default_factory=set)
+    snapshots: str = ""
+    place: MemoryStore = field(default_factory=lambda: MemoryStore("place"))
 
     def __post_init__(self) -> None:
+        self.launches = Path(tempfile.mkdtemp(prefix="launches-", dir=self.folder))
+        weakref.finalize(self, shutil.rmtree, self.launches, ignore_errors=True)
         self.moments: dict[str, list[int]] = {"controller": [], "driver": [], "spark": []}
         self.watched = WatchedStore(self.live_run)
         self.watched.violations = self.violations
+        self.watched.place = self.place
         self.store: Store = self.watched
 
     def plan_of(self, actor: str, process: Process) -> FaultPlan:
@@ -158,7 +170,7 @@ class World:
         plan.calls = plan.calls if calls is None else calls
         plan.before_each = before_each or plan.before_each
         store = FaultyStore(self.store, plan)
-        home = Home.of(store, store, self.folder, process.clock)
+        home = Home.of(store, store, self.launches, process.clock, lambda _: FaultyStore(self.place, plan))
         return Controller(home, SimulatedLauncher(self, process, plan), process.clock, name)
 
     def calm_controller(self, process: Process) -> Controller:
@@ -182,7 +194,8 @@ class World:
         config = launched.request.driver_config
         key = launched.request.launch_key
         stream = SimulatedStream(clock=process.clock, checkpoints=self.store, said=self.said)
-        store = FaultyStore(self.store, self.plan_of("driver", process))
+        plan = self.plan_of("driver", process)
+        store = FaultyStore(self.store, plan)
         script = self.scripts[Path(launched.request.application).name]
         if is_rehearsal_id(str(config["deployment_id"])):
             control = StreamControl(store, STREAM, process.clock)
@@ -195,6 +208,7 @@ class World:
             int(str(config["attempt"])),
             checkpoints=store,
             control=StreamControl(store, STREAM, process.clock),
+            open_place=lambda _: FaultyStore(self.place, plan),
         )
         launched.driver = driver
         status = driver.run(script)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.adapters.registry import SOURCES
-from airflow_streamstate.adapters.source import Lag, LostInput, OffsetOrder, PlannedSource, Preflight
+from airflow_streamstate.adapters.source import Lag, LostInput, OffsetOrder, Preflight, Source
 
 if TYPE_CHECKING:
     from support.simulated_sources import SimulatedSource
@@ -40,19 +40,19 @@ class SimulatedAdapter:
 
     name = "simulated"
 
-    def identify(self, source: PlannedSource) -> str | None:
+    def identify(self, source: Source) -> str | None:
         return f"simulated {source.options['name']}" if source.format == "simulated" else None
 
-    def continues(self, source: PlannedSource, offset: str) -> bool:
+    def continues(self, source: Source, offset: str) -> bool:
         return source.options["name"].endswith("and-more")
 
     def compare(self, first: str, second: str) -> OffsetOrder:
         return "apart"
 
-    def open(self, source: PlannedSource, spark: SimulatedDoor) -> OpenSimulated:
+    def open(self, source: Source, spark: SimulatedDoor) -> OpenSimulated:
         return OpenSimulated(source.options["name"], spark.sources[source.options["name"]])
 
-    def remarks(self, source: PlannedSource) -> tuple[str, ...]:
+    def remarks(self, source: Source) -> tuple[str, ...]:
         return ("its adapter has a remark",) if "remarkable" in source.options["name"] else ()
 
     def explain(self, failure: str) -> str | None:

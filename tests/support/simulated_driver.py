@@ -34,6 +34,7 @@ from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.runtime.starting.claiming import need_spec
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+from airflow_streamstate.snapshot.placing import OpenPlace
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.acting_clock import ActingClock
@@ -244,6 +245,7 @@ class SimulatedDriver:
         *,
         checkpoints: Store | None = None,
         control: StreamControl | None = None,
+        open_place: OpenPlace | None = None,
     ) -> None:
         self.stream = stream
         self.clock = stream.clock
@@ -251,7 +253,15 @@ class SimulatedDriver:
         own = control or stream.control
         spec = need_spec(stream.control, deployment_id, self.clock)
         self.supervisor = Supervisor(
-            own, self.checkpoints, spec, attempt, self.clock, lambda key: key, stream.said.append, do_at_once
+            own,
+            self.checkpoints,
+            spec,
+            attempt,
+            self.clock,
+            lambda key: key,
+            stream.said.append,
+            do_at_once,
+            open_place=open_place,
         )
         self.callbacks = self.supervisor.attempt.callbacks = Callbacks()
         self.agent = Agent(self.supervisor, self._end_process)
@@ -355,6 +365,16 @@ def waiting_script(*plans: SimulatedPlan, names: tuple[str, ...] = ("counts",)) 
         driver.await_all()
 
     return script
+
+
+def ended_by(command: type[Command], plan: SimulatedPlan) -> SimulatedDriver:
+    """A driver whose one query, ``counts``, read all its input, was ordered this, and ended by it."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(10.0, command)
+    driver = SimulatedDriver(stream)
+    assert driver.run(waiting_script(plan)) == 0
+    return driver
 
 
 def assert_nothing_lost(plan: SimulatedPlan) -> None:

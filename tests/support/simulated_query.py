@@ -27,7 +27,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
-from airflow_streamstate.adapters.source import PlannedSource
+from airflow_streamstate.adapters.source import Source
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
 from airflow_streamstate.checkpoint.entries import (
     NO_OFFSET,
@@ -168,7 +168,7 @@ class SimulatedStartable:
             sources_count=len(plan.sources),
             plan_fingerprint=plan.fingerprint,
             sources=tuple(
-                QuerySource(PlannedSource("simulated", {"name": source.description}), number)
+                QuerySource(Source("simulated", {"name": source.description}), number)
                 for number, source in enumerate(plan.sources)
             )
             if plan.shows_sources

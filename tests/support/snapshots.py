@@ -12,6 +12,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import QUERY_ID, barrier_mark, commit_batch, plan_batch, write_with_crc
@@ -27,6 +28,9 @@ OPERATOR = {
 }
 
 
+PLACE = "memory://place"
+
+
 @dataclass
 class Shelf:
     """One stream, its two stores, and a way to take snapshots of deployment d-0001.
@@ -34,15 +38,21 @@ class Shelf:
     Attributes:
         checkpoints: the store of the checkpoints.
         home: the store of the control objects; the same one by default.
+        elsewhere: places of snapshots, by URI.
     """
 
     checkpoints: Store = field(default_factory=MemoryStore)
     home: Store | None = None
     clock: FakeClock = field(default_factory=FakeClock)
+    elsewhere: dict[str, Store] = field(default_factory=dict)
 
     @property
     def control(self) -> StreamControl:
         return StreamControl(self.home or self.checkpoints, STREAM, self.clock)
+
+    @property
+    def places(self) -> SnapshotPlaces:
+        return SnapshotPlaces(self.checkpoints, self.elsewhere.__getitem__, self.clock)
 
     def checkpoint(self, query_name: str = QUERY, deployment_id: str = DEPLOYMENT) -> Checkpoint:
         return Checkpoint(self.checkpoints, layout.checkpoint_folder(STREAM, deployment_id, query_name))
@@ -53,8 +63,9 @@ class Shelf:
         *,
         snapshot_id: str = SNAPSHOT,
         kind: SnapshotKind = "stopped",
+        kept_at: str = "",
     ) -> SnapshotManifest:
-        """Take a snapshot; of the query ``counts`` alone by default."""
+        """Take a snapshot; of the query ``counts`` alone by default, and with the checkpoints."""
         return capture(
             self.control,
             self.checkpoints,
@@ -65,11 +76,22 @@ class Shelf:
             fencing_token=1,
             taken_by="agent",
             queries={QUERY: QueryToCapture(self.checkpoint())} if queries is None else queries,
+            places=self.places,
+            kept_at=kept_at,
         )
 
     def data_key(self, path: str, *, snapshot_id: str = SNAPSHOT, query_name: str = QUERY) -> str:
         """The key of a file in a snapshot."""
         return f"{layout.snapshot_data_folder(STREAM, snapshot_id, query_name)}/{path}"
+
+
+def placed_shelf(last: int = 3) -> tuple[Shelf, MemoryStore]:
+    """A shelf with a query of some batches, and a place for its snapshots."""
+    place = MemoryStore("place")
+    shelf = Shelf(elsewhere={PLACE: place})
+    run_stateful(shelf.checkpoint(), last)
+    shelf.places.claim(shelf.control, PLACE)
+    return shelf, place
 
 
 def run_stateful(checkpoint: Checkpoint, last: int, *, first: int = 0) -> Checkpoint:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.adapters.source import PlannedSource as SourceOfPlan
+from airflow_streamstate.adapters.source import Source
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain
 from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.files import files_of
@@ -336,7 +336,7 @@ def _nothing(_rows: Any, _batch_id: int) -> None:
     """A sink that is never reached."""
 
 
-def _source(planned: SourceOfPlan) -> PlannedSource:
+def _source(planned: Source) -> PlannedSource:
     name = Path(planned.options["path"]).name
     kept = kept_options(planned.options, SOURCE_OPTIONS | PACE_OPTIONS, str)
     return PlannedSource(planned.format, "file", f"file {name}", kept)

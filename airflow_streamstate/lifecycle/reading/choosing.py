@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.data import query_of
-from airflow_streamstate.snapshot.state_order import ExportFormat
+from airflow_streamstate.snapshot.state_order import ExportFormat, parse_exactly
 from airflow_streamstate.snapshot.state_sizes import operators_in
 from airflow_streamstate.store.s3a import plain_uri, s3a_uri
 
@@ -138,8 +137,8 @@ def parse_key(text: str) -> dict[str, Any]:
         InvalidRequestError: it is none, or an empty one.
     """
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = parse_exactly(text)
+    except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict) and found:
         return found

@@ -51,8 +51,8 @@ from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExpo
 from airflow_streamstate.store.trees import delete_below
 
 Report = Callable[[str], None]
-LATE_SECONDS = 15.0
-"""So long after its deadline a driver that lives has ended itself."""
+LATE_SECONDS = 45.0
+"""So long after its deadline a driver that lives has ended itself, also where its clock is half a minute behind."""
 END_SECONDS = 10.0
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
@@ -255,8 +255,10 @@ class Readings:
         checkpoints, since = self._home.checkpoints, wanted.since
 
         def place(manifest: SnapshotManifest, name: str, feeds_from: SnapshotManifest | None) -> StatePlace:
-            with leased(self._home.control(manifest.stream_id), manifest.snapshot_id, f"reading {reading.reading_id}"):
-                return fork_for_reading(checkpoints, manifest, name, reading.reading_id, feeds_from)
+            control, reader = self._home.control(manifest.stream_id), f"reading {reading.reading_id}"
+            with leased(control, manifest.snapshot_id, reader) as lease:
+                here = lease.landed(self._home.places, manifest, [name])
+                return fork_for_reading(checkpoints, here, name, reading.reading_id, feeds_from)
 
         return StateOrder(
             verb=verb,

@@ -85,7 +85,7 @@ def decide_fates(
         now: ages count up to then.
     """
     held = held_in(register, now)
-    newest_first = sorted(manifests.values(), key=lambda one: (one.taken_at, one.snapshot_id), reverse=True)
+    newest_first = sorted(manifests.values(), key=lambda one: one.order, reverse=True)
     fates = {}
     for number, manifest in enumerate(newest_first, 1):
         one = manifest.snapshot_id

@@ -6,9 +6,11 @@ import logging
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.lifecycle.caught_up import has_some_left
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.upgrading.health import Healthy, decide_health
+from airflow_streamstate.lifecycle.state import decide_state
+from airflow_streamstate.lifecycle.upgrading.health import Healthy, beats_of, decide_health
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,9 @@ def has_proven_itself(means: Means, seen: Observation) -> bool:
         handover = None if snapshot_id is None else control.manifest(snapshot_id)
     except DataError:
         handover = None
-    # What is behind is looked at once: a deployment that still catches up is not known good yet.
-    wanted = HealthyWhen(caught_up=True)
-    return isinstance(decide_health(seen, handover, wanted, None, 0.0), Healthy)
+    # What is behind is looked at once: a deployment that still catches up is not known good yet. Where a source cannot
+    # tell, that alone holds nobody up: else a stream of such sources would keep everything for ever.
+    is_over = decide_state(seen, seen.observed_at) == "finished"
+    if not is_over and any(has_some_left(query) for query in beats_of(seen).values()):
+        return False
+    return isinstance(decide_health(seen, handover, HealthyWhen(), None, 0.0), Healthy)

@@ -2,7 +2,8 @@
 
 Older than the last known good version, a deployment's checkpoints are cut down to the ends of their logs: those say
 where it ended, to audits and to an undo, and hold the fence against a driver of it that may still sleep somewhere. Of
-still older ones nothing stays. What is newer than the last known good version is not touched at all.
+still older ones nothing stays. What is newer than the last known good version is not touched at all, and neither is a
+checkpoint whose own files a kept snapshot names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.retention.needs import Needs
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
-from airflow_streamstate.protocol.ids import attempt_of, check_id, launch_key_for, order_of
+from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, launch_key_for, order_of
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.store.listing import keys_below
@@ -66,7 +68,7 @@ class Leftovers:
         means: of the controller.
         control: the stream.
         needs: what the stream needs.
-        owners: the deployments whose snapshots are kept.
+        kept: the snapshots that are kept.
         current: the current deployment.
         known_good: the last known good version; None for none: then nothing of any deployment goes.
         is_dry: whether it is only told what would go.
@@ -77,7 +79,7 @@ class Leftovers:
         means: Means,
         control: StreamControl,
         needs: Needs,
-        owners: Collection[str],
+        kept: Collection[SnapshotManifest],
         current: str,
         known_good: str | None,
         *,
@@ -88,7 +90,8 @@ class Leftovers:
         self._control = control
         self._stream_id = control.stream_id
         self._needs = needs
-        self._owners = owners
+        self._owners = {manifest.deployment_id for manifest in kept}
+        self._referred = {one for manifest in kept for one in manifest.referred_deployments}
         self._current = current
         self._known_good = known_good
         self._is_dry = is_dry
@@ -105,10 +108,11 @@ class Leftovers:
         for deployment_id in older:
             if deployment_id in gone:
                 self._remove_deployment(deployment_id)
-            else:
+            elif deployment_id not in self._referred:
                 self._cut_down(deployment_id)
         self._remove_launches(self._current, KEPT_LAUNCHES)
         kept = [one for one in ids if one not in gone]
+        self._remove_abandoned(kept)
         self._remove_rehearsals(kept)
         self._remove_upgrades()
         self._remove_requests(kept)
@@ -130,7 +134,7 @@ class Leftovers:
     def _may_go(self, deployment_id: str, ids: list[str]) -> bool:
         if deployment_id in ids[-KEPT_DEPLOYMENTS:]:
             return False
-        if deployment_id in self._needs.deployments or deployment_id in self._owners:
+        if deployment_id in self._needs.deployments or deployment_id in {*self._owners, *self._referred}:
             return False
         return self._has_ended(deployment_id)
 
@@ -158,13 +162,17 @@ class Leftovers:
         # The record that makes it a deployment goes last, so that a pass which is cut short is gone on with.
         delete_below(self._home.home, folder, but=("spec.json",))
         delete_below(self._home.home, folder)
-        self._remove_abandoned(deployment_id)
 
-    def _remove_abandoned(self, deployment_id: str) -> None:
-        """The records of halves that nobody completes: whoever could wake up for one is of this deployment."""
+    def _remove_abandoned(self, kept: Collection[str]) -> None:
+        """The records of halves that nobody completes: whoever could wake up for one is of a deployment that is gone.
+
+        All such are looked for, whichever pass removed their deployment: it may have been cut short behind that.
+        """
         for snapshot_id in self._control.snapshot_ids():
+            if self._is_dry or any(snapshot_id.startswith(f"{deployment_id}-") for deployment_id in kept):
+                continue
             with suppress(DataError):
-                if snapshot_id.startswith(f"{deployment_id}-") and self._control.manifest(snapshot_id) is None:
+                if self._control.manifest(snapshot_id) is None:
                     folder = layout.snapshot_folder(self._stream_id, snapshot_id)
                     if not keys_below(self._home.checkpoints, f"{folder}/data"):
                         delete_below(self._home.home, folder)
@@ -261,7 +269,7 @@ class Leftovers:
         used = self._used_artifacts(kept)
         if used is None:
             return
-        there = self._home.home.list_folders(layout.artifacts_folder(self._stream_id))
+        there = filter(is_sha256, self._home.home.list_folders(layout.artifacts_folder(self._stream_id)))
         unused = [one for one in there if one not in used]
         retention = Retention(self._control, self._means.requested_by)
         noted = retention.read().unused_artifacts

@@ -118,7 +118,7 @@ class _Gathering:
 
     def _own(self, deployment_id: str) -> list[SnapshotManifest]:
         own = [manifest for manifest in self._manifests.values() if manifest.deployment_id == deployment_id]
-        return sorted(own, key=lambda manifest: (manifest.taken_at, manifest.snapshot_id))
+        return sorted(own, key=lambda manifest: manifest.order)
 
     def upgrades(self, register: StreamRegister) -> None:
         """What an upgrade that is not over may go back to."""

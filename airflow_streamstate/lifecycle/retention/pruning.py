@@ -9,6 +9,7 @@ from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.reading.readings import Readings
 from airflow_streamstate.lifecycle.rehearsals import Rehearsals
 from airflow_streamstate.lifecycle.retention.deciding import Fate, RetentionPolicy, decide_fates, last_use
 from airflow_streamstate.lifecycle.retention.known_good import has_proven_itself
@@ -113,16 +114,19 @@ class Retaining:
 
         Raises:
             StreamNotFoundError: there is none.
+            InvalidRequestError: its checkpoints lie elsewhere than this home has them.
             DataError: a record that says what is needed cannot be read: then nothing is removed.
         """
         control = self._home.need_stream(stream_id)
         register = control.need_register().value
+        self._home.check_place(control.spec(str(register.deployment_id)))
         if not is_dry:
             self._mark_known_good(control)
             Rehearsals(self._means).sweep(stream_id)
+            Readings(self._means).sweep(stream_id)
         retention = Retention(control, self._means.requested_by)
         kept_register = retention.read()
-        manifests = self._manifests(control)
+        manifests = self._manifests(control, kept_register)
         needs = self._needs(control, register, manifests, kept_register)
         now = self._means.clock.now()
         fates = decide_fates(manifests, needs.snapshots, kept_register, policy, now)
@@ -133,14 +137,16 @@ class Retaining:
             removed = self._condemned(control, manifests, needs, policy, fates)
         stays = [manifest for one, manifest in manifests.items() if one not in removed]
         freed = freed_bytes(self._home.checkpoints, [manifests[one] for one in removed], stays)
-        swept = Removed() if is_dry else Remover(control, self._home.checkpoints, self._means.requested_by).sweep()
-        notes = (*notes, *((swept.problem,) if swept.problem else ()))
-        owners = {manifest.deployment_id for manifest in stays}
+        swept = Removed() if is_dry else self._remover(control).sweep()
+        notes = (*notes, *swept.problems)
         current = str(register.deployment_id)
         good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
-        leftovers = Leftovers(self._means, control, needs, owners, current, good, is_dry=is_dry).remove()
-        stale = left_temporaries(self._home.checkpoints, stream_id, now - timedelta(seconds=STALE_SECONDS))
-        temporaries = len(list(stale)) if is_dry else remove_temporaries(stale)
+        leftovers = Leftovers(self._means, control, needs, stays, current, good, is_dry=is_dry).remove()
+        before = now - timedelta(seconds=STALE_SECONDS)
+        places, _ = self._home.places.all_of(control)
+        stores = dict.fromkeys((self._home.home, *places.values()))
+        stale = [path for store in stores for path in left_temporaries(store, stream_id, before)]
+        temporaries = len(stale) if is_dry else remove_temporaries(stale)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
         return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes)
 
@@ -153,7 +159,7 @@ class Retaining:
         fates: dict[str, Fate],
     ) -> dict[str, tuple[str, ...]]:
         """Decide by the register as it is in the moment of the act, and record it."""
-        remover = Remover(control, self._home.checkpoints, self._means.requested_by)
+        remover = self._remover(control)
 
         def choose(register: RetentionRegister) -> list[str]:
             now = self._means.clock.now()
@@ -161,6 +167,9 @@ class Retaining:
             return [one for one, fate in again.items() if fate.goes and fates[one].goes]
 
         return {one: fates[one].why for one in remover.condemn(manifests, choose) if one in fates}
+
+    def _remover(self, control: StreamControl) -> Remover:
+        return Remover(control, self._home.places, self._means.requested_by)
 
     def _needs(
         self,
@@ -201,9 +210,11 @@ class Retaining:
         if seen.register.upgrade_id is None and has_proven_itself(self._means, seen):
             Retention(control, self._means.requested_by).mark_good(seen.deployment_id)
 
-    def _manifests(self, control: StreamControl) -> dict[str, SnapshotManifest]:
+    def _manifests(self, control: StreamControl, kept: RetentionRegister) -> dict[str, SnapshotManifest]:
         found = {}
         for snapshot_id in control.snapshot_ids():
+            if snapshot_id in kept.condemned:
+                continue  # a prune that was cut short had decided on it
             try:
                 manifest = control.manifest(snapshot_id)
             except DataError:

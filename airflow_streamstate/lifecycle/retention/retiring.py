@@ -6,11 +6,12 @@ that, and a second call goes on where the first one was cut short.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, StreamNotFoundError
+from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, StreamNotFoundError
 from airflow_streamstate.lifecycle.decide import refuse_other_intent
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.rehearsals import Rehearsals
@@ -21,6 +22,8 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
+from airflow_streamstate.snapshot.placing import known_places
+from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import keys_below
 from airflow_streamstate.store.trees import delete_below
 
@@ -72,6 +75,7 @@ class Retiring:
         Raises:
             StreamNotFoundError: there is none (any more).
             ConflictError: it runs, or nobody can say whether it does; or it is being deployed or upgraded.
+            InvalidRequestError: it is to be deleted, and its checkpoints lie elsewhere than this home has them.
         """
         control = self._home.control(stream_id)
         stored = control.register()
@@ -83,6 +87,9 @@ class Retiring:
                 next_step="`streamstate streams` lists the streams of a home.",
             )
         _ = self._home.checkpoints  # refused by name before anything is written
+        if deletes and stored.value.deployment_id is not None:
+            with suppress(DeploymentNotFoundError):  # by the call before, which was cut short
+                self._home.check_place(control.spec(stored.value.deployment_id))
         retirement = stored.value.retirement
         if retirement is None or (deletes and not retirement.is_deleting):
             self._refuse_what_runs(control, stored)
@@ -123,6 +130,7 @@ class Retiring:
         home, checkpoints = self._home.home, self._home.checkpoints
         for rehearsal_id in control.rehearsal_ids():
             Rehearsals(self._means).give_up(stream_id, rehearsal_id)
+        places, elsewhere = self._delete_elsewhere(control)
         register_key = layout.register_key(stream_id)
         stores = dict.fromkeys((checkpoints, home))
         count = sum(len(keys_below(store, f"{stream_id}/")) for store in stores)
@@ -132,4 +140,22 @@ class Retiring:
         self._home.remove_stream(stream_id, but=name)
         home.delete(register_key)
         delete_below(home, stream_id)
-        return count
+        for place in places:
+            place.delete(layout.place_record_key(stream_id))
+        return count + elsewhere
+
+    def _delete_elsewhere(self, control: StreamControl) -> tuple[list[Store], int]:
+        """What lies at other places; where one does not answer, everything stays on record, and the next call goes on.
+
+        Raises:
+            UnavailableError: a place does not answer.
+        """
+        count, folder = 0, layout.snapshots_folder(control.stream_id)
+        places = []
+        for uri in known_places(control):
+            with suppress(ConflictError):  # it is another home's
+                store = self._home.places.need_own(control, uri)
+                count += len(keys_below(store, f"{folder}/"))
+                delete_below(store, folder)
+                places.append(store)
+        return places, count

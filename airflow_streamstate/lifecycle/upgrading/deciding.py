@@ -60,6 +60,8 @@ def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
         return NoGo(f"its rehearsal ended by {report.outcome}: {report.reason}")
     if upgrade.mode == "fresh":
         return Go("fresh")
+    if not report.queries:  # what starts no query is nobody's successor
+        return NoGo(report.reason)
     if _may_restore(upgrade, report):
         return Go("drain" if upgrade.mode == "drain" else "restore")
     is_hazardous = report.verdict == "hazardous"

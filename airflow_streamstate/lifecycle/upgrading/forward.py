@@ -20,8 +20,9 @@ from airflow_streamstate.lifecycle.upgrading.claiming import claim
 from airflow_streamstate.lifecycle.upgrading.deciding import NoGo, decide_mode, never_flushed
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.gap import gap_seconds
-from airflow_streamstate.lifecycle.upgrading.health import Healthy, NotYet, decide_health, has_begun, look_of
+from airflow_streamstate.lifecycle.upgrading.health import Healthy, NotYet, beats_of, decide_health, has_begun
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
+from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON
 from airflow_streamstate.lifecycle.waiting import describe
 from airflow_streamstate.lifecycle.watching import redacted
 from airflow_streamstate.plan.model import QueryPlan
@@ -131,7 +132,7 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
     if tools.upgrade.needs_approval:
         approval = tools.journal.approval(tools.upgrade.upgrade_id)
         if approval is None:
-            return Wait("a person has to approve the plan", pause_seconds=2.0)
+            return Wait(WAITS_FOR_A_PERSON, pause_seconds=2.0)
         if not approval.is_approved:
             text = f"{approval.given_by} did not approve of the plan{f': {approval.reason}' if approval.reason else ''}"
             return Act(lambda: finish(tools, state, "refused", text))
@@ -289,14 +290,14 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
         return Act(lambda: tools.take(state, "unhealthy", unwanted))
     seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
     handover = _manifest(tools, seen.spec.start.snapshot_id)
-    if state.last.first_look is None and has_begun(seen, handover):
+    if state.last.first_beats is None and has_begun(seen, handover):
         facts: dict[str, Any] = {
-            "first_look": look_of(seen),
+            "first_beats": beats_of(seen),
             "gap_seconds": gap_seconds(tools.means.home, tools.old(), seen, handover),
         }
         return Act(lambda: tools.take(state, "started", **facts))
     waited_seconds = tools.waited_seconds(state)
-    health = decide_health(seen, handover, tools.upgrade.healthy_when, state.last.first_look, waited_seconds)
+    health = decide_health(seen, handover, tools.upgrade.healthy_when, state.last.first_beats, waited_seconds)
     if isinstance(health, Healthy):
         return Act(lambda: finish(tools, state, "upgraded"))
     if isinstance(health, NotYet):

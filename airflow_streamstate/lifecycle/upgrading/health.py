@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_streamstate.lifecycle.caught_up import (
+    asked_at,
+    behind_in_words,
+    decide_caught_up,
+    has_some_left,
+    lags_of,
+    what_grew,
+)
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state, explain_state
 from airflow_streamstate.protocol.events import Failed, QueryStarted
@@ -12,8 +20,8 @@ from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 
-Look = Mapping[str, tuple[int, ...]]
-"""By query: rows behind, and when its sources were asked, in milliseconds since 1970 of the driver's clock."""
+Beats = Mapping[str, QueryBeat]
+"""By query, what its last sign of life said."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ def decide_health(
     seen: Observation,
     handover: SnapshotManifest | None,
     wanted: HealthyWhen,
-    first_look: Look | None,
+    first_beats: Beats | None,
     waited_seconds: float,
 ) -> Health:
     """Whether a new deployment has proven itself.
@@ -51,7 +59,7 @@ def decide_health(
         seen: the deployment.
         handover: what it started from; None for nothing.
         wanted: when it has.
-        first_look: what was behind when it had begun; None while it had not.
+        first_beats: how its queries stood when it had begun; None while it had not.
         waited_seconds: since it was launched.
     """
     state = decide_state(seen, seen.observed_at)
@@ -62,12 +70,11 @@ def decide_health(
         why = failed.in_words if failed is not None else explain_state(seen, seen.observed_at)
         return Unhealthy(f"it is {state}: {why}")
     missing = _missing(seen, handover, wanted.batches) if state in ALIVE else f"it is {state}"
-    behind = look_of(seen)
-    left = {name: rows for name, (rows, _) in behind.items() if rows > 0}
-    if not missing and wanted.caught_up and left:
-        missing = f"it has not caught up: {_rows(left)}"
-    elif not missing and not wanted.caught_up:
-        missing = _falls_behind(behind, first_look or {})
+    if not missing and wanted.caught_up:
+        caught_up = decide_caught_up(seen)
+        missing = "" if caught_up.is_so else f"it has not caught up: {caught_up.why}"
+    elif not missing:
+        missing = _falls_behind(beats_of(seen), first_beats or {})
     return _late(missing, wanted, waited_seconds) if missing else Healthy()
 
 
@@ -76,14 +83,17 @@ def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
     return decide_state(seen, seen.observed_at) in ALIVE and not _missing(seen, handover, 1)
 
 
-def _falls_behind(behind: Look, first: Look) -> str:
+def _falls_behind(beats: Beats, first_beats: Beats) -> str:
     """Why it is not certain to keep up; "" where nothing speaks against it."""
-    for name, (rows, asked_at_ms) in behind.items():
-        first_rows, first_asked_at_ms = first.get(name, (rows, 0))
-        if rows > first_rows:
-            return f"it falls behind: query {name} was {first_rows:,} rows behind, and is {rows:,}"
-        if rows > 0 and asked_at_ms <= first_asked_at_ms:
-            return f"query {name} is {rows:,} rows behind, and was asked only once"
+    for name, query in sorted(beats.items()):
+        if not has_some_left(query):
+            continue
+        first = first_beats.get(name)
+        grown = "" if first is None else what_grew(lags_of(first), lags_of(query))
+        if grown:
+            return f"it falls behind: query {name} was {grown}"
+        if first is not None and asked_at(query) == asked_at(first):
+            return f"query {name} is {behind_in_words(lags_of(query))}, and was asked only once"
     return ""
 
 
@@ -123,17 +133,9 @@ def _committed(query: QueryBeat, handover_batch_id: int | None) -> int:
 
 def _is_idle(query: QueryBeat) -> bool:
     """It looked for input and found none."""
-    return query.idle_triggers > 0 and not query.rows_behind
+    return query.idle_triggers > 0 and not has_some_left(query)
 
 
-def look_of(seen: Observation) -> dict[str, tuple[int, ...]]:
-    """What the deployment is behind now; without queries of which nobody can tell."""
-    beat, found = seen.heartbeat, dict[str, tuple[int, ...]]()
-    for name, query in sorted({} if beat is None else dict(beat.queries).items()):
-        if query.rows_behind is not None and query.rows_behind_at is not None:
-            found[name] = query.rows_behind, int(query.rows_behind_at.timestamp() * 1_000)
-    return found
-
-
-def _rows(behind: Mapping[str, int]) -> str:
-    return ", ".join(f"query {name} is {rows:,} rows behind" for name, rows in behind.items())
+def beats_of(seen: Observation) -> Beats:
+    """How its queries stand now."""
+    return {} if seen.heartbeat is None else dict(seen.heartbeat.queries)

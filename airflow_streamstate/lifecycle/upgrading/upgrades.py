@@ -31,6 +31,7 @@ from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
 from airflow_streamstate.protocol.ids import check_id, upgrade_id_for
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeStep
+from airflow_streamstate.snapshot.leases import SnapshotLease
 
 Report = Callable[[str], None]
 SETTLE_PAUSE_SECONDS = 0.2
@@ -98,7 +99,7 @@ class Upgrades:
 
         Raises:
             InvalidRequestError: there was no deployment before.
-            SnapshotNotFoundError: there is no such snapshot.
+            SnapshotNotFoundError: there is no such snapshot, or it is being removed.
             IncompatibleUpgradeError: it is older than was allowed.
             StreamNotFoundError, ConflictError: as ``begin``.
         """
@@ -110,6 +111,9 @@ class Upgrades:
             if request.snapshot_id is not None:  # with the code that it was taken of
                 manifest, bound = control.need_manifest(request.snapshot_id), request.max_snapshot_age_seconds
                 refuse_old(manifest.taken_at, manifest.snapshot_id, bound, self._clock.now())
+                # A prune that looked before this is recorded must not remove it behind that: the lease runs out by
+                # itself, long after whoever prunes reads the record.
+                SnapshotLease(control, request.snapshot_id, f"the rollback {request_id}").take()
                 before = manifest.deployment_id
             if before is None:
                 raise InvalidRequestError(

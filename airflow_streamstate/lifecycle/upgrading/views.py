@@ -16,6 +16,8 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.upgrades import Phase
 
 UpgradeOutcome = Literal["upgraded", "rolled_back", "refused", "failed"]
+WAITS_FOR_A_PERSON = "a person has to approve the plan"
+"""What an upgrade waits for that goes on by nobody else's word."""
 WORDS: Mapping[Phase, str] = {
     "begun": "it is recorded",
     "rehearsing": "the new version is rehearsed on a fork of the state",

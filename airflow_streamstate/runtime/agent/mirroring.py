@@ -1,22 +1,26 @@
 """Copies of the snapshots at the mirrors of a deployment, made beside everything else.
 
 Each round looks which snapshots of this deployment, and of the one before it, are not at a mirror yet. What cannot be
-copied is told, and tried again in a later round; the job runs on whatever becomes of it.
+copied is told, and tried again in a later round; the job runs on whatever becomes of it. Now and then what was half
+copied of snapshots that are gone is cleared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_streamstate.errors import DataError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import DataError, SnapshotNotFoundError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.snapshot.halves import clear_halves
 from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
 from airflow_streamstate.store.interface import Store
 
 ROUND_SECONDS = 10.0
 FAILING_SECONDS = 60.0
 """A mirror that fails is asked again after this long."""
+CLEAR_SECONDS = 3_600.0
+"""So often it is looked what was half copied of snapshots that were removed meanwhile."""
 
 OpenMirror = Callable[[str], Store]
 
@@ -36,6 +40,7 @@ class Mirroring:
         self._told: set[str] = set()
         self._said: dict[str, str] = {}
         self._quiet_until: dict[str, float] = {}
+        self._clear_at: dict[str, float] = {}
 
     def round(self) -> None:
         """Copy what is not at a mirror yet; never raises for what a store does."""
@@ -68,6 +73,8 @@ class Mirroring:
                 continue
             try:
                 self._copy(uri, snapshot_id)
+            except SnapshotNotFoundError:
+                self._done.add((uri, snapshot_id))  # somebody has just pruned it
             except DataError as error:
                 self._done.add((uri, snapshot_id))  # it does not mend itself; the next attempt looks again
                 self._fails(uri, snapshot_id, error)
@@ -75,6 +82,17 @@ class Mirroring:
                 self._quiet_until[uri] = self._attempt.clock.monotonic_seconds() + FAILING_SECONDS
                 self._fails(uri, snapshot_id, error)
                 return
+        self._clear(uri)
+
+    def _clear(self, uri: str) -> None:
+        attempt = self._attempt
+        if attempt.clock.monotonic_seconds() < self._clear_at.get(uri, 0.0):
+            return
+        self._clear_at[uri] = attempt.clock.monotonic_seconds() + CLEAR_SECONDS
+        try:
+            clear_halves(attempt.control, self._open(uri), f"{attempt.deployment_id} attempt {attempt.number}")
+        except StreamStateError as error:
+            self._fails(uri, "", error)
 
     def _tell_of_this_attempt(self, uri: str) -> None:
         if uri not in self._told:
@@ -83,10 +101,19 @@ class Mirroring:
 
     def _copy(self, uri: str, snapshot_id: str) -> None:
         attempt = self._attempt
-        if attempt.control.manifest(snapshot_id) is None:
+        manifest = attempt.control.manifest(snapshot_id)
+        if manifest is None:
             return  # it is being taken
         mirror = self._open(uri)
-        mirrored = mirror_snapshot(attempt.control, attempt.checkpoints, mirror, snapshot_id, go_on=self._give_way)
+        mirrored = mirror_snapshot(
+            attempt.control,
+            attempt.places.of(manifest),
+            mirror,
+            snapshot_id,
+            batch_bytes=attempt.spec.settings.fetch_batch_bytes,
+            timeout_seconds=attempt.spec.settings.fetch_timeout_seconds,
+            go_on=self._give_way,
+        )
         self._done.add((uri, snapshot_id))
         self._said.pop(uri, None)
         if mirrored.files:

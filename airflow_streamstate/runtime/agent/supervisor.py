@@ -16,6 +16,7 @@ from airflow_streamstate.runtime.attempt.reporting import Say, say_to_driver_log
 from airflow_streamstate.runtime.ending.finishing import ScriptFailure, end_script
 from airflow_streamstate.runtime.starting.claiming import claim_attempt
 from airflow_streamstate.runtime.starting.starting import Starter
+from airflow_streamstate.snapshot.placing import OpenPlace
 from airflow_streamstate.store.interface import Store
 
 
@@ -33,9 +34,10 @@ class Supervisor:
         say: Say = say_to_driver_log,
         in_background: InBackground = in_daemon_thread,
         looked_up: Sequence[str] = (),
+        open_place: OpenPlace | None = None,
     ) -> None:
         self.attempt = Attempt(
-            control, checkpoints, spec, attempt, clock, checkpoint_uri_of, say, in_background, looked_up
+            control, checkpoints, spec, attempt, clock, checkpoint_uri_of, say, in_background, looked_up, open_place
         )
         self._starter = Starter(self.attempt)
         self._session_known = False

@@ -24,6 +24,7 @@ from airflow_streamstate.runtime.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.runtime.attempt.latch import Latch
 from airflow_streamstate.runtime.attempt.reporting import Reporter, Say, say_to_driver_log
 from airflow_streamstate.runtime.attempt.source_book import SourceBook
+from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.interface import Store
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Attempt:
         say: writes one line for people.
         in_background: does something in a thread of its own.
         looked_up: secrets that the record only refers to, to be taken out of what is said.
+        open_place: opens where snapshots lie elsewhere; None for places that need no options.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class Attempt:
         say: Say = say_to_driver_log,
         in_background: InBackground = in_daemon_thread,
         looked_up: Sequence[str] = (),
+        open_place: OpenPlace | None = None,
     ) -> None:
         self.control = control
         self.checkpoints = checkpoints
+        self.places = SnapshotPlaces(checkpoints, open_place, clock)
         self.spec = spec
         self.number = number
         self.clock = clock

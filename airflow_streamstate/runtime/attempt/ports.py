@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
-from airflow_streamstate.adapters.source import PlannedSource, SparkDoor
+from airflow_streamstate.adapters.source import Source, SparkDoor
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
@@ -144,7 +144,7 @@ class QuerySource:
         name: that the script gave it, by which Spark finds its offset and its log; "" for none.
     """
 
-    planned: PlannedSource
+    planned: Source
     log_folder: int
     name: str = ""
 

@@ -59,7 +59,7 @@ def _seal(attempt: Attempt, snapshot_id: str, before_each: Callable[[], None]) -
                     before_each()
                     lease.renew()
 
-                seal(attempt.control, attempt.checkpoints, snapshot_id, before_each=before)
+                seal(attempt.control, attempt.places.of(manifest), snapshot_id, before_each=before)
     except DataError as error:
         attempt.reporter.note("a snapshot is not whole, so it is not sealed", snapshot_id=snapshot_id, why=str(error))
     except StreamStateError as error:

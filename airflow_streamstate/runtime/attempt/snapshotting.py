@@ -83,7 +83,7 @@ def holders(attempt: Attempt) -> dict[str, SnapshotManifest]:
     events = attempt.reporter.events
     own = {event.query_name for event in events if isinstance(event, QueryStarted)}
     own |= {name for name in checkpoint_names(attempt) if attempt.checkpoint_of(name).exists()}
-    return kept_by_own_snapshots(attempt.control, attempt.checkpoints, attempt.deployment_id, events, own)
+    return kept_by_own_snapshots(attempt.control, attempt.places, attempt.deployment_id, events, own)
 
 
 def checkpoint_names(attempt: Attempt) -> list[str]:
@@ -214,6 +214,8 @@ def take_snapshot(
         command_id=command_id,
         request_id=request_id,
         spark_version=_written_by(attempt, queries) if kind == "stopped" else attempt.spark_version,
+        places=attempt.places,
+        kept_at=attempt.spec.snapshots,
     )
 
 

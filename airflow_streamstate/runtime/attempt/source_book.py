@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from airflow_streamstate.adapters.registry import SOURCES, Found, find_adapters
-from airflow_streamstate.adapters.source import NO_OFFSET, Lag, OpenSource, PlannedSource, Preflight, SourceAdapter
+from airflow_streamstate.adapters.source import NO_OFFSET, Lag, OpenSource, Preflight, Source, SourceAdapter
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.runtime.attempt.ports import QuerySource, StartableQuery
 from airflow_streamstate.runtime.attempt.reporting import MAX_REASON_CHARACTERS, Reporter
@@ -46,7 +46,7 @@ class KnownSource:
     history: MarkHistory = field(default_factory=MarkHistory)
 
     @property
-    def planned(self) -> PlannedSource:
+    def planned(self) -> Source:
         """What the plan says of it."""
         return self.source.planned
 
@@ -262,7 +262,7 @@ class SourceBook:
                 return KnownSource(source, adapter, SourceIdentity(str(adapter.name), what, source.log_folder))
         return KnownSource(source, None, replace(UNKNOWN, log_folder=source.log_folder))
 
-    def _identified(self, adapter: SourceAdapter, planned: PlannedSource) -> str | None:
+    def _identified(self, adapter: SourceAdapter, planned: Source) -> str | None:
         return self._guarded("identifying a source", lambda: _text_or_none(adapter.identify(planned)))
 
     def _adapters(self) -> Found[SourceAdapter]:

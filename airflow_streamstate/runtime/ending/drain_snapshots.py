@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_streamstate.errors import DataError
-from airflow_streamstate.protocol.ids import SnapshotKind, snapshot_id_for
+from airflow_streamstate.protocol.ids import SnapshotKind, snapshot_id_for, snapshot_number_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
@@ -83,11 +83,11 @@ class DrainSnapshots:
         return None
 
     def _free_id(self, kind: SnapshotKind) -> str:
-        """An attempt whose drains are called off makes several of one kind."""
-        taken, number = self._of_kind(kind), self._attempt.number
-        while (snapshot_id := snapshot_id_for(self._attempt.deployment_id, kind, number)) in taken:
-            number += 1
-        return snapshot_id
+        """Behind all that are there: an attempt whose drains are called off makes several of one kind, of which the
+        older ones may be pruned, and the id of such a one is not taken again."""
+        taken = [snapshot_number_of(snapshot_id) for snapshot_id in self._of_kind(kind)]
+        number = max((self._attempt.number, *(one + 1 for one in taken if one is not None)))
+        return snapshot_id_for(self._attempt.deployment_id, kind, number)
 
     def _of_kind(self, kind: SnapshotKind) -> dict[str, SnapshotManifest | None]:
         """Those that are complete, by id; None for one whose manifest cannot be read."""

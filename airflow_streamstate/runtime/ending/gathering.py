@@ -13,6 +13,7 @@ from airflow_streamstate.runtime.ending.begun_flushes import refuse_carrying_on
 from airflow_streamstate.runtime.ending.stopping import end_at_barriers, wait_until_ended
 from airflow_streamstate.runtime.starting.building import has_state
 from airflow_streamstate.runtime.starting.running import describe_repairs
+from airflow_streamstate.runtime.starting.skipping import give_up_skip
 
 
 class QueryFailedError(Exception):
@@ -103,6 +104,7 @@ def bring_to_barrier(
 def _run_planned(attempt: Attempt, query: LogicalQuery, batch_id: int | None, is_enough: Callable[[], bool]) -> bool:
     """Whether it came to its end before it was enough."""
     attempt.reporter.say(f"query {query.name}: batch {batch_id} was planned, and is run before the flush")
+    give_up_skip(attempt, query.name, batch_id)
     need_current(attempt)
     try:
         run = query.startable.start_once(attempt.uri_of(query.checkpoint))

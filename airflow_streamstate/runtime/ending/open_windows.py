@@ -52,6 +52,7 @@ class OpenWindows:
         try:
             with leased(attempt.control, snapshot_id, f"the drain of {attempt.deployment_id}") as lease:
                 manifest = attempt.control.need_manifest(snapshot_id)
+                manifest = lease.landed(attempt.places, manifest, [query.name])
                 checkpoint = lease.folder_of(attempt.checkpoints, manifest, query.name)
                 bounds = query.startable.open_windows(attempt.uri_of(checkpoint))
         except Exception:

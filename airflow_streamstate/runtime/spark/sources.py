@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from airflow_streamstate.adapters.source import PlannedSource
+from airflow_streamstate.adapters.source import Source
 from airflow_streamstate.checkpoint.entries import offset_order
 from airflow_streamstate.runtime.attempt.ports import QuerySource
 from airflow_streamstate.runtime.spark.jvm import jvm_is_gone, scala_option, scala_text_map
@@ -60,7 +60,7 @@ def _name_of(node: Any) -> str:
     return str(name.name()) if name.getClass().getSimpleName() == "UserProvided" else ""
 
 
-def _of_v2(node: Any) -> PlannedSource:
+def _of_v2(node: Any) -> Source:
     identifier = scala_option(node.identifier())
     table = ""
     if identifier is not None:
@@ -68,15 +68,13 @@ def _of_v2(node: Any) -> PlannedSource:
         parts = [str(catalog.name())] if catalog is not None else []
         table = ".".join((*parts, *(str(part) for part in identifier.namespace()), str(identifier.name())))
     options = node.extraOptions().asCaseSensitiveMap()
-    return PlannedSource(
-        str(node.sourceName()).lower(), _lower({str(name): str(options[name]) for name in options}), table
-    )
+    return Source(str(node.sourceName()).lower(), _lower({str(name): str(options[name]) for name in options}), table)
 
 
-def _of_v1(jvm: Any, node: Any) -> PlannedSource:
+def _of_v1(jvm: Any, node: Any) -> Source:
     data_source = node.dataSource()
     table = scala_option(data_source.catalogTable())
-    return PlannedSource(
+    return Source(
         str(data_source.className()).lower(),
         _lower(scala_text_map(jvm, data_source.options())),
         "" if table is None else str(table.identifier().unquotedString()),

@@ -11,7 +11,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.runtime.spark.state_reading import Report, frame_of, json_rows, place_tables
+from airflow_streamstate.runtime.spark.state_reading import AS_TEXT, Report, frame_of, json_rows, place_tables
 from airflow_streamstate.runtime.spark.words import spark_words
 from airflow_streamstate.snapshot.state_order import StateOrder, StatePlace
 from airflow_streamstate.snapshot.state_tables import JOIN_ROWS, PARTITION, StateTable, difference_of
@@ -79,7 +79,8 @@ def changes_of(spark: Any, table: StateTable, before: StatePlace, after: StatePl
     right = old.select(*columns, PARTITION, F.lit(True).alias(_SEEN)).alias("old")
     condition = F.lit(True)
     for name in table.identity:
-        condition &= F.col(f"new.{name}").eqNullSafe(F.col(f"old.{name}"))
+        kind = new.schema[name].dataType
+        condition &= _as_compared(f"new.{name}", kind).eqNullSafe(_as_compared(f"old.{name}", kind))
     change = F.when(F.col(f"old.{_SEEN}").isNull(), ADDED).when(F.col(f"new.{_SEEN}").isNull(), GONE)
     for name in _payload(table):
         kind = new.schema[name].dataType
@@ -169,7 +170,7 @@ def _as_compared(name: str, kind: Any) -> Any:
     """A column as Spark compares it; what holds a map, which it does not, as text."""
     column = F.col(name)
     if "map<" in kind.simpleString():
-        column = F.to_json(F.struct(column))
+        column = F.to_json(F.struct(column), AS_TEXT)
     return F.struct(column)
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructType
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.runtime.spark.state_changes import same_tables, upserts_and_deletes, way_of
@@ -44,7 +46,7 @@ def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
 
     Raises:
         InvalidRequestError: it cannot be written there; the operators are not the same in both snapshots.
-        ConflictError: something lies there by now.
+        ConflictError: something lies there by now, or another export has taken its place.
     """
     wanted = order.export
     if wanted is None:
@@ -57,7 +59,8 @@ def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
         )
     ]
     folder = _Folder(spark, wanted.uri)
-    folder.claim({**wanted.about, "made_by": MAKER, "complete": False, "tables": []}, overwrite=wanted.overwrite)
+    made = {**wanted.about, "made_by": MAKER, "claim": Path(order.folder).name}
+    folder.claim({**made, "complete": False, "tables": []}, overwrite=wanted.overwrite)
     written: list[dict[str, Any]] = []
     problems: list[dict[str, Any]] = []
     for name, place, table in tables:
@@ -73,7 +76,7 @@ def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
             problems.append({**facts, "reason": spark_words(error)})
         else:
             written.append({**facts, **rows})
-    about = {**wanted.about, "made_by": MAKER, "complete": not problems, "tables": written, "problems": problems}
+    about = {**made, "complete": not problems, "tables": written, "problems": problems}
     folder.tell(about)
     return about
 
@@ -91,20 +94,23 @@ def _facts(table: StateTable, place: StatePlace, before: StatePlace | None) -> d
 
 def _write(
     spark: Any, wanted: StateExport, path: str, table: StateTable, place: StatePlace, before: StatePlace | None
-) -> dict[str, int]:
+) -> dict[str, Any]:
     uri = f"{wanted.uri.rstrip('/')}/{path}"
     with ExitStack() as stack:
         if before is None:
             frame = frame_of(spark, place, table)
         else:
             frame = stack.enter_context(upserts_and_deletes(spark, table, before, place))
+        # The key of an aggregation over all rows has no columns, and a file can have no column of that kind.
+        frame = frame.drop(*(field.name for field in frame.schema if field.dataType == StructType([])))
         frame = frame.withColumn(BATCH, F.lit(place.batch_id).cast("bigint"))
         frame.write.format(wanted.format).mode("errorifexists").save(uri)
     found = spark.read.format(wanted.format).load(uri)
+    identity = [name for name in table.identity if name in found.columns]
     if before is None:
-        return {"rows": int(found.count())}
+        return {"identity": identity, "rows": int(found.count())}
     counts = {row["change"]: int(row["count"]) for row in found.groupBy("change").count().collect()}
-    return {"upserts": counts.get("upsert", 0), "deletes": counts.get("delete", 0)}
+    return {"identity": identity, "upserts": counts.get("upsert", 0), "deletes": counts.get("delete", 0)}
 
 
 def _check_format(spark: Any, wanted: StateExport) -> None:
@@ -145,18 +151,33 @@ class _Folder:
         return bool(there)
 
     def claim(self, about: dict[str, Any], *, overwrite: bool) -> None:
-        """Make it ours, empty."""
+        """Make it ours, empty. It says so before anything of an earlier one goes: cut short, it is ours still."""
         is_there = self.check(overwrite=overwrite)
         try:
-            if is_there:
-                self._system.delete(self._path, True)
-            self._put(about, overwrite=False)
+            self._put(about, overwrite=is_there)
+            for status in self._listed() if is_there else ():
+                if str(status.getPath().getName()) != ABOUT:
+                    self._system.delete(status.getPath(), True)
         except Py4JJavaError as error:
             raise self._unusable(error) from None
 
     def tell(self, about: dict[str, Any]) -> None:
-        """Say what is there now."""
-        self._put(about, overwrite=True)
+        """Say what is there now; not where another export has claimed the place since, and removed what is told.
+
+        Raises:
+            ConflictError: so it is.
+        """
+        try:
+            known = self._known() if self._system.exists(self._about) else None
+            if known is None or known.get("claim") != about["claim"]:
+                raise ConflictError(
+                    "another export has taken the place of this one meanwhile",
+                    uri=self._uri,
+                    next_step="Export one after the other, or to places of their own.",
+                )
+            self._put(about, overwrite=True)
+        except Py4JJavaError as error:
+            raise self._unusable(error) from None
 
     def _listed(self) -> list[Any]:
         return list(self._system.listStatus(self._path)) if self._system.exists(self._path) else []

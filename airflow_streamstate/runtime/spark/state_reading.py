@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, StructField, StructType
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.runtime.spark.state_rows import stores_of
 from airflow_streamstate.runtime.spark.words import spark_words
-from airflow_streamstate.snapshot.state_order import StateOrder, StatePlace
+from airflow_streamstate.snapshot.state_order import StateOrder, StatePlace, parse_exactly
 from airflow_streamstate.snapshot.state_tables import PARTITION, StateTable, tables_of
 
 Report = Callable[[str], None]
@@ -21,6 +26,13 @@ STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _TIMEOUT = "timeoutTimestamp"
 _LAST_MS = 253_402_300_799_000
 """The end of the year 9999, behind which no time can be told."""
+AS_TEXT = {
+    "ignoreNullFields": "false",
+    # To the microsecond, as keys have them: Spark's own format cuts off behind the third digit.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How Spark is to write rows as JSON, so that different values are different texts."""
 
 
 def place_tables(spark: Any, place: StatePlace) -> list[StateTable]:
@@ -36,11 +48,32 @@ def frame_of(spark: Any, place: StatePlace, table: StateTable, **options: object
     if not options:
         reader = reader.option("batchId", place.batch_id)
     frame = reader.options(**options).load(place.checkpoint_uri)
+    for field in frame.schema:
+        apart = _names_apart(field.dataType)
+        if apart != field.dataType:
+            frame = frame.withColumn(field.name, F.col(field.name).cast(apart))
     if table.kind != "join":
         return frame
     # The rows have one field more than their type tells (whether they found a match), at which writers stumble.
     value = F.struct(*(F.col("value").getField(name).alias(name) for name in frame.schema["value"].dataType.names))
     return frame.select("key", value.alias("value"), PARTITION)
+
+
+def _names_apart(kind: Any) -> Any:
+    """The same type with a name of its own for each column inside: Spark calls two sums ``sum``, and each expression
+    that is grouped by ``_groupingexpression``; no JSON, and no file, holds two of one name."""
+    if not isinstance(kind, StructType):
+        return kind
+    fields: list[StructField] = []
+    taken: set[str] = set()
+    for field in kind.fields:
+        name, number = field.name, 1
+        while name.lower() in taken:
+            number += 1
+            name = f"{field.name}_{number}"
+        taken.add(name.lower())
+        fields.append(StructField(name, _names_apart(field.dataType), field.nullable, field.metadata))
+    return StructType(fields)
 
 
 def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
@@ -65,8 +98,10 @@ def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
                 frame = frame_of(spark, place, table)
                 query["tables"].append({**table.described(), **_counted(frame, table)})
                 known_columns[f"{name} {table.path}"] = _paths(frame.schema["key"].dataType)
-                if order.key is not None and (chosen := _condition(spark, frame, order.key)) is not None:
+                pairs = _wanted_columns(frame.schema["key"].dataType, order.key or {})
+                if order.key is not None and pairs is not None:
                     is_known = True
+                    chosen = _condition(spark, pairs)
                     query["rows"].append({**table.described(), **_shown(frame.where(chosen), order.limit)})
             except InvalidRequestError:
                 raise
@@ -83,9 +118,9 @@ def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
 
 
 def json_rows(frame: Any, limit: int) -> list[dict[str, Any]]:
-    """The first rows as plain JSON, nulls among them."""
-    text = F.to_json(F.struct(*(F.col(f"`{name}`") for name in frame.columns)), {"ignoreNullFields": "false"})
-    return [json.loads(row[0]) for row in frame.select(text).limit(limit).collect()]
+    """The first rows as plain JSON, nulls among them, and every value as ``--key`` takes it."""
+    text = F.to_json(F.struct(*(F.col(f"`{name}`") for name in frame.columns)), AS_TEXT)
+    return [parse_exactly(row[0]) for row in frame.select(text).limit(limit).collect()]
 
 
 def _shown(frame: Any, limit: int) -> dict[str, Any]:
@@ -149,42 +184,76 @@ def _paths(key_type: Any, prefix: str = "") -> list[str]:
     return found
 
 
-def _condition(spark: Any, frame: Any, wanted: Mapping[str, Any]) -> Any:
-    """The rows whose key has these values; None where the key has not all of these columns."""
-    pairs = _wanted_columns(frame.schema["key"].dataType, wanted, "key")
-    if pairs is None:
-        return None
+@dataclass(frozen=True)
+class _Wanted:
+    """A column of a key, and the value that it is to have."""
+
+    path: tuple[str, ...]
+    kind: DataType
+    value: Any
+
+    @property
+    def column(self) -> Any:
+        return F.col(".".join(f"`{name.replace('`', '``')}`" for name in ("key", *self.path)))
+
+    @property
+    def literal(self) -> Any:
+        """The value in the column's type; null where it is none of it."""
+        text = F.lit(self.value if isinstance(self.value, str) else json.dumps(self.value))
+        if isinstance(self.kind, ArrayType):
+            return F.from_json(text, self.kind, {"mode": "FAILFAST"})
+        if isinstance(self.kind, BinaryType):
+            return F.try_to_binary(text, F.lit("base64"))
+        return text.try_cast(self.kind)
+
+    def is_possible(self, spark: Any) -> bool:
+        """Whether the column can have that value."""
+        kind, value = self.kind, self.value
+        if isinstance(kind, StructType) or isinstance(value, Mapping):
+            return False
+        if isinstance(value, list) != isinstance(kind, ArrayType):
+            return False
+        try:
+            if isinstance(kind, DecimalType):  # Spark would round it, and show another key
+                return Decimal(str(value)) == Decimal(spark.range(1).select(self.literal.cast("string")).first()[0])
+            return not spark.range(1).select(self.literal.isNull()).first()[0]
+        except (PySparkException, Py4JJavaError, ArithmeticError, TypeError):
+            return False
+
+
+def _condition(spark: Any, pairs: Iterable[_Wanted]) -> Any:
+    """The rows whose key has these values."""
     condition = F.lit(True)
-    for path, kind, value in pairs:
-        column = F.col(path)
-        if value is None:
-            condition &= column.isNull()
+    for wanted in pairs:
+        if wanted.value is None:
+            condition &= wanted.column.isNull()
             continue
-        literal = F.lit(value if isinstance(value, str) else json.dumps(value)).try_cast(kind)
-        if spark.range(1).select(literal.isNull()).first()[0]:
+        if not wanted.is_possible(spark):
             raise InvalidRequestError(
                 "this is no value of a key column",
-                column=path.replace("`", "").removeprefix("key."),
-                type=kind.simpleString(),
-                value=value,
-                next_step='Give it in JSON: a text for texts and times ("2026-01-01T00:00:00Z"), a number for numbers.',
+                column=".".join(wanted.path),
+                type=wanted.kind.simpleString(),
+                value=wanted.value,
+                next_step='Give it in JSON: a text for texts and times ("2026-01-01T00:00:00Z"), base64 for binary '
+                "columns, a list for arrays, a number for numbers.",
             )
-        condition &= column == literal
+        condition &= wanted.column == wanted.literal
     return condition
 
 
-def _wanted_columns(kind: Any, wanted: Mapping[str, Any], path: str) -> list[tuple[str, Any, Any]] | None:
+def _wanted_columns(kind: Any, wanted: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[_Wanted] | None:
+    """What is wanted of each column of a key; None where it has not all of these."""
     fields = {field.name: field.dataType for field in kind.fields}
-    found: list[tuple[str, Any, Any]] = []
+    found: list[_Wanted] = []
     for name, value in wanted.items():
         if name not in fields:
             return None
-        here = f"{path}.`{name}`"
-        if isinstance(value, Mapping):
-            inner = _wanted_columns(fields[name], value, here) if hasattr(fields[name], "fields") else None
+        if isinstance(value, Mapping) and value:
+            is_struct = isinstance(fields[name], StructType)
+            inner = _wanted_columns(fields[name], value, (*path, name)) if is_struct else None
             if inner is None:
                 return None
             found += inner
         else:
-            found.append((here, fields[name], value))
+            found.append(_Wanted((*path, name), fields[name], value))
     return found

@@ -119,8 +119,9 @@ class Builder:
         if not has_positions(known) and (known.drained or not known.files):
             self._undone(name, startable, known)
             return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))
-        with self._leased(manifest):
-            return self._build_from(name, startable, manifest, known)
+        with self._leased(manifest) as lease:
+            here = lease.landed(self._attempt.places, manifest, [name])
+            return self._build_from(name, startable, here, known)
 
     def _leased(self, manifest: SnapshotManifest) -> AbstractContextManager[SnapshotLease]:
         reader = f"the start of {self._attempt.deployment_id}"
@@ -191,7 +192,8 @@ class Builder:
             return
         if begins_elsewhere(self._attempt.spec.start, name):
             return  # its state was to be dropped, and nothing was read since
-        with self._leased(manifest):
+        with self._leased(manifest) as lease:
+            manifest = lease.landed(self._attempt.places, manifest, [name])
             if known.position.planned_batch_id is not None:
                 self._restore(name, startable, manifest, known)
                 return

@@ -1,6 +1,6 @@
 """What an attempt finds to be done at its claim: a drain that was ordered before it, or cut short in another attempt.
 
-It closes the latch before the script's first line, so that no query reads anything (1a.11).
+A drain closes the latch before the script's first line, so that no query reads anything (1a.11).
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.cancelling import cancel_drains
 from airflow_streamstate.runtime.attempt.latch import Order, order_of
 from airflow_streamstate.runtime.attempt.snapshotting import checkpoint_names
+from airflow_streamstate.runtime.starting.skipping import tell_committed_skips
 
 
 def take_up_pending(attempt: Attempt) -> None:
-    """Close the latch where a drain is pending, or where this attempt was to drain and there is nothing to.
+    """Close the latch where a drain is pending, or where this attempt was to drain and there is nothing to; before it,
+    tell what an earlier attempt had no time to.
 
     Raises:
         UnavailableError: the store does not answer.
     """
     cancel_drains(attempt)
+    tell_committed_skips(attempt)
     order = _ordered(attempt) or _in_the_logs(attempt)
     if order is not None:
         attempt.reporter.say("a drain is pending: the queries of this attempt read no input")

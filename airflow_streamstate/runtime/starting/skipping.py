@@ -7,17 +7,16 @@ and not yet told; the next attempt goes on from there (Law 2).
 
 from __future__ import annotations
 
-from airflow_streamstate.adapters.measuring import moves_between
-from airflow_streamstate.checkpoint.entries import NO_OFFSET
+from airflow_streamstate.adapters.measuring import moves_of_batch
 from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.skipping import finish_skip, prepare_skip
-from airflow_streamstate.control.answers import answered_ids, is_accepted, pending_skip
+from airflow_streamstate.control.answers import begun_skips, is_accepted, pending_skip
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.events import Accepted, Rejected
+from airflow_streamstate.protocol.events import Rejected
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.runtime.attempt.answering import accept, clean_up
 from airflow_streamstate.runtime.attempt.attempt import Attempt
@@ -44,13 +43,48 @@ def skip_if_asked(attempt: Attempt, logical: LogicalQuery, position: Position) -
         FencedError: this attempt was replaced.
         DataError: the checkpoint is damaged.
     """
-    if position.planned_id is None and not _is_begun(attempt):
+    if position.planned_id is None and not begun_skips(attempt.reporter.events):
         return ()
     slots = persist(attempt, "the commands", attempt.journal.commands)
     found = pending_skip(slots, attempt.reporter.events, attempt.deployment_id, logical.name)
     if found is None:
         return ()
     return _Skip(attempt, logical, *found).run(position)
+
+
+def tell_committed_skips(attempt: Attempt) -> None:
+    """Tell of the batches that an earlier attempt had skipped when it died: a gap has a name, whatever comes next.
+
+    Before the script's first line: this attempt may be told to end before it starts that query, or to drain, which
+    would run a batch that is still planned.
+
+    Args:
+        attempt: that was claimed just now.
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    for wish, number in begun_skips(attempt.reporter.events):
+        checkpoint = attempt.checkpoint_of(wish.query_name)
+        try:
+            if checkpoint.exists() and checkpoint.position().batch_id == wish.batch_id:
+                _tell(attempt, wish, number)
+        except DataError as error:
+            attempt.reporter.say(f"the log of query {wish.query_name} cannot be judged yet: {error}")
+
+
+def give_up_skip(attempt: Attempt, query_name: str, batch_id: int | None) -> None:
+    """Answer the skip of a batch that a flush is about to run with its rows, before it does: an earlier attempt began
+    it and died, and whoever comes later would take the commit for its own.
+
+    Args:
+        attempt: that flushes.
+        query_name: the query, which does not run.
+        batch_id: planned there.
+    """
+    for wish, number in begun_skips(attempt.reporter.events):
+        if (wish.query_name, wish.batch_id) == (query_name, batch_id):
+            _reject(attempt, wish, number, "a drain runs this batch first")
 
 
 class _Skip:
@@ -91,6 +125,7 @@ class _Skip:
     def _carry_over(self) -> str:
         """Carry the state over an empty batch, and commit; why that was not possible, "" where it was."""
         attempt, logical, batch_id = self._attempt, self._logical, self._wish.batch_id
+        persist(attempt, "the log", lambda: _moves(attempt, self._wish))  # what could not be told is not done
         accept(attempt, order_of(self._wish, self._number))
         persist(attempt, "the skip", lambda: prepare_skip(self._building, logical.checkpoint, batch_id))
         try:
@@ -104,54 +139,45 @@ class _Skip:
         return ""
 
     def _told(self) -> tuple[str, ...]:
-        attempt, wish = self._attempt, self._wish
-        moves = persist(attempt, "the log", self._moves)
-        attempt.reporter.write(
-            Skipped,
-            command_id=wish.command_id,
-            command_number=self._number,
-            query_name=self._logical.name,
-            batch_id=wish.batch_id,
-            moves=moves,
-            requested_by=wish.requested_by,
-            reason=wish.reason,
-        )
-        clean_up(attempt)
-        words = f"batch {wish.batch_id} is skipped, as {wish.requested_by} asked for ({wish.reason})"
-        attempt.reporter.say(f"query {self._logical.name}: {words}")
-        return (words,)
-
-    def _moves(self) -> tuple[SourceMove, ...]:
-        checkpoint, batch_id = self._logical.checkpoint, self._wish.batch_id
-        end = checkpoint.read_offset(batch_id)
-        before = checkpoint.read_offset(batch_id - 1) if batch_id else None
-        if end is None or (batch_id and before is None):
-            raise DataError("the entries of the skipped batch are gone", key=checkpoint.offset_key(batch_id))
-        begin = before.source_lines if before is not None else (NO_OFFSET,) * len(end.source_lines)
-        identities = self._attempt.sources.identities(self._logical.name) or own_identities(
-            self._attempt, self._logical.name, None, batch_id
-        )
-        return moves_between(checkpoint, identities, end.source_names, begin, end.source_lines)
+        return (_tell(self._attempt, self._wish, self._number),)
 
     def _rejected(self, reason: str) -> tuple[str, ...]:
-        attempt = self._attempt
-        attempt.reporter.write(
-            Rejected, command_id=self._wish.command_id, command_number=self._number, key="", reason=reason
-        )
-        attempt.reporter.say(f"query {self._logical.name}: batch {self._wish.batch_id} is not skipped: {reason}")
-        clean_up(attempt)
+        _reject(self._attempt, self._wish, self._number, reason)
         return ()
 
 
-def _is_begun(attempt: Attempt) -> bool:
-    """Whether an attempt before this one accepted a skip, and died before it could say what became of it."""
-    events = attempt.reporter.events
-    accepted = {
-        event.command_id
-        for event in events
-        if isinstance(event, Accepted) and event.command.get("kind") == SkipRequest.kind
-    }
-    return bool(accepted - answered_ids(events))
+def _reject(attempt: Attempt, wish: SkipRequest, number: int, reason: str) -> None:
+    attempt.reporter.write(Rejected, command_id=wish.command_id, command_number=number, key="", reason=reason)
+    attempt.reporter.say(f"query {wish.query_name}: batch {wish.batch_id} is not skipped: {reason}")
+    clean_up(attempt)
+
+
+def _tell(attempt: Attempt, wish: SkipRequest, number: int) -> str:
+    """Tell of a batch that is committed without its rows; in words."""
+    moves = persist(attempt, "the log", lambda: _moves(attempt, wish))
+    attempt.reporter.write(
+        Skipped,
+        command_id=wish.command_id,
+        command_number=number,
+        query_name=wish.query_name,
+        batch_id=wish.batch_id,
+        moves=moves,
+        requested_by=wish.requested_by,
+        reason=wish.reason,
+    )
+    clean_up(attempt)
+    words = f"batch {wish.batch_id} is skipped, as {wish.requested_by} asked for ({wish.reason})"
+    attempt.reporter.say(f"query {wish.query_name}: {words}")
+    return words
+
+
+def _moves(attempt: Attempt, wish: SkipRequest) -> tuple[SourceMove, ...]:
+    checkpoint, name, batch_id = attempt.checkpoint_of(wish.query_name), wish.query_name, wish.batch_id
+    identities = attempt.sources.identities(name) or own_identities(attempt, name, None, batch_id)
+    moves = moves_of_batch(checkpoint, batch_id, identities)
+    if moves is None:
+        raise DataError("the entries of the skipped batch are gone", key=checkpoint.offset_key(batch_id))
+    return moves
 
 
 def _not_planned(position: Position, batch_id: int) -> str:

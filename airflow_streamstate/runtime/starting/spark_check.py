@@ -56,7 +56,7 @@ def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[st
     batch_id = known.position.planned_batch_id if known.position.batch_id is None else known.position.batch_id
     files = data_files(start, name)
     key = files.get(f"offsets/{batch_id}", "")
-    stored = attempt.checkpoints.get(key) if key else None
+    stored = attempt.places.of(start).get(key) if key else None
     entry = None if stored is None else parse_offset_entry(stored.body, key=key)
     has_state = any(path.startswith("state/") for path in files)
     written_by = start.spark_version

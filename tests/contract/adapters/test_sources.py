@@ -10,25 +10,25 @@ import pytest
 from airflow_streamstate.adapters import source_conformance as conformance
 from airflow_streamstate.adapters.rate_source import RateSource
 from airflow_streamstate.adapters.registry import SOURCES, find_adapters
-from airflow_streamstate.adapters.source import Narrowed, OffsetOrder, PlannedSource, SourceAdapter
+from airflow_streamstate.adapters.source import Narrowed, OffsetOrder, Source, SourceAdapter
 
-OWN: dict[str, list[PlannedSource]] = {
+OWN: dict[str, list[Source]] = {
     "file": [
-        PlannedSource("json", {"path": "/data/in"}),
-        PlannedSource("parquet", {"path": "s3a://bucket/in"}),
-        PlannedSource("csv", {"path": "/data/other"}, table="db.files"),
+        Source("json", {"path": "/data/in"}),
+        Source("parquet", {"path": "s3a://bucket/in"}),
+        Source("csv", {"path": "/data/other"}, table="db.files"),
     ],
     "kafka": [
-        PlannedSource("kafka", {"subscribe": "flights", "kafka.bootstrap.servers": "a:9092"}),
-        PlannedSource("kafka", {"subscribe": "flights,orders"}),
-        PlannedSource("kafka", {"subscribepattern": "flights.*"}),
-        PlannedSource("kafka", {"assign": '{"flights":[0,1]}'}),
+        Source("kafka", {"subscribe": "flights", "kafka.bootstrap.servers": "a:9092"}),
+        Source("kafka", {"subscribe": "flights,orders"}),
+        Source("kafka", {"subscribepattern": "flights.*"}),
+        Source("kafka", {"assign": '{"flights":[0,1]}'}),
     ],
-    "rate": [PlannedSource("rate"), PlannedSource("rate", {"rowspersecond": "5"}), PlannedSource("rate-micro-batch")],
+    "rate": [Source("rate"), Source("rate", {"rowspersecond": "5"}), Source("rate-micro-batch")],
     "table": [
-        PlannedSource("delta", {"path": "/data/delta"}),
-        PlannedSource("iceberg", table="lake.db.flights"),
-        PlannedSource("iceberg", table="lake.db.orders"),
+        Source("delta", {"path": "/data/delta"}),
+        Source("iceberg", table="lake.db.flights"),
+        Source("iceberg", table="lake.db.orders"),
     ],
 }
 OFFSETS = {
@@ -93,13 +93,13 @@ class Forgetful(RateSource):
 
     breaks = ""
 
-    def narrow(self, source: PlannedSource, offset: str) -> Narrowed | None:
+    def narrow(self, source: Source, offset: str) -> Narrowed | None:
         left = {"a": "3"} if self.breaks != "leaves nothing out" else {}
         read = frozenset({"a"} if self.breaks == "overlap" else {"b"})
         is_part = offset != "kept" or self.breaks == "of what it kept"
         return Narrowed("kept", read, left, is_named=True) if is_part else None
 
-    def identify(self, source: PlannedSource) -> str | None:
+    def identify(self, source: Source) -> str | None:
         if self.breaks == "says a credential" and "password" in source.options:
             return f"rate {source.options['password']}"
         if self.breaks == "takes another's":
@@ -133,7 +133,7 @@ def test_what_is_wrong_with_an_adapter_is_said(breaks: str, said: str) -> None:
     """A promise that is broken is the error's sentence."""
     adapter = Forgetful()
     adapter.breaks = breaks
-    foreign: Sequence[PlannedSource] = OWN["kafka"]
+    foreign: Sequence[Source] = OWN["kafka"]
     with pytest.raises(AssertionError, match=said):
         conformance.check_source(adapter, OWN["rate"], foreign, OFFSETS["rate"])
     adapter.breaks = ""

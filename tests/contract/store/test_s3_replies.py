@@ -20,6 +20,7 @@ from airflow_streamstate.store.interface import Link
 from airflow_streamstate.store.many import link_many
 from airflow_streamstate.store.options import S3Options
 from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.trees import delete_below
 from airflow_streamstate.store.tries import TRIES
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, Strike, StrikingProxy, options_for
@@ -360,6 +361,28 @@ class TestObjectsOfOthers:
         assert direct.get("commits") is direct.head("commits") is direct.head("state/0/0") is None
         direct.put("commits/0", b"y")
         assert [info.key for info in direct.list_objects("commits/")] == ["commits/0"]
+
+    def test_a_folder_that_is_removed_goes_with_its_markers(self, direct: S3Store, s3_prefix: str) -> None:
+        """Else it would be listed as a folder for ever, with nothing in it; those of what stays stay."""
+        direct.put("d-0001/offsets/1", b"x")
+        direct.put("d-0001/spec.json", b"{}")
+        direct.put("d-0002/offsets/1", b"x")
+        for key in (
+            "d-0001/",
+            "d-0001/offsets/",
+            "d-0001/state/",
+            "d-0001/state/0/",
+            "d-0001/kept/",
+            "d-0002/offsets/",
+        ):
+            direct._client.put_object(Bucket=BUCKET, Key=f"{s3_prefix}/{key}", Body=b"")
+        delete_below(direct, "d-0001", but=("spec.json", "kept"))
+        assert direct.list_folders("d-0001") == ["kept"]
+        assert direct.get("d-0001/spec.json") is not None
+        delete_below(direct, "d-0001")
+        assert direct.list_folders("") == ["d-0002"]
+        assert direct.list_folders("d-0002") == ["offsets"]
+        delete_below(direct, "d-0001")
 
     def test_keys_that_no_key_can_be_are_not_objects(self, moto_url: str, s3_prefix: str) -> None:
         """What another program left under a key that is impossible elsewhere is left out of every listing."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.adapters.file_source import FileSource
-from airflow_streamstate.adapters.source import PlannedSource
+from airflow_streamstate.adapters.source import Source
 
 
 @pytest.mark.parametrize(
@@ -19,16 +19,16 @@ from airflow_streamstate.adapters.source import PlannedSource
 def test_one_folder_has_one_identity(one: str, other: str) -> None:
     """However the folder is written, and in whatever format it is read."""
     adapter = FileSource()
-    said = adapter.identify(PlannedSource("json", {"path": one}))
-    assert said == adapter.identify(PlannedSource("csv", {"path": other}))
-    assert said != adapter.identify(PlannedSource("json", {"path": f"{one}2"}))
+    said = adapter.identify(Source("json", {"path": one}))
+    assert said == adapter.identify(Source("csv", {"path": other}))
+    assert said != adapter.identify(Source("json", {"path": f"{one}2"}))
 
 
 def test_files_that_are_deleted_once_read_are_mentioned() -> None:
     """Going back to an older position then finds nothing; archived files are only elsewhere."""
     adapter = FileSource()
-    assert adapter.remarks(PlannedSource("json", {"path": "/a", "cleansource": "delete"}))
-    assert adapter.remarks(PlannedSource("json", {"path": "/a", "cleansource": "archive"})) == ()
+    assert adapter.remarks(Source("json", {"path": "/a", "cleansource": "delete"}))
+    assert adapter.remarks(Source("json", {"path": "/a", "cleansource": "archive"})) == ()
 
 
 def test_a_file_that_is_gone_is_explained() -> None:
@@ -40,9 +40,9 @@ def test_a_file_that_is_gone_is_explained() -> None:
 
 def test_a_password_in_a_path_is_no_part_of_what_it_is() -> None:
     """Identities stand in events and snapshots; a container before an account is none."""
-    one, other = (PlannedSource("json", {"path": f"ftp://ops:{word}@host/in"}) for word in ("first1", "second2"))
+    one, other = (Source("json", {"path": f"ftp://ops:{word}@host/in"}) for word in ("first1", "second2"))
     assert FileSource().identify(one) == FileSource().identify(other) == "file ftp://***@host/in"
-    azure = PlannedSource("json", {"path": "abfss://data@account.dfs.core.windows.net/in"})
+    azure = Source("json", {"path": "abfss://data@account.dfs.core.windows.net/in"})
     assert FileSource().identify(azure) == "file abfss://data@account.dfs.core.windows.net/in"
 
 
@@ -98,7 +98,7 @@ def nested(path: str, **leaf: object) -> Any:
 def test_files_are_listed_with_the_options_of_the_source() -> None:
     """As text, which needs no look into them; when each was modified is asked all at once."""
     door = Listing({"file:///in/a%20b.json": 7, "file:///in/c.json": 9})
-    source = PlannedSource("json", {"path": "/in", "pathglobfilter": "*.json", "maxfilespertrigger": "1"})
+    source = Source("json", {"path": "/in", "pathglobfilter": "*.json", "maxfilespertrigger": "1"})
     opened = FileSource().open(source, door)
     assert opened.paths() == {"file:///in/a%20b.json", "file:///in/c.json"}
     assert door.options["format"] == "text"
@@ -109,5 +109,5 @@ def test_files_are_listed_with_the_options_of_the_source() -> None:
 def test_a_file_that_is_called_like_a_status_confuses_nobody() -> None:
     """Then each is asked by itself."""
     door = Listing({"file:///in/x; modification_time=5; y": 7, "file:///in/c.json": 9})
-    found = FileSource().open(PlannedSource("json", {"path": "/in"}), door).modified_at_ms()
+    found = FileSource().open(Source("json", {"path": "/in"}), door).modified_at_ms()
     assert list(found.values()) == [7, 9]

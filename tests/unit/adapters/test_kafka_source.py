@@ -8,13 +8,11 @@ import pytest
 
 from airflow_streamstate.adapters.kafka_admin import NO_TOPIC_ID
 from airflow_streamstate.adapters.kafka_source import CLUSTER, KafkaSource, format_offset, parse_offset
-from airflow_streamstate.adapters.source import Lag, LostInput, PlannedSource, Untold
+from airflow_streamstate.adapters.source import Lag, LostInput, Source, Untold
 from airflow_streamstate.adapters.source_conformance import check_open_source
 from support.fake_kafka import FakeKafka, FakeTopic
 
-FLIGHTS = PlannedSource(
-    "kafka", {"subscribe": "flights", "kafka.bootstrap.servers": "b:9092", "kafka.sasl.x": "Secret"}
-)
+FLIGHTS = Source("kafka", {"subscribe": "flights", "kafka.bootstrap.servers": "b:9092", "kafka.sasl.x": "Secret"})
 LOST = (
     "org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been lost because they are not"
     " available in Kafka any more;\neither the data was aged out by Kafka or … Reason:"
@@ -42,11 +40,11 @@ def test_who_keeps_the_suite_keeps_it_connected(kafka: FakeKafka) -> None:
 def test_servers_may_change_and_topics_may_be_told_in_any_order() -> None:
     """By which servers a topic is reached is no part of what it is."""
     adapter = KafkaSource()
-    elsewhere = PlannedSource("kafka", {"subscribe": " flights", "kafka.bootstrap.servers": "other:9092"})
+    elsewhere = Source("kafka", {"subscribe": " flights", "kafka.bootstrap.servers": "other:9092"})
     assert adapter.identify(FLIGHTS) == adapter.identify(elsewhere) == "kafka subscribe flights"
-    one, other = (PlannedSource("kafka", {"subscribe": text}) for text in ("a,b", "b, a"))
+    one, other = (Source("kafka", {"subscribe": text}) for text in ("a,b", "b, a"))
     assert adapter.identify(one) == adapter.identify(other)
-    assert adapter.identify(PlannedSource("json", {"path": "/a"})) is None
+    assert adapter.identify(Source("json", {"path": "/a"})) is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_servers_may_change_and_topics_may_be_told_in_any_order() -> None:
 )
 def test_who_reads_more_topics_reads_on(options: dict[str, str], offset: str, goes_on: bool) -> None:
     """An offset can be gone on with by whatever reads all of its topics."""
-    assert KafkaSource().continues(PlannedSource("kafka", options), offset) is goes_on
+    assert KafkaSource().continues(Source("kafka", options), offset) is goes_on
 
 
 def test_rows_that_retention_took_are_counted_per_partition(kafka: FakeKafka) -> None:
@@ -119,10 +117,10 @@ def test_the_lag_counts_partitions_that_are_new(kafka: FakeKafka) -> None:
     assert lag is not None
     assert (lag.behind, lag.unit) == (60, "rows")
     kafka.topics["fuel"] = FakeTopic("T3", [(5, 9)])
-    by_pattern = KafkaSource().open(PlannedSource("kafka", {"subscribepattern": "f.*"}), kafka).lag("-")
+    by_pattern = KafkaSource().open(Source("kafka", {"subscribepattern": "f.*"}), kafka).lag("-")
     assert by_pattern is not None
     assert by_pattern.behind == 154
-    assigned = PlannedSource("kafka", {"assign": '{"flights":[1]}'})
+    assigned = Source("kafka", {"assign": '{"flights":[1]}'})
     of_one = KafkaSource().open(assigned, kafka).lag("-")
     assert of_one is not None
     assert of_one.behind == 50
@@ -143,13 +141,16 @@ def test_offsets_are_written_as_spark_writes_them() -> None:
     assert format_offset(parse_offset(text)) == text
     with pytest.raises(ValueError):
         parse_offset('{"logOffset":3}')
+    for given in ("-1", "-2", "1.5", "true", "null", '"3"'):
+        with pytest.raises(ValueError, match="no offset of Kafka"):
+            parse_offset(f'{{"flights":{{"0":{given}}}}}')
 
 
 def test_fail_on_data_loss_false_is_called_what_it_is() -> None:
     """Silence about lost input is said; the default needs no word."""
     adapter = KafkaSource()
     assert adapter.remarks(FLIGHTS) == ()
-    (said,) = adapter.remarks(PlannedSource("kafka", {"failondataloss": "False"}))
+    (said,) = adapter.remarks(Source("kafka", {"failondataloss": "False"}))
     assert "failOnDataLoss=false" in said
 
 
@@ -212,7 +213,7 @@ def test_who_reads_less_keeps_the_offsets_of_what_it_reads(
 ) -> None:
     """What was taken out of a list was taken out by name; what fell out of a pattern, or has another one in its place,
     was not."""
-    source, offset = PlannedSource("kafka", options), '{"a":{"0":3,"1":4},"b":{"0":5}}'
+    source, offset = Source("kafka", options), '{"a":{"0":3,"1":4},"b":{"0":5}}'
     narrowed = KafkaSource().narrow(source, offset)
     assert narrowed is not None
     assert (narrowed.kept, dict(narrowed.left), narrowed.is_named) == (kept, left, is_named)
@@ -222,8 +223,8 @@ def test_who_reads_less_keeps_the_offsets_of_what_it_reads(
 def test_who_reads_nothing_of_an_offset_or_all_of_it_does_not_read_less() -> None:
     """Another topic is another source; more topics read on."""
     adapter, offset = KafkaSource(), '{"a":{"0":3}}'
-    assert adapter.narrow(PlannedSource("kafka", {"subscribe": "b"}), offset) is None
-    assert adapter.narrow(PlannedSource("kafka", {"subscribe": "a,b"}), offset) is None
+    assert adapter.narrow(Source("kafka", {"subscribe": "b"}), offset) is None
+    assert adapter.narrow(Source("kafka", {"subscribe": "a,b"}), offset) is None
 
 
 def test_a_time_is_mapped_to_offsets_by_the_broker(kafka: FakeKafka) -> None:
@@ -232,7 +233,7 @@ def test_a_time_is_mapped_to_offsets_by_the_broker(kafka: FakeKafka) -> None:
     opened = KafkaSource().open(FLIGHTS, kafka)
     found = opened.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), '{"flights":{"0":90,"1":50}}')
     assert found == '{"flights":{"0":40,"1":50}}'
-    gone = KafkaSource().open(PlannedSource("kafka", {"subscribe": "nosuch"}), kafka)
+    gone = KafkaSource().open(Source("kafka", {"subscribe": "nosuch"}), kafka)
     assert gone.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), "-") == Untold("none of its topics is there")
 
 

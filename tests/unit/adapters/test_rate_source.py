@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.adapters.rate_source import RateSource
-from airflow_streamstate.adapters.source import Lag, PlannedSource
+from airflow_streamstate.adapters.source import Lag, Source
 
 
 def test_another_rate_is_another_source() -> None:
     """An offset of a rate source stands for other values under another rate; unknown formats are not its own."""
     adapter = RateSource()
-    ten = adapter.identify(PlannedSource("rate", {"rowspersecond": "10"}))
+    ten = adapter.identify(Source("rate", {"rowspersecond": "10"}))
     assert ten == "rate rowspersecond=10"
-    assert adapter.identify(PlannedSource("rate", {"rowspersecond": "20"})) != ten
-    assert adapter.identify(PlannedSource("kafka")) is None
+    assert adapter.identify(Source("rate", {"rowspersecond": "20"})) != ten
+    assert adapter.identify(Source("kafka")) is None
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.adapters.source import Lag, PlannedSource, Untold
+from airflow_streamstate.adapters.source import Lag, Source, Untold
 from airflow_streamstate.adapters.table_source import TableSource
 
 
 def test_a_table_is_its_name_or_its_place() -> None:
     """A name of a catalog counts before a path; a folder of plain files is none."""
     adapter = TableSource()
-    assert adapter.identify(PlannedSource("delta", {"path": "/d"}, "lake.flights")) == "table lake.flights"
-    assert adapter.identify(PlannedSource("delta", {"path": "/d/"})) == "table delta /d"
-    assert adapter.identify(PlannedSource("parquet", {"path": "/d"})) is None
+    assert adapter.identify(Source("delta", {"path": "/d"}, "lake.flights")) == "table lake.flights"
+    assert adapter.identify(Source("delta", {"path": "/d/"})) == "table delta /d"
+    assert adapter.identify(Source("parquet", {"path": "/d"})) is None
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_what_cannot_be_ordered_is_apart(first: str, second: str, order: str) ->
 
 def test_versions_that_are_passed_over_are_mentioned() -> None:
     """failOnDataLoss=false is called what it is, for Delta too."""
-    assert TableSource().remarks(PlannedSource("delta", {"failondataloss": "false"}))
-    assert TableSource().remarks(PlannedSource("delta")) == ()
+    assert TableSource().remarks(Source("delta", {"failondataloss": "false"}))
+    assert TableSource().remarks(Source("delta")) == ()
 
 
 def test_a_password_in_a_path_is_no_part_of_what_it_is() -> None:
     """Identities stand in events and snapshots."""
-    source = PlannedSource("delta", {"path": "s3a://AKIAKEY:secretkey@bucket/t/"})
+    source = Source("delta", {"path": "s3a://AKIAKEY:secretkey@bucket/t/"})
     assert TableSource().identify(source) == "table delta s3a://***@bucket/t"
 
 
@@ -69,13 +69,13 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def test_what_is_left_of_delta_is_told_in_versions() -> None:
     """One that is read in part counts; Iceberg's offsets do not say of which version they are."""
     door = History((9, NOON))
-    opened = TableSource().open(PlannedSource("delta", {"path": "/d"}), door)  # type: ignore[arg-type]
+    opened = TableSource().open(Source("delta", {"path": "/d"}), door)  # type: ignore[arg-type]
     assert opened.lag('{"reservoirVersion":10,"index":-1}') == Lag(0, "versions")
     assert opened.lag('{"reservoirVersion":9,"index":4}') == Lag(1, "versions")
     assert opened.lag('{"reservoirVersion":7,"index":-1}') == Lag(3, "versions")
     assert isinstance(opened.lag('{"snapshot_id":7,"position":1}'), Untold)
     assert door.asked[0] == "DESCRIBE HISTORY delta.`/d` LIMIT 1"
-    named = TableSource().open(PlannedSource("delta", table="lake.flights"), door)  # type: ignore[arg-type]
+    named = TableSource().open(Source("delta", table="lake.flights"), door)  # type: ignore[arg-type]
     named.lag('{"reservoirVersion":7,"index":-1}')
     assert door.asked[-1] == "DESCRIBE HISTORY lake.flights LIMIT 1"
 
@@ -84,7 +84,7 @@ def test_what_is_left_of_delta_is_told_in_versions() -> None:
 def test_a_time_is_mapped_to_the_first_version_since(hour: int, version: int) -> None:
     """A version of just that moment is read again; after the last one there is nothing to read yet."""
     door = History((9, NOON.replace(hour=14)), (8, NOON), (7, NOON.replace(hour=11)))
-    opened = TableSource().open(PlannedSource("delta", {"path": "/d"}), door)  # type: ignore[arg-type]
+    opened = TableSource().open(Source("delta", {"path": "/d"}), door)  # type: ignore[arg-type]
     last = '{"sourceVersion":1,"reservoirId":"x","reservoirVersion":10,"index":-1,"isStartingVersion":false}'
     found = opened.offset_at(NOON.replace(hour=hour), last)
     assert found == last.replace('"reservoirVersion":10', f'"reservoirVersion":{version}')
@@ -92,7 +92,7 @@ def test_a_time_is_mapped_to_the_first_version_since(hour: int, version: int) ->
 
 def test_a_time_is_not_mapped_where_the_form_of_an_offset_is_not_known() -> None:
     """In the middle of a version, and for what is not Delta: said, and not guessed."""
-    opened = TableSource().open(PlannedSource("delta", {"path": "/d"}), History((9, NOON)))  # type: ignore[arg-type]
+    opened = TableSource().open(Source("delta", {"path": "/d"}), History((9, NOON)))  # type: ignore[arg-type]
     for last in ('{"reservoirVersion":9,"index":4}', '{"snapshot_id":7,"position":1}', "-"):
         assert isinstance(opened.offset_at(NOON, last), Untold)
 

@@ -72,6 +72,14 @@ def test_state_says_itself_how_many_partitions_it_has(checkpoint: Checkpoint) ->
     assert entry_of(checkpoint, 2).conf[PARTITIONS] == str(len(folders))
 
 
+def test_a_query_whose_state_is_in_one_partition_goes_on_in_as_many_as_before(checkpoint: Checkpoint) -> None:
+    """What is read and grouped below a limit is of the session's number, which Spark notes beside the limit."""
+    write_operator_metadata(checkpoint, operator_name="globalLimit", partitions=3)
+    write_hdfs_state(checkpoint, range(1, 3), folders=["0/0"])
+    assert pin_partitions(checkpoint, lambda: "5") == (1, 2)
+    assert entry_of(checkpoint, 2).conf[PARTITIONS] == "3"
+
+
 def test_what_an_entry_says_is_said_of_the_other_too(checkpoint: Checkpoint) -> None:
     """The second run of a query pins its own setting: Spark refuses two that differ as a repartition half done."""
     put_2(checkpoint, 2, partitions="3")

@@ -341,6 +341,25 @@ def test_what_a_batch_that_did_not_commit_left_is_deleted_whole() -> None:
     assert delete_version(checkpoint, 5) == 0
 
 
+NO_COLUMNS = b'{"type":"struct","fields":[]}'
+ONE_COLUMN = b'{"type":"struct","fields":[{"name":"n","type":"long","nullable":false,"metadata":{}}]}'
+
+
+@pytest.mark.parametrize("place", ["0/0/_metadata/schema", "0/_stateSchema/default/0_5b0d"])
+def test_an_aggregation_over_all_rows_has_one_partition_whatever_spark_notes(place: str) -> None:
+    """Its keys have no columns. Of one that groups by something every partition is needed, whatever its values are."""
+    for keys, values, has_one in ((NO_COLUMNS, ONE_COLUMN, True), (ONE_COLUMN, NO_COLUMNS, False)):
+        checkpoint = memory_checkpoint()
+        write_operator_metadata(checkpoint, partitions=3)
+        checkpoint.store.put(checkpoint.key(f"state/{place}"), b"\0\2v2\0\0\0\1" + keys + b"\0\0\0\1" + values)
+        write_hdfs_state(checkpoint, range(1, 3), folders=["0/0"])
+        if has_one:
+            assert listed(checkpoint, 2) == {"0/0/1.delta", "0/0/2.delta"}
+        else:
+            with pytest.raises(ObjectMissingError, match=r"0/1/1\.delta"):
+                listed(checkpoint, 2)
+
+
 def test_a_limit_has_one_partition_whatever_spark_notes() -> None:
     """It notes the session's number, and brings all rows into one: the others are not missing."""
     checkpoint = memory_checkpoint()

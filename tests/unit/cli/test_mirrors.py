@@ -61,6 +61,10 @@ def test_people_are_told_what_went_where(desk: Desk, tmp_path: Path) -> None:
         (("restore-home", "--from", "{base}/nothing"), 2, "these mirrors have no stream"),
         (("restore-home", "--from", "{base}/nothing", "--stream", "../x"), 2, "not a valid stream id"),
         (("restore-home",), 2, "--from"),
+        (("mirror", "flights", "--to", "{base}/m", "--fetch-batch-bytes", "1"), 2, "setting=fetch_batch_bytes"),
+        (("mirror", "flights", "--to", "{base}/m", "--fetch-timeout-seconds", "0"), 2, "setting=fetch_timeout_seconds"),
+        (("restore-home", "--from", "{base}/m", "--fetch-batch-bytes", "1"), 2, "setting=fetch_batch_bytes"),
+        (("restore-home", "--from", "{base}/m", "--fetch-timeout-seconds", "0"), 2, "setting=fetch_timeout_seconds"),
     ],
 )
 def test_mistakes_are_one_sentence(desk: Desk, words: tuple[str, ...], status: int, said: str) -> None:

@@ -51,12 +51,16 @@ def test_a_drained_stream_is_seeded_where_one_says(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("--offsets", "nosuch.json"), ("--offsets", "{base}/job.py"), ("--at", "yesterday"), ("--at", "2026-03-01")],
-)
+    [
+        ("--offsets", "nosuch.json"), ("--offsets", "{base}/job.py"), ("--offsets", "{base}/deep.json"),
+        ("--at", "yesterday"), ("--at", "2026-03-01"),
+    ],
+)  # fmt: skip
 def test_what_is_no_beginning_is_a_mistake_in_the_request(desk: Desk, words: tuple[str, str]) -> None:
     """Exit status 2; nothing was changed."""
     desk.stream().deploy().runs().drained()
     path = script(desk.base, "hangs")
+    (desk.base / "deep.json").write_text("[" * 100_000)
     given = [word.format(base=desk.base) for word in words]
     answer = shell("deploy", "flights", "--app", path, "--start", "seed", *given, "--json")
     assert answer.status == 2, answer

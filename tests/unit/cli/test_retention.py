@@ -8,7 +8,7 @@ from support.shell import Desk, shell
 
 ROW = {
     "snapshot_id", "kind", "deployment_id", "taken_at", "used_at", "files", "bytes", "shared_bytes", "pinned",
-    "last_known_good", "leases", "queries", "mirrors", "request_id", "content_digest",
+    "last_known_good", "leases", "queries", "mirrors", "request_id", "content_digest", "place", "refers_to_checkpoint",
 }  # fmt: skip
 LIVE = "d-0001-live-000001"
 

@@ -9,6 +9,7 @@ import json
 from rich.console import Console
 
 from airflow_streamstate.cli.session import Session
+from support.fake_clock import FakeClock
 from support.shell import Desk, Terminal, shell
 
 
@@ -57,6 +58,18 @@ def test_progress_into_a_pipe_tells_news_only() -> None:
     texts = ("running; heartbeat 1 s ago", "running; heartbeat 2 s ago", "stopping; heartbeat 2 s ago")
     lines = _progress(Session(), io.StringIO(), *texts).splitlines()
     assert lines == ["orders d-0001: running; heartbeat 1 s ago", "orders d-0001: stopping; heartbeat 2 s ago"]
+
+
+def test_counts_that_grow_are_news_every_five_seconds() -> None:
+    """A line per file would bury a log; what is counted, when it changes, is told at once."""
+    clock, stderr = FakeClock(), io.StringIO()
+    with contextlib.redirect_stderr(stderr), Session(clock=clock).progress("orders") as report:
+        for files in range(12):
+            report(f"s-1: {files} of 12 files")
+            clock.sleep(1.0)
+        report("s-2: 0 of 3 files")
+    told = ["s-1: 0 of 12 files", "s-1: 5 of 12 files", "s-1: 10 of 12 files", "s-2: 0 of 3 files"]
+    assert stderr.getvalue().splitlines() == [f"orders: {text}" for text in told]
 
 
 def test_progress_on_a_terminal_is_one_line_that_goes_away() -> None:

@@ -62,9 +62,12 @@ def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
     waiting = upgrade(running, "fits", "--needs-approval", "--wait", 5, "--json")
     assert waiting.status == 3
     assert "--continue" in waiting.error["next_step"]
+    upgrade_id = UpgradeJournal(running.stream().control).ids()[0]
+    (called,) = waiting.err.splitlines()
+    assert called.startswith(f"flights {upgrade_id}: a person has to approve the plan: streamstate upgrade flights ")
     other = upgrade(running, "fits", "--request-id", "another", "--json")
     assert other.status == 4
-    assert other.error["context"]["upgrade_id"] == UpgradeJournal(running.stream().control).ids()[0]
+    assert other.error["context"]["upgrade_id"] == upgrade_id
     told = shell("stop", "flights", "--json")
     assert told.status == 4
     assert told.error["message"] == "an upgrade of this stream is under way"

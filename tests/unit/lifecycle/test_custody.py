@@ -11,8 +11,10 @@ from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.errors import DeploymentNotFoundError, StreamNotFoundError
 from airflow_streamstate.lifecycle.custody import Custody, custody_of
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.codec import to_bytes, to_json
+from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped, Undone, UndoneBy
+from airflow_streamstate.protocol.events import Accepted
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.records import StartPlan
 from support.sim_stage import STREAM, Stage
@@ -277,3 +279,14 @@ def test_a_batch_that_was_skipped_is_a_gap_with_a_name(stage: Stage) -> None:
     assert (gap.kind, gap.deployment_id, gap.accepted) == ("gap", SECOND, True)
     assert (gap.ended_at, gap.began_at) == (move.from_offset, move.to_offset)
     assert "a bad row (12 files)" in gap.detail
+
+
+def test_a_skip_that_nobody_told_of_is_a_gap_with_a_name(stage: Stage) -> None:
+    """Its driver died right behind the commit, and no other attempt came. (Law 1)"""
+    restored(stage)
+    wish = SkipRequest("c", STREAM, SECOND, stage.clock.now(), None, "ada", "a bad row", "counts", 4)
+    stage.say(Accepted, SECOND, command_id="c", command_number=1, command=to_json(wish))
+    run_stateful(stage.checkpoint(deployment_id=SECOND), 4, first=4)
+    (gap,) = audit(stage).breaks
+    assert (gap.kind, gap.deployment_id, gap.accepted) == ("gap", SECOND, True)
+    assert "batch 4 was skipped, as ada asked for: a bad row" in gap.detail

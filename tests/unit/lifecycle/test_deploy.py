@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from airflow_streamstate.errors import (
     SnapshotCorruptError,
     SnapshotIncompleteError,
     SnapshotNotFoundError,
+    StreamStateError,
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.controller import Controller
@@ -26,6 +29,7 @@ from airflow_streamstate.protocol.positions import StateLeft
 from airflow_streamstate.snapshot.verify import Unread, verify
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import plan_batch
+from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
 
@@ -463,3 +467,30 @@ def test_a_deploy_looks_for_the_end_where_the_checkpoints_are(stage: Stage, tmp_
     assert caught.value.context["configured"] == home.checkpoints.uri
     assert stage.control.need_register().value.intent is None
     assert controller.deploy(stage.request("print('v2')\n", start="fresh")).start.mode == "fresh"
+
+
+def test_who_deploys_beside_another_takes_his_checkpoints_for_no_namesakes(tmp_path: Path) -> None:
+    """At whichever call of the one the other deploys and runs, the later one looks again, and is told who was first."""
+    said = []
+    for number in count(1):
+        stage = Stage(tmp_path)
+
+        def other(stage: Stage = stage) -> None:
+            theirs = stage.request("print('mine')\n", application=stage.script("print('other')\n", "other.py"))
+            with suppress(StreamStateError):  # refused, where the other was first
+                stage.another_controller().deploy(theirs)
+                stage.come_to_life(queries=("counts",))
+                stage.run_batches(2)
+
+        plan = FaultPlan(meanwhile={number: other})
+        store = FaultyStore(stage.store, plan)
+        home = Home.of(store, store, tmp_path, stage.clock)
+        request = stage.request("print('mine')\n")
+        try:
+            Controller(home, stage.launcher, stage.clock, "tests").deploy(request)
+        except StreamStateError as error:
+            said.append(str(error))
+        if number > len(plan.calls):
+            break
+    assert said
+    assert not [words for words in said if "another stream of this name" in words]

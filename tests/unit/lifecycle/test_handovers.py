@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.adapters.file_source import FileSource
 from airflow_streamstate.adapters.kafka_source import KafkaSource
-from airflow_streamstate.lifecycle.handovers import Break, Compared, Edge, compare_edges, move_breaks
+from airflow_streamstate.lifecycle.handovers import Break, Compared, Edge, compare_edges, move_breaks, moves_in
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 
@@ -156,3 +156,14 @@ def test_a_named_gap_is_a_break_that_was_accepted() -> None:
     (overlap,) = move_breaks(moved)
     assert (overlap.kind, overlap.accepted) == ("overlap", True)
     assert overlap.detail == "it began at other offsets, as was asked for (5 rows)"
+
+
+def test_a_start_that_was_cut_off_tells_of_no_gap() -> None:
+    """It asked for the offsets of a time, and died; the next one found others, and those are what was built. (Law 2)"""
+    head = {"stream_id": "orders", "deployment_id": "d-0002", "at": AT, "write_id": "w"}
+    cut, built = (
+        Repositioned(**head, attempt=attempt, query_name="q", batch_id=4, moves=(SourceMove("kafka", "a", to),))
+        for attempt, to in ((1, "b"), (2, "c"))
+    )
+    other = replace(cut, query_name="other")
+    assert moves_in([cut, None, other, built]) == [other, built]

@@ -65,6 +65,13 @@ def test_working_files_are_for_their_owner_alone(stage: Stage) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+def test_a_folder_that_cannot_be_made_is_one_sentence(stage: Stage) -> None:
+    """Something lies in its way."""
+    (stage.folder / STREAM).write_text("")
+    with pytest.raises(InvalidRequestError, match="the folder of a launch cannot be used"):
+        stage.deploy()
+
+
 def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage) -> None:
     """Other bytes than were pinned are never run. (Law 15)"""
     stage.deploy()

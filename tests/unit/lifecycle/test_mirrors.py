@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.events import SnapshotMirrored
+from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_store import AskedStore
 from support.sim_stage import STREAM, Stage
 
 
@@ -21,6 +27,44 @@ def test_every_snapshot_is_copied_once(stage: Stage) -> None:
     assert sorted(done) == ["d-0001-live-000002", "d-0001-stopped-000001"]
     assert sum(done.values()) > 0
     assert [one.files for _, one in mirrors.copy(STREAM, [mirror])] == [0, 0]
+
+
+@pytest.mark.parametrize(("named", "is_cut"), [(None, True), (4_096, False)])
+def test_it_fetches_as_the_deployment_is_set_or_as_is_said(tmp_path: Path, named: int | None, is_cut: bool) -> None:
+    """What is said for this time wins."""
+    stage = Stage(tmp_path, AskedStore())
+    stage.deploy(settings=AgentSettings(fetch_batch_bytes=1_024))
+    stage.stopped()
+    list(stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")], batch_bytes=named))
+    assert (stage.store.later_pieces > 0) is is_cut
+
+
+def test_a_home_that_is_silent_is_left_after_the_time_that_is_said(tmp_path: Path) -> None:
+    """By the controller's clock; a time that is none is refused. (Law 6)"""
+    stage = Stage(tmp_path, AskedStore())
+    stage.deploy()
+    stage.stopped()
+    speak = stage.store.fall_silent(stage.clock, 77.5)
+    try:
+        with pytest.raises(UnavailableError) as caught:
+            list(stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")], timeout_seconds=77))
+    finally:
+        speak()
+    assert "did not answer within 77 s" in str(caught.value)
+    with pytest.raises(InvalidRequestError, match="out of its range"):
+        list(stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")], timeout_seconds=0))
+
+
+def test_what_is_being_pruned_holds_the_others_up_at_no_mirror(stage: Stage) -> None:
+    """It goes, and the rest is copied."""
+    stage.deploy()
+    stage.stopped()
+    kept, gone = stage.keep("live", attempt=2), stage.control.need_manifest("d-0001-stopped-000001")
+    Remover(stage.control, SnapshotPlaces(stage.store), "test").condemn(
+        {gone.snapshot_id: gone}, lambda _register: [gone.snapshot_id]
+    )
+    done = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
+    assert [one.snapshot_id for _, one in done] == [kept.snapshot_id]
 
 
 def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,8 @@ from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_store import AskedStore
+from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
@@ -80,6 +84,19 @@ def test_an_older_end_is_taken_only_by_name(stage: Stage, tmp_path: Path) -> Non
     assert not found.is_end
 
 
+def test_an_end_is_newer_than_what_was_taken_before_it_whatever_the_clocks_say(stage: Stage, tmp_path: Path) -> None:
+    """A live one by a driver whose clock is ahead of that of whoever took the end (Law 14)."""
+    stage.deploy()
+    stage.run_batches(1)
+    live = stage.keep("live").snapshot_id
+    stage.clock.advance(-600)
+    end = str(stage.stopped().snapshot_id)
+    mirror = mirrored(stage, end)
+    mirror_snapshot(stage.control, stage.store, mirror, live)
+    found = Restoring(new_home(stage, tmp_path), [mirror], "me").restore(STREAM)
+    assert (found.snapshot_id, found.is_end) == (end, True)
+
+
 def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_path: Path) -> None:
     """Its record is at the mirror from its start on; and its fencing token is never given again. (Laws 4 and 14)"""
     snapshot_id = stopped(stage)
@@ -92,6 +109,72 @@ def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_p
     Restoring(home, [mirror], "me").restore(STREAM, accept_duplicates=True)
     view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v3')\n"))
     assert (view.deployment_id, view.start.snapshot_id) == ("d-0003", snapshot_id)
+
+
+def test_a_mirror_that_heard_only_the_first_word_of_a_deployment_knows_of_it(stage: Stage, tmp_path: Path) -> None:
+    """The machine was lost while its driver told the mirror, which is about to run batches. (Laws 4 and 14)"""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.deploy("print('v2')\n")
+    stage.come_to_life("d-0002", queries=("counts",))
+    plan = FaultPlan(at_write={2: Fault.NO_SPACE})
+    with pytest.raises(StreamStateError):
+        carry_records(stage.control, FaultyStore(mirror, plan), "d-0002")
+    with pytest.raises(ConflictError, match="ran behind"):
+        Restoring(new_home(stage, tmp_path), [mirror], "me").restore(STREAM)
+
+
+def test_what_is_left_of_the_old_home_is_heard_too(stage: Stage) -> None:
+    """Its register was lost, and no more: what it knows to have run behind the mirror's snapshot counts, and no fencing
+    token is given again; what a restore that was cut short has said there does not. (Laws 4 and 14)"""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.deploy("print('v2')\n")
+    stage.store.delete(layout.register_key(STREAM))
+    with pytest.raises(ConflictError, match="ran behind"):
+        Restoring(stage.home, [mirror], "me").restore(STREAM)
+    for _ in range(2):
+        assert not Restoring(stage.home, [mirror], "me").restore(STREAM, accept_duplicates=True).is_end
+        stage.store.delete(layout.register_key(STREAM))
+    Restoring(stage.home, [mirror], "me").restore(STREAM, accept_duplicates=True)
+    assert stage.deploy("print('v3')\n").deployment_id == "d-0003"
+
+
+def test_another_attempt_in_what_is_left_of_the_old_home_ran_behind_it(stage: Stage) -> None:
+    """Of the same deployment. (Law 14)"""
+    mirror = mirrored(stage, stopped(stage))
+    stage.come_to_life(attempt=2, queries=("counts",))
+    stage.store.delete(layout.register_key(STREAM))
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="ran behind"):
+            Restoring(stage.home, [mirror], "me").restore(STREAM)
+        Restoring(stage.home, [mirror], "me").restore(STREAM, accept_duplicates=True)
+        stage.store.delete(layout.register_key(STREAM))
+
+
+def test_no_stream_is_made_over_something_else_in_the_place_of_its_snapshot(stage: Stage) -> None:
+    """A manifest that the disaster cut off: without a snapshot there would be nothing to start from. (Law 3)"""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.store.delete(layout.register_key(STREAM))
+    stage.store.put(layout.manifest_key(STREAM, snapshot_id), b'{"kind": "SnapshotMan')
+    with pytest.raises(ConflictError, match="something else"):
+        Restoring(stage.home, [mirror], "me").restore(STREAM)
+    assert stage.control.register() is None
+
+
+def test_a_snapshot_of_the_same_name_at_another_mirror_is_not_mixed_in(stage: Stage, tmp_path: Path) -> None:
+    """Of a stream that went on from an older mirror under the same ids: each is whole by itself. (Law 14)"""
+    mirror = mirrored(stage, stopped(stage))
+    other = Stage(tmp_path / "other", clock=FakeClock(stage.clock.now() + timedelta(days=1), seed=7))
+    other.folder.mkdir()
+    strange = mirrored(other, stopped(other), "strange")
+    newer = other.control.need_manifest("d-0001-stopped-000001")
+    home = new_home(stage, tmp_path)
+    Restoring(home, [mirror, strange], "me").restore(STREAM)
+    found = home.control(STREAM).need_manifest("d-0001-stopped-000001")
+    assert found.write_id == newer.write_id
+    assert home.control(STREAM).spec("d-0001").request_id == other.spec().request_id != stage.spec().request_id
 
 
 def test_restored_anywhere_cut_short_is_no_stream_until_it_is_whole(stage: Stage, tmp_path: Path) -> None:
@@ -140,6 +223,29 @@ def test_a_mirror_that_is_away_is_left_out_and_named(stage: Stage, tmp_path: Pat
         Restoring(new_home(stage, tmp_path), [away], "me").restore(STREAM)
 
 
+@pytest.mark.parametrize(("more", "is_cut"), [({}, False), ({"batch_bytes": 1_024}, True)])
+def test_pieces_are_as_large_as_is_said(stage: Stage, tmp_path: Path, more: dict[str, int], is_cut: bool) -> None:
+    """By default every file of this size comes as one."""
+    snapshot_id, mirror = stopped(stage), AskedStore("mirror")
+    mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    Restoring(new_home(stage, tmp_path), [mirror], "me", **more).restore(STREAM)
+    assert (mirror.later_pieces > 0) is is_cut
+
+
+def test_a_mirror_that_falls_silent_is_left_after_the_time_that_is_said(stage: Stage, tmp_path: Path) -> None:
+    """By the clock of the home, and the stream is none yet. (Laws 3 and 6)"""
+    snapshot_id, mirror = stopped(stage), AskedStore("mirror")
+    mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    home, speak = new_home(stage, tmp_path), mirror.fall_silent(stage.clock, 77.5)
+    try:
+        with pytest.raises(UnavailableError) as caught:
+            Restoring(home, [mirror], "me", timeout_seconds=77).restore(STREAM)
+    finally:
+        speak()
+    assert "did not answer within 77 s" in str(caught.value)
+    assert home.control(STREAM).register() is None
+
+
 def test_what_is_there_is_not_written_over(stage: Stage, tmp_path: Path) -> None:
     """A stream that the home has, and one that no mirror has, are told."""
     mirror = mirrored(stage, stopped(stage))
@@ -162,3 +268,19 @@ def test_resume_does_not_begin_again_from_an_older_start(stage: Stage, tmp_path:
     Restoring(home, [mirrored(stage, snapshot_id)], "me").restore(STREAM)
     spec = home.control(STREAM).spec("d-0001")
     assert spec == replace(stage.spec(), checkpoints_uri=home.checkpoints.uri)
+
+
+def test_a_snapshot_of_another_place_is_restored_beside_the_checkpoints(stage: Stage, tmp_path: Path) -> None:
+    """The place is the lost home's: the new one keeps its own, and writes nothing there."""
+    snapshot_id = stopped(stage, snapshots=str(tmp_path / "disk"))
+    manifest, mirror = stage.control.need_manifest(snapshot_id), MemoryStore("mirror")
+    assert manifest.data_uri == str(tmp_path / "disk")
+    mirror_snapshot(stage.control, stage.home.places.of(manifest), mirror, snapshot_id)
+    shutil.rmtree(tmp_path / "disk")
+    home = new_home(stage, tmp_path)
+    Restoring(home, [mirror], "me").restore(STREAM)
+    control = home.control(STREAM)
+    assert control.need_manifest(snapshot_id).data_uri == control.spec("d-0001").snapshots == ""
+    assert verify(control, home.checkpoints, snapshot_id) == []
+    view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v2')\n"))
+    assert (view.start.mode, view.start.snapshot_id) == ("restore", snapshot_id)

@@ -6,11 +6,12 @@ import pytest
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.lifecycle.skips import SkipView, SkipWish
+from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.events import Failed, Rejected
+from airflow_streamstate.protocol.events import Accepted, Failed, Rejected
 from airflow_streamstate.protocol.positions import SourceMove
-from support.checkpoints import plan_batch
+from support.checkpoints import commit_batch, plan_batch
 from support.sim_stage import STREAM, Stage
 
 WISH = SkipWish(STREAM, 4, "a bad row")
@@ -71,6 +72,26 @@ def test_an_order_that_was_cut_off_before_the_launch_goes_on(stage: Stage) -> No
     assert not stage.seen().is_unlaunched
     assert stage.seen().attempt == 2
     assert len(stage.control.journal("d-0001").commands()) == 1
+
+
+def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -> None:
+    """The batch is committed without its rows; asked again, the attempt is started that says so. (Law 2)"""
+    failed(stage)
+    order = stage.controller.starts.skip(WISH, "r-1")
+    (slot,) = stage.control.journal("d-0001").commands()
+    assert slot.command is not None
+    stage.come_to_life(attempt=2)
+    fields = {"command_id": order.command_id, "command_number": 1, "command": to_json(slot.command)}
+    stage.say(Accepted, attempt=2, **fields)
+    commit_batch(stage.run_batches(3, "counts"), 4)
+    stage.say(Failed, attempt=2, error="the machine went away")
+    stage.end(attempt=2)
+    with pytest.raises(InvalidRequestError, match="no query has this batch planned"):
+        stage.controller.starts.skip(WISH, "r-2")
+    said: list[SkipView] = []
+    assert stage.controller.starts.skip(WISH, "r-1", said.append).command_id == order.command_id
+    assert stage.seen().attempt == 3
+    assert [(view.query_name, view.batch_id, len(view.moves)) for view in said] == [("counts", 4, 1)]
 
 
 def test_the_wait_ends_with_what_became_of_it(stage: Stage) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
-from airflow_streamstate.errors import SnapshotNotFoundError, StreamNotFoundError
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.errors import SnapshotNotFoundError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.protocol import layout
 from support.sim_stage import STREAM, Stage
 
@@ -35,3 +40,33 @@ def test_verify_names_what_is_wrong(stage: Stage) -> None:
     assert [problem.kind for problem in stage.controller.snapshots.verify(STREAM, event.snapshot_id)] == ["missing"]
     with pytest.raises(SnapshotNotFoundError):
         stage.controller.snapshots.verify(STREAM, "d-0001-stopped-000009")
+
+
+def test_a_successor_says_where_the_end_of_a_dead_one_is_kept(tmp_path: Path) -> None:
+    """So there is a way on from a place that is lost; the dead one's own place is asked for nothing."""
+    stage, lost = Stage(tmp_path), tmp_path / "lost"
+    stage.deploy(snapshots=str(lost))
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.end()
+    shutil.rmtree(lost)
+    with pytest.raises(UnavailableError, match="is not the place"):
+        stage.keep()
+    view = stage.deploy("print('v2')\n", snapshots=str(tmp_path / "new"))
+    manifest = stage.control.need_manifest(str(view.start.snapshot_id))
+    assert manifest.data_uri == str(tmp_path / "new")
+    assert stage.controller.snapshots.verify(STREAM, manifest.snapshot_id) == []
+
+
+def test_the_checkpoint_that_a_kept_snapshot_names_stays_whole(tmp_path: Path) -> None:
+    """However often it is pruned: it is the last way back from the version that runs."""
+    stage = Stage(tmp_path)
+    stage.deploy(snapshots="none")
+    end = str(stage.stopped().snapshot_id)
+    stage.deploy("print('v2')\n", snapshots="none")
+    stage.come_to_life("d-0002", queries=("counts",))
+    Retention(stage.control).mark_good("d-0002")
+    for _ in range(2):
+        stage.controller.retention.prune(STREAM, RetentionPolicy(keep=0))
+    assert stage.control.need_manifest(end).refers_to_checkpoints
+    assert stage.controller.snapshots.verify(STREAM, end) == []

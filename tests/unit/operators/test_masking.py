@@ -8,9 +8,12 @@ import pytest
 from airflow.sdk.log import redact
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.operators.export import ExportStateOperator
+from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.rollback import RollbackStreamOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+from airflow_streamstate.operators.verify import VerifySnapshotOperator
 
 SHOWN = [
     ("conf", {"spark.hadoop.fs.s3a.secret.key": "{}"}),
@@ -23,14 +26,23 @@ SHOWN = [
     ("master", "spark://someone:{}@example.org:7077"),
     ("undo_command", ["undo", "--password", "{}"]),
     ("undo_command", '["undo", "--password", "{}"]'),
+    ("out", "s3a://someone:{}@bucket/out"),
+    ("mirrors", ["s3://someone:{}@bucket/mirror"]),
 ]
-OPERATORS = (DeployStreamOperator, PlanUpgradeOperator, UpgradeStreamOperator, RollbackStreamOperator)
+OPERATORS = (
+    DeployStreamOperator, PlanUpgradeOperator, UpgradeStreamOperator, RollbackStreamOperator, ExportStateOperator,
+    VerifySnapshotOperator, MirrorSnapshotsOperator,
+)  # fmt: skip
+NEEDED = {
+    DeployStreamOperator: {"application": "job.py"},
+    ExportStateOperator: {"out": "/out"},
+    VerifySnapshotOperator: {"snapshot_id": "d-0001-live-000001"},
+}
 CASES = [(each, *shown) for each in OPERATORS for shown in SHOWN if shown[0] in each.template_fields]
 
 
 def made(operator: type[Any]) -> Any:
-    needed = {"application": "job.py"} if operator is DeployStreamOperator else {}
-    return operator(task_id="t", stream_id="flights", **needed)
+    return operator(task_id="t", stream_id="flights", **NEEDED.get(operator, {}))
 
 
 def with_secret(value: Any, secret: str) -> Any:

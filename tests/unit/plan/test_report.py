@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.errors import DeadlineExceededError, DeploymentFailedError, IncompatibleUpgradeError
 from airflow_streamstate.plan.codes import ADVICE, advice, difference
 from airflow_streamstate.plan.differences import Comparison, DeploymentComparison, compared, gravest
-from airflow_streamstate.plan.report import PlanReport, report_of, to_markdown
+from airflow_streamstate.plan.report import START_ONE, PlanReport, report_of, to_markdown
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
 
 AT = datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -68,10 +68,16 @@ def test_without_a_rehearsal_the_plans_alone_decide() -> None:
 
 
 def test_a_script_without_a_query_does_not_fit() -> None:
-    """Whatever became of the old ones."""
+    """It took none of the old ones away: nothing is concluded of them, and no drain is advised."""
     found = report({"counts": compared([difference("query-dropped", "", "gone")])}, {})
     assert (found.outcome, found.verdict, found.rehearsal_ok) == ("refused", None, False)
     assert "without having started a query" in found.reason
+    assert found.queries == {}
+    error = found.as_error()
+    assert error is not None
+    assert error.next_step == START_ONE
+    assert START_ONE in to_markdown(found)
+    assert "drain" not in to_markdown(found)
 
 
 @pytest.mark.parametrize(("outcome", "error"), [("failed", DeploymentFailedError), ("deadline", DeadlineExceededError)])
@@ -119,4 +125,4 @@ def test_the_markdown_says_it_all_and_nothing_breaks_out_of_a_cell() -> None:
     assert "- a note" in text
     assert text.count("```") == 2
     nowhere = replace(DRAIN, differences=(replace(DRAIN.differences[0], path=""),))
-    assert "in `counts`: " in to_markdown(report({"counts": nowhere}, {}))
+    assert "in `counts`: " in to_markdown(report({"counts": nowhere}))

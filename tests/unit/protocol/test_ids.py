@@ -27,6 +27,7 @@ from airflow_streamstate.protocol.ids import (
     rehearsal_id_for,
     rehearsal_id_in,
     snapshot_id_for,
+    snapshot_number_of,
     upgrade_id_for,
 )
 from airflow_streamstate.store.keys import check_key
@@ -82,6 +83,7 @@ def test_one_deployment_has_one_id(value: str) -> None:
 def test_ids_of_snapshots_and_launches_are_made_of_what_they_are_about() -> None:
     """Trying twice makes the same id (Law 2)."""
     assert snapshot_id_for("d-0001", "pre-drain", 2) == "d-0001-pre-drain-000002"
+    assert [snapshot_number_of(one) for one in ("d-0001-pre-drain-000002", "a-copy", "")] == [2, None, None]
     assert launch_key_for("d-0001", 3) == "d-0001-a0003"
     longest = deployment_id_for(10**12 - 1)
     for kind in SNAPSHOT_KINDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -29,6 +30,26 @@ def test_files_and_bytes_are_counted() -> None:
     assert (two.files_count, two.size_bytes) == (4, 2 * (45 + 1031))
     empty = replace(one, queries={})
     assert (empty.files_count, empty.size_bytes) == (0, 0)
+
+
+def test_the_order_is_that_of_what_they_hold() -> None:
+    """Deployment, attempt, its end behind all else of it; clocks tell only what is left."""
+    early, late = manifest().taken_at, manifest().taken_at + timedelta(hours=1)
+
+    def one(kind: str, *, token: int = 1, attempt: int = 1, at: datetime = early) -> SnapshotManifest:
+        changes = {"snapshot_kind": kind, "fencing_token": token, "attempt": attempt, "taken_at": at}
+        return replace(manifest(), **changes)
+
+    in_order = [
+        one("pre-drain"),
+        one("live", at=late),
+        one("stopped"),
+        one("live", attempt=2),
+        one("drained", attempt=2),
+        one("live", token=2),
+    ]
+    mixed = in_order[::-1]
+    assert sorted(mixed, key=lambda each: each.order) == in_order
 
 
 def without_digest(**changes: object) -> dict[str, Any]:

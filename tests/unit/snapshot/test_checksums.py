@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_streamstate.errors import DataError
-from airflow_streamstate.snapshot.checksums import ChecksumCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.checksums import ChecksumCheck, WholeCheck, companion_of, parse_checksums
 from support.hadoop_checksums import format_checksums
 
 # What Spark 4.2 wrote on a local disk: commits/0, and the .0.crc beside it.
@@ -36,6 +36,19 @@ def test_the_format_is_the_one_that_spark_writes() -> None:
 def test_a_file_matches_its_own_checksums_in_whatever_pieces_it_comes(data: list[bytes], chunk_bytes: int) -> None:
     """The check does not depend on how the bytes are cut into pieces."""
     assert first_altered(format_checksums(b"".join(data), chunk_bytes), *data) is None
+
+
+@given(pieces, st.binary(max_size=1500), st.integers(1, 700))
+def test_the_check_of_the_whole_says_the_same(data: list[bytes], other: bytes, chunk_bytes: int) -> None:
+    """Of a file, of another one, in whatever pieces."""
+    body = b"".join(data)
+    checksums = parse_checksums(format_checksums(body, chunk_bytes), key="k")
+    own, others = WholeCheck(checksums), WholeCheck(checksums)
+    for piece in data:
+        own.update(piece)
+    others.update(other)
+    assert not own.differs()
+    assert others.differs() == (other != body)
 
 
 @given(st.binary(min_size=1, max_size=2000), st.data())

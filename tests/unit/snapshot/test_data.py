@@ -10,12 +10,15 @@ from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.data import (
     READ_BYTES,
+    are_one_file,
     check_complete,
     crc32_hex,
     crc32_of,
     data_files,
+    is_on_disk,
     query_of,
     read_chunks,
+    side_by_side,
 )
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
@@ -29,6 +32,30 @@ def shelf() -> Shelf:
     run_stateful(shelf.checkpoint(), 2)
     shelf.capture()
     return shelf
+
+
+def test_links_of_one_file_are_told_from_copies_of_it(tmp_path: Path) -> None:
+    """On a disk; elsewhere nobody knows."""
+    store = LocalStore(tmp_path)
+    for target in (store, MemoryStore()):
+        target.put("a", b"bytes")
+        target.link("a", "b")
+        target.put("c", b"bytes")
+    assert [are_one_file(store, "a", other) for other in ("a", "b", "c", "none")] == [True, True, False, False]
+    assert is_on_disk(store)
+    assert not is_on_disk(target)
+    assert not are_one_file(target, "a", "b")
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_answers_come_in_the_order_of_the_items(tmp_path: Path, on_disk: bool) -> None:
+    """However many readers there are; and what one of them raises comes out in its place."""
+    store = LocalStore(tmp_path) if on_disk else MemoryStore()
+    assert list(side_by_side(store, lambda item: item * 2, range(50))) == [item * 2 for item in range(50)]
+    answers = side_by_side(store, lambda item: 6 // item, [3, 2, 0, 1])
+    assert [next(answers), next(answers)] == [2, 3]
+    with pytest.raises(ZeroDivisionError):
+        next(answers)
 
 
 def test_data_files_are_what_a_fork_takes(shelf: Shelf) -> None:

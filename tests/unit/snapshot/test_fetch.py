@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -19,26 +18,19 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.snapshot.fetch import Progress, Wanted, fetch
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_store import AskedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 
 BODIES = {f"s/data/{number}": bytes([number]) * size for number, size in enumerate((0, 1, 99, 100, 101, 1000))}
 
 
-class Place(MemoryStore):
-    """A place that tells who asked it for what, and may be silent, refuse, or wait."""
+class Place(AskedStore):
+    """One that has all of it."""
 
     def __init__(self, name: str = "first") -> None:
         super().__init__(name)
-        self.asked: list[tuple[str, int, int]] = []
-        self.before: Callable[[str], None] = lambda _key: None
         for key, body in BODIES.items():
             self.put(key, body)
-
-    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
-        self.asked.append((key, start, size_bytes))
-        self.before(key)
-        stored = self.get(key)
-        return None if stored is None else stored.body[start : start + size_bytes]
 
 
 def differs(body: bytes, found: bytes) -> str:

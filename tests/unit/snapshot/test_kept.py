@@ -6,6 +6,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import SnapshotReady
 from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from support.simulated_driver import STREAM, SimulatedStream, make_plan, waiting_script
 
 
@@ -22,7 +23,8 @@ def test_the_newest_snapshot_that_has_a_query_whole_holds_it() -> None:
     end = stream.control.need_manifest("d-0001-stopped-000001")
 
     def held(own: set[str], deployment_id: str = "d-0001") -> dict[str, str]:
-        found = kept_by_own_snapshots(stream.control, stream.checkpoints, deployment_id, [*events, None], own)
+        places = SnapshotPlaces(stream.checkpoints)
+        found = kept_by_own_snapshots(stream.control, places, deployment_id, [*events, None], own)
         return {name: manifest.snapshot_id for name, manifest in found.items()}
 
     assert held(set()) == {"a": end.snapshot_id, "b": end.snapshot_id}

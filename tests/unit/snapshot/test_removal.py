@@ -2,83 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
-from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
-from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import ObjectInfo, Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
-from support.interleaved import TO_THE_END, Actor, play
+from support.interleaved import TO_THE_END, play
+from support.shelf_acts import (
+    IDS,
+    all_but,
+    assert_no_defect,
+    assert_whole,
+    data_keys,
+    kept,
+    keys_of,
+    pinning,
+    prune,
+    pruning,
+    reading,
+    shelf_with,
+    taking,
+    waiting,
+)
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
-
-Act = Callable[[Store], object]
-IDS = [f"d-0001-live-{number:06d}" for number in range(1, 5)]
-
-
-def shelf_with(count: int) -> Shelf:
-    """So many live snapshots of a stream, each a batch behind the one before."""
-    shelf = Shelf(GuardedStore())
-    for number in range(count):
-        run_stateful(shelf.checkpoint(), 2 + number, first=0 if number == 0 else 2 + number)
-        shelf.capture(snapshot_id=IDS[number], kind="live")
-    return shelf
-
-
-class GuardedStore(MemoryStore):
-    """Objects in memory; nothing is deleted that a snapshot which exists, and is not condemned, refers to."""
-
-    def delete(self, key: str, version: str | None = None) -> None:
-        if "/data" in key and "/snapshots/" in key:
-            broken = [one for one, manifest in kept(Shelf(self)).items() if key in keys_of(manifest)]
-            assert not broken, f"{key} is deleted, and {broken} have it"
-        super().delete(key, version)
-
-
-def kept(shelf: Shelf) -> dict[str, SnapshotManifest]:
-    """Every complete snapshot that nobody removes."""
-    condemned = Retention(shelf.control).read().condemned
-    found = {one: shelf.control.manifest(one) for one in shelf.control.snapshot_ids() if one not in condemned}
-    return {one: manifest for one, manifest in found.items() if manifest is not None}
-
-
-def keys_of(manifest: SnapshotManifest) -> set[str]:
-    return {key_of(manifest, name, entry) for name, query in manifest.queries.items() for entry in query.files}
-
-
-def all_but(*ids: str) -> Callable[[RetentionRegister], list[str]]:
-    return lambda _register: [one for one in IDS if one not in ids]
-
-
-def prune(shelf: Shelf, *keep: str) -> list[str]:
-    remover = Remover(shelf.control, shelf.checkpoints, "test")
-    condemned = remover.condemn(kept(shelf), all_but(*keep))
-    remover.sweep()
-    return condemned
-
-
-def data_keys(shelf: Shelf, snapshot_id: str) -> list[str]:
-    folder = layout.snapshot_folder(STREAM, snapshot_id)
-    return [info.key for info in shelf.checkpoints.list_objects(f"{folder}/data")]
-
-
-def assert_whole(shelf: Shelf) -> None:
-    for snapshot_id in kept(shelf):
-        assert verify(shelf.control, shelf.checkpoints, snapshot_id) == [], snapshot_id
-
 
 # sharing
 
@@ -155,9 +114,9 @@ def test_a_condemned_snapshot_is_neither_read_nor_pinned_nor_taken_again() -> No
         Retention(shelf.control).pin(IDS[0])
     with pytest.raises(ConflictError):
         shelf.capture(snapshot_id=IDS[0], kind="live")
-    Remover(shelf.control, shelf.checkpoints, "test").condemn(kept(shelf), all_but())
+    Remover(shelf.control, shelf.places, "test").condemn(kept(shelf), all_but())
     shelf.clock.sleep(REMEMBERED_SECONDS + 1)
-    Remover(shelf.control, shelf.checkpoints, "test").sweep()
+    Remover(shelf.control, shelf.places, "test").sweep()
     assert Retention(shelf.control).read().condemned == {}
 
 
@@ -172,6 +131,34 @@ def test_a_lease_is_renewed_while_its_reader_lives() -> None:
     assert prune(shelf, IDS[1]) == [IDS[0]]
 
 
+def test_what_a_reader_gathers_beside_a_prune_stays() -> None:
+    """Whenever in a prune he takes his lease and begins to gather, nobody removes it before he gives that back."""
+    for number in count(1):
+        shelf = sweepable()
+        lease = SnapshotLease(shelf.control, IDS[1], "reader")
+
+        def read(shelf: Shelf = shelf, lease: SnapshotLease = lease) -> None:
+            lease.take()
+            lease.folder_of(shelf.checkpoints, shelf.control.need_manifest(IDS[1]), QUERY)
+
+        plan = FaultPlan(meanwhile={number: read})
+        store = FaultyStore(shelf.checkpoints, plan)
+        Remover(Shelf(store, clock=shelf.clock).control, SnapshotPlaces(store), "test").sweep()
+        if number > len(plan.calls):
+            break  # the prune was over by then
+        folder = layout.gathered_folder(STREAM, lease.lease_id, QUERY)
+        assert list(shelf.checkpoints.list_objects(f"{folder}/")), number
+        lease.release()
+        assert not list(shelf.checkpoints.list_objects(f"{folder}/"))
+
+
+def sweepable() -> Shelf:
+    """Two snapshots, of which the second shares files, and a folder that a dead reader left."""
+    shelf = shelf_with(2)
+    shelf.checkpoints.put(f"{layout.gathered_folder(STREAM, 'dead', QUERY)}/metadata", b"left")
+    return shelf
+
+
 def test_an_abandoned_half_is_collected_and_can_be_taken_anew() -> None:
     """A driver that died in the making leaves files: they go after their time, and whoever still was at it cannot
     complete them any more, but begins anew in a folder of its own (Laws 3 and 4)."""
@@ -181,7 +168,7 @@ def test_an_abandoned_half_is_collected_and_can_be_taken_anew() -> None:
     with pytest.raises(SimulatedCrash):
         Shelf(dying, clock=shelf.clock).capture(snapshot_id=IDS[1], kind="live")
     assert data_keys(shelf, IDS[1])
-    remover = Remover(shelf.control, shelf.checkpoints, "test")
+    remover = Remover(shelf.control, shelf.places, "test")
     assert remover.sweep().abandoned == []
     shelf.clock.sleep(MAKING_SECONDS + 1)
     assert remover.sweep().abandoned == [IDS[1]]
@@ -209,7 +196,7 @@ def test_who_slept_in_the_making_completes_nothing_that_was_collected() -> None:
 
     def meanwhile() -> None:
         shelf.clock.sleep(MAKING_SECONDS + 1)
-        Remover(shelf.control, shelf.checkpoints, "test").sweep()
+        Remover(shelf.control, shelf.places, "test").sweep()
 
     sleeper = FaultyStore(shelf.checkpoints, FaultPlan(meanwhile={number: meanwhile}))
     with pytest.raises(UnavailableError, match="abandoned"):
@@ -223,7 +210,7 @@ def test_a_half_that_nobody_recorded_is_collected_after_its_time() -> None:
     """As a driver of an earlier release leaves it: from when it was first seen (Law 7)."""
     shelf = shelf_with(1)
     shelf.checkpoints.put(shelf.data_key("offsets/0", snapshot_id=IDS[2]), b"half")
-    remover = Remover(shelf.control, shelf.checkpoints, "test")
+    remover = Remover(shelf.control, shelf.places, "test")
     remover.sweep()
     shelf.clock.sleep(HALF_SECONDS / 2)
     assert remover.sweep().abandoned == []
@@ -232,14 +219,38 @@ def test_a_half_that_nobody_recorded_is_collected_after_its_time() -> None:
     assert data_keys(shelf, IDS[2]) == []
 
 
+def test_two_prunes_that_meet_at_a_half_both_come_to_their_end() -> None:
+    """One of them closes it, whichever came first, and what each has to do beside that is done."""
+    for number in count(1):
+        shelf = shelf_with(1)
+        run_stateful(shelf.checkpoint(), 6, first=3)
+        dying = FaultyStore(shelf.checkpoints, FaultPlan(at_write={8: Fault.CRASH_BEFORE}))
+        with pytest.raises(SimulatedCrash):
+            Shelf(dying, clock=shelf.clock).capture(snapshot_id=IDS[1], kind="live")
+        shelf.clock.sleep(MAKING_SECONDS + 1)
+        closed: list[str] = []
+
+        def other(shelf: Shelf = shelf, closed: list[str] = closed) -> None:
+            closed += Remover(shelf.control, shelf.places, "other").sweep().abandoned
+
+        plan = FaultPlan(meanwhile={number: other})
+        store = FaultyStore(shelf.checkpoints, plan)
+        closed += Remover(Shelf(store, clock=shelf.clock).control, SnapshotPlaces(store), "test").sweep().abandoned
+        assert set(closed) == {IDS[1]}, number
+        assert data_keys(shelf, IDS[1]) == []
+        assert_whole(shelf)
+        if number > len(plan.calls):
+            break
+
+
 def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
     """Nobody knows what it refers to (Law 7)."""
     shelf = shelf_with(3)
     flip_byte(shelf.checkpoints, layout.manifest_key(STREAM, IDS[1]), at=40)
     before = data_keys(shelf, IDS[0])
-    remover = Remover(shelf.control, shelf.checkpoints, "test")
+    remover = Remover(shelf.control, shelf.places, "test")
     remover.condemn({IDS[0]: shelf.control.need_manifest(IDS[0])}, all_but(*IDS[1:]))
-    assert "cannot be read" in remover.sweep().problem
+    assert "cannot be read" in remover.sweep().problems[0]
     assert data_keys(shelf, IDS[0]) == before
 
 
@@ -271,66 +282,6 @@ def test_a_prune_that_is_killed_anywhere_is_finished_by_the_next(fault: Fault) -
 
 
 # all at once
-
-
-def assert_no_defect(actors: list[Actor]) -> None:
-    """An actor may be refused; that a file goes which something refers to is a defect, and so is anything else."""
-    for actor in actors:
-        if actor.error is not None and not isinstance(actor.error, StreamStateError):
-            raise actor.error
-
-
-def taking(shelf: Shelf, snapshot_id: str, batch_id: int) -> Act:
-    def act(store: Store) -> object:
-        mine = Shelf(store, clock=shelf.clock)
-        run_stateful(Shelf(shelf.checkpoints).checkpoint(), batch_id, first=batch_id)
-        try:
-            return mine.capture(snapshot_id=snapshot_id, kind="live")
-        except UnavailableError:
-            return mine.capture(snapshot_id=snapshot_id, kind="live")
-
-    return act
-
-
-def pruning(shelf: Shelf, *keep: str) -> Act:
-    return lambda store: prune(Shelf(store, clock=shelf.clock), *keep)
-
-
-def reading(shelf: Shelf, snapshot_id: str, findings: list[str]) -> Act:
-    """Whoever got a lease on what is there reads it whole."""
-
-    def act(store: Store) -> None:
-        mine = Shelf(store, clock=shelf.clock)
-        try:
-            with leased(mine.control, snapshot_id, "reader", 1e6):
-                if mine.control.manifest(snapshot_id) is not None:
-                    found = verify(mine.control, store, snapshot_id)
-                    findings.extend(problem.detail or problem.path for problem in found)
-        except SnapshotNotFoundError:
-            pass
-
-    return act
-
-
-def pinning(shelf: Shelf, snapshot_id: str) -> Act:
-    def act(store: Store) -> None:
-        mine = Shelf(store, clock=shelf.clock)
-        try:
-            Retention(mine.control, "pin").pin(snapshot_id)
-        except SnapshotNotFoundError:
-            return
-
-    return act
-
-
-def waiting(shelf: Shelf) -> Act:
-    """Time passes: what is in the making counts as abandoned."""
-
-    def act(store: Store) -> None:
-        store.head("nothing")
-        shelf.clock.sleep(MAKING_SECONDS + 1)
-
-    return act
 
 
 CALLS = 60
@@ -393,3 +344,70 @@ def test_two_of_each_at_once_leave_every_snapshot_whole(turns: list[tuple[int, i
     needed = set().union(*(keys_of(manifest) for manifest in kept(shelf).values())) if kept(shelf) else set()
     there = {key for one in shelf.control.snapshot_ids() for key in data_keys(shelf, one)}
     assert there == needed  # nothing is left over
+
+
+# at other places
+
+
+PLACE = "memory://place"
+
+
+def placed_shelf() -> tuple[Shelf, MemoryStore]:
+    """Three live snapshots: with the checkpoints, at a place, and at the place again."""
+    place = MemoryStore("place")
+    shelf = Shelf(elsewhere={PLACE: place})
+    shelf.places.claim(shelf.control, PLACE)
+    for number, kept_at in enumerate(("", PLACE, PLACE)):
+        run_stateful(shelf.checkpoint(), 2 + number, first=0 if number == 0 else 2 + number)
+        shelf.capture(snapshot_id=IDS[number], kind="live", kept_at=kept_at)
+    return shelf, place
+
+
+def below_snapshots(store: Store) -> list[str]:
+    return [info.key for info in store.list_objects(f"{STREAM}/snapshots/")]
+
+
+def test_what_lies_at_another_place_is_removed_there() -> None:
+    """But for what a younger snapshot shares, and never in the store of the checkpoints instead."""
+    shelf, place = placed_shelf()
+    assert prune(shelf, IDS[2]) == [IDS[0], IDS[1]]
+    assert data_keys(shelf, IDS[0]) == []
+    (manifest,) = kept(shelf).values()
+    assert verify(shelf.control, place, IDS[2]) == []
+    assert {key for key in below_snapshots(place) if "/data/" in key} == keys_of(manifest)
+    assert Retention(shelf.control).read().places == (PLACE,)
+
+
+def test_what_was_linked_on_the_way_to_a_place_is_collected() -> None:
+    """A driver that was killed after the manifest, or half way: nothing of it stays, and the snapshot is whole."""
+    shelf, place = placed_shelf()
+    left = f"{layout.snapshot_folder(STREAM, IDS[1])}/data/counts/metadata"
+    shelf.checkpoints.put(left, b"left")
+    for store in (shelf.checkpoints, place):
+        store.put(f"{STREAM}/snapshots/d-0001-live-000009/data/counts/metadata", b"half")
+    prune(shelf, *IDS)
+    shelf.clock.advance(HALF_SECONDS + 1)
+    prune(shelf, *IDS)
+    assert shelf.checkpoints.get(left) is None
+    assert [key for store in (shelf.checkpoints, place) for key in below_snapshots(store) if "000009/data" in key] == []
+    assert [verify(shelf.control, shelf.places.of(one), one.snapshot_id) for one in kept(shelf).values()] == [[]] * 3
+
+
+def test_a_place_that_is_not_there_is_told_and_nothing_of_it_is_forgotten() -> None:
+    """What is condemned goes when the place is there again."""
+    shelf, place = placed_shelf()
+    away = replace(shelf, elsewhere={PLACE: MemoryStore("empty")})
+    remover = Remover(away.control, away.places, "test")
+    remover.condemn(kept(shelf), all_but(IDS[2]))
+    (problem,) = remover.sweep().problems
+    assert "nothing is removed at memory://place" in problem
+    assert data_keys(shelf, IDS[0]) == []
+    assert any(IDS[1] in key for key in below_snapshots(place))
+    shelf.clock.advance(REMEMBERED_SECONDS + 1)
+    away_again = Remover(away.control, away.places, "test")
+    away_again.sweep()
+    assert IDS[1] in Retention(shelf.control).read().condemned
+    assert Remover(shelf.control, shelf.places, "test").sweep().problems == []
+    assert [entry.shared_from for entry in kept(shelf)[IDS[2]].queries[QUERY].files if entry.shared_from]
+    assert verify(shelf.control, place, IDS[2]) == []
+    assert {key for key in below_snapshots(place) if "/data/" in key} == keys_of(kept(shelf)[IDS[2]])

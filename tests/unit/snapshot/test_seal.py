@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +11,13 @@ from airflow_streamstate.errors import SnapshotCorruptError, SnapshotIncompleteE
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.seal import needs_seal, seal
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.local import LocalStore
 from support.faulty_store import FaultPlan, FaultyStore
 from support.server_store import ServerStore
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
+
+FIRST, SECOND = "d-0001-live-000001", "d-0001-live-000002"
 
 
 @pytest.fixture
@@ -42,6 +47,39 @@ def test_sealing_twice_is_sealing_once(shelf: Shelf) -> None:
     shelf.clock.advance(60)
     assert seal(shelf.control, FaultyStore(shelf.checkpoints, plan), SNAPSHOT) == first
     assert plan.calls == []
+
+
+def test_what_an_older_seal_has_is_not_read_again(tmp_path: Path) -> None:
+    """On a disk: links of one file have one digest, that of its first reading; what was altered since is told."""
+    shelf = Shelf(LocalStore(tmp_path, fsync=False))
+    run_stateful(shelf.checkpoint(), 2)
+    shelf.capture(snapshot_id=FIRST, kind="live")
+    first = seal(shelf.control, shelf.checkpoints, FIRST)
+    run_stateful(shelf.checkpoint(), 3, first=3)
+    shelf.capture(snapshot_id=SECOND, kind="live")
+    shared = tmp_path / shelf.data_key("state/0/1/3.delta", snapshot_id=SECOND)
+    whole = shared.read_bytes()
+    shared.write_bytes(bytes(len(whole)))  # in place, so under every name of it
+    second = seal(shelf.control, shelf.checkpoints, SECOND)
+    assert second.sha256[QUERY]["state/0/1/3.delta"] == first.sha256[QUERY]["state/0/1/3.delta"]
+    assert [problem.path for problem in verify(shelf.control, shelf.checkpoints, SECOND)] == ["state/0/1/3.delta"]
+    shared.write_bytes(whole)
+    assert verify(shelf.control, shelf.checkpoints, SECOND) == []
+
+
+def test_a_file_of_its_own_is_read_whatever_an_older_seal_says(tmp_path: Path) -> None:
+    """Of the same name, size and checksums as captured, and yet another file: it is what it is by its own bytes."""
+    shelf = Shelf(LocalStore(tmp_path, fsync=False))
+    run_stateful(shelf.checkpoint(), 2)
+    for snapshot_id in (FIRST, SECOND):
+        shelf.capture(snapshot_id=snapshot_id, kind="live")
+    seal(shelf.control, shelf.checkpoints, FIRST)
+    key = shelf.data_key("state/0/1/3.delta", snapshot_id=SECOND)
+    stored = shelf.checkpoints.get(key)
+    assert stored is not None
+    shelf.checkpoints.put(key, bytes(len(stored.body)))  # replaces the name, not the file
+    with pytest.raises(SnapshotCorruptError):
+        seal(shelf.control, shelf.checkpoints, SECOND)
 
 
 def test_nothing_altered_is_sealed(shelf: Shelf) -> None:

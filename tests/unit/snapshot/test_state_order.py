@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.errors import MalformedMessageError
-from airflow_streamstate.snapshot.state_order import StateExport, StateOrder, StatePlace
+from airflow_streamstate.snapshot.state_order import StateExport, StateOrder, StatePlace, parse_exactly
 
 ORDER = StateOrder(
     verb="state", places={"counts": StatePlace("file:/a", 4, 2, 3)}, folder="/launch", deadline_seconds=60.5, limit=3,
@@ -29,3 +29,10 @@ def test_what_is_no_order_is_told(name: str) -> None:
         StateOrder.from_json(raw)
     with pytest.raises(MalformedMessageError):
         StateOrder.from_json({**ORDER.to_json(), "places": {"counts": {"nothing": 1}}})
+
+
+def test_numbers_are_parsed_as_they_stand_there() -> None:
+    """A decimal that no float is exactly stays a text, so that what is shown finds its row again."""
+    text = "[1, 1.5, 1e3, 0.1, 9007199254740993, 1.123456789012345678, 12345678901234567890.5, NaN]"
+    exact = [1, 1.5, 1000.0, 0.1, 9007199254740993, "1.123456789012345678", "12345678901234567890.5", "NaN"]
+    assert parse_exactly(text) == exact

@@ -16,7 +16,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.capture import QueryToCapture
 from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.seal import seal
-from airflow_streamstate.snapshot.verify import Problem, Unread, check_before_start, verify
+from airflow_streamstate.snapshot.verify import Problem, Unread, check_before_start, examine, verify
 from airflow_streamstate.store.local import LocalStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.hadoop_checksums import format_checksums
@@ -24,13 +24,13 @@ from support.server_store import ServerStore
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
 
 
-@pytest.fixture(params=["unsealed", "sealed"])
-def shelf(request: pytest.FixtureRequest) -> Shelf:
-    """A stream with one whole snapshot, sealed or not yet."""
-    shelf = Shelf()
+@pytest.fixture(params=["unsealed", "sealed", "on disk", "sealed on disk"])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    """A stream with one whole snapshot, sealed or not yet; on a disk its files are read side by side."""
+    shelf = Shelf(LocalStore(tmp_path / "home", fsync=False)) if "on disk" in request.param else Shelf()
     run_stateful(shelf.checkpoint(), 2)
     shelf.capture()
-    if request.param == "sealed":
+    if "sealed" in request.param.split():
         seal(shelf.control, shelf.checkpoints, SNAPSHOT)
     return shelf
 
@@ -68,6 +68,30 @@ def test_any_missing_file_is_told_by_name(shelf: Shelf) -> None:
         shelf.checkpoints.delete(key)
         assert named(shelf) == [("missing", path)]
         shelf.checkpoints.put(key, stored.body)
+
+
+def test_all_that_is_wrong_is_named_in_the_order_of_the_manifest(shelf: Shelf) -> None:
+    """Whichever file was read first."""
+    files = data_files(shelf.control.need_manifest(SNAPSHOT), QUERY)
+    for key in files.values():
+        shelf.checkpoints.put(key, b"other bytes")
+    assert [path for _, path in named(shelf)] == list(files)
+
+
+def test_whoever_reads_may_give_up_between_two_files(shelf: Shelf) -> None:
+    """What ``before_each`` raises ends it."""
+
+    def give_up() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify(shelf.control, shelf.checkpoints, SNAPSHOT, before_each=give_up)
+
+
+def test_what_was_read_whole_is_sealed_without_another_reading(shelf: Shelf) -> None:
+    """The digests of one examination are those that a seal has."""
+    examined = examine(shelf.control, shelf.checkpoints, SNAPSHOT)
+    assert examined.sha256 == seal(shelf.control, shelf.checkpoints, SNAPSHOT).sha256
 
 
 def test_a_file_of_another_size_is_altered(shelf: Shelf) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
+from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.errors import DataError, SnapshotNotFoundError
+from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.lifecycle.retention.known_good import has_proven_itself
 from airflow_streamstate.lifecycle.retention.leftovers import (
@@ -19,14 +24,22 @@ from airflow_streamstate.lifecycle.retention.leftovers import (
     Leftovers,
 )
 from airflow_streamstate.lifecycle.retention.needs import needs_of
-from airflow_streamstate.lifecycle.retention.pruning import Pruned
+from airflow_streamstate.lifecycle.retention.pruning import STALE_SECONDS, Pruned
 from airflow_streamstate.lifecycle.retention.settling import settle
+from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import QueryBeat
-from airflow_streamstate.protocol.ids import deployment_id_for
+from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
+from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import HALF_SECONDS, Remover
 from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.keys import TEMPORARY_PREFIX
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 
 NOTHING = RetentionPolicy(keep=0)
@@ -83,6 +96,108 @@ def test_only_what_may_be_gone_back_to_is_kept(stage: Stage) -> None:
     assert verify(stage.control, stage.store, three) == []
     with pytest.raises(SnapshotNotFoundError):
         stage.control.need_manifest(one)
+
+
+def test_which_end_is_the_last_is_told_by_attempts_and_not_by_clocks(stage: Stage) -> None:
+    """The machine of the second attempt is ten minutes behind that of the first: its end is what the next one starts
+    from, and stays (Laws 5 and 14)."""
+    stage.deploy()
+    stage.stopped(3)
+    stage.controller.resume(STREAM)
+    stage.clock.advance(-600)
+    last = stage.stopped(6, attempt=2).snapshot_id
+    pruned = prune(stage)
+    assert (list(pruned.removed), list(pruned.kept)) == (["d-0001-stopped-000001"], [last])
+    assert stage.deploy("print('v2')\n").start.snapshot_id == last
+
+
+def test_a_folder_that_somebody_put_beside_ours_is_left_alone_and_stops_nothing(stage: Stage) -> None:
+    """``cp -r`` of a snapshot or a deployment for safety: no id, so nothing of ours, in every room (Law 7)."""
+    one, *_ = grow(stage, 4)
+    mark(stage, "d-0004")
+    strays = [
+        f"{STREAM}/{folder}/manifest.json"
+        for folder in (
+            f"snapshots/{one}.bak",
+            "snapshots/.Trash",
+            "deployments/d-0001.bak",
+            "deployments/x",
+            "rehearsals/r_old",
+            "upgrades/u.bak",
+            "readings/old one",
+        )
+    ]
+    for key in strays:
+        stage.store.put(key, b"{}")
+    assert list(prune(stage).removed) == [one]
+    assert all(stage.store.get(key) for key in strays)
+    mirror = MemoryStore("mirror")
+    assert len(list(stage.controller.mirrors.copy(STREAM, [mirror]))) == 2
+    assert stage.controller.mirrors.places(STREAM) == {}
+    assert len(stage.controller.retention.all(STREAM)) == 2
+
+
+def test_what_a_prune_before_was_removing_is_kept_by_no_number(stage: Stage) -> None:
+    """It goes on with that, and does not count it among the newest."""
+    one, *_ = grow(stage, 4)
+    mark(stage, "d-0004")
+    manifest = stage.control.need_manifest(one)
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: manifest}, lambda _register: [one])
+    pruned = prune(stage, RetentionPolicy(keep=3))
+    assert one not in pruned.kept
+    assert stage.control.manifest(one) is None
+
+
+def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
+    """Temporary files in both stores, and the fork that a reading of state made, once their time is over."""
+    home, data = LocalStore(tmp_path / "home"), LocalStore(tmp_path / "data")
+    stage = Stage(tmp_path, store=data, home_store=home)
+    grow(stage, 1)
+    for store in (home, data):
+        path = store.path_of(f"{STREAM}/deployments") / f"{TEMPORARY_PREFIX}half"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+        os.utime(path, (0, 0))
+    reading_id, now = reading_id_for("r"), stage.clock.now()
+    reading = StateReading(STREAM, reading_id, ("d-0001-live-000001",), now, now, "ada", "w")
+    stage.control.create_reading(reading)
+    data.put(f"{layout.reading_fork_folder(STREAM, reading_id, 'd-0001-live-000001', 'counts')}/metadata", b"{}")
+    stage.clock.sleep(2 * STALE_SECONDS)
+    assert prune(stage, is_dry=True).temporaries == 2
+    assert stage.control.reading_ids() == [reading_id]
+    assert prune(stage).temporaries == 2
+    assert stage.control.reading_ids() == []
+    assert not list(data.list_objects(f"{layout.readings_folder(STREAM)}/"))
+
+
+def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path) -> None:
+    """Begun at any moment of the prune: it has the snapshot for good, or is told at once, before it stops anything."""
+    outcomes = set()
+    for number in count(1, 6):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        stage = Stage(folder)
+        one, *_ = grow(stage, 4)
+        mark(stage, "d-0004")
+        began: list[bool] = []
+
+        def roll_back(stage: Stage = stage, one: str = one, began: list[bool] = began) -> None:
+            try:
+                stage.controller.upgrades.begin_rollback(RollbackRequest(STREAM, snapshot_id=one), "back")
+            except SnapshotNotFoundError:
+                began.append(False)
+            else:
+                began.append(True)
+
+        plan = FaultPlan(meanwhile={number: roll_back})
+        store = FaultyStore(stage.store, plan)
+        home = Home.of(store, store, folder, stage.clock)
+        Controller(home, stage.launcher, stage.clock, "prunes").retention.prune(STREAM, NOTHING)
+        if number > len(plan.calls):
+            break
+        assert [stage.control.manifest(one) is not None] == began, number
+        outcomes.add(began[0])
+    assert outcomes == {True, False}
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
@@ -249,6 +364,21 @@ def test_the_owner_of_a_kept_snapshot_stays_on_record(stage: Stage) -> None:
     mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
     stage.controller.retention.pin(STREAM, one)
     assert whats(prune(stage), "deployment") == ["d-0002", "d-0003"]
+
+
+def test_the_record_of_a_half_goes_after_its_deployment(stage: Stage) -> None:
+    """Also where the prune that removed the deployment was killed right behind that."""
+    grow(stage, KEPT_DEPLOYMENTS + 3)
+    mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
+    for deployment_id in ("d-0001", "d-0009"):
+        stage.store.put(f"{layout.snapshot_data_folder(STREAM, f'{deployment_id}-live-000007', 'counts')}/x", b"half")
+    prune(stage, is_dry=False)
+    stage.clock.sleep(HALF_SECONDS + 1)
+    assert prune(stage).swept.abandoned == ["d-0001-live-000007", "d-0009-live-000007"]
+    prune(stage)
+    assert "d-0001" not in stage.control.deployment_ids()
+    assert "d-0001-live-000007" not in stage.control.snapshot_ids()
+    assert stage.control.snapshot_slot("d-0009-live-000007") is not None
 
 
 def test_a_driver_that_nobody_saw_end_keeps_its_fence_for_a_day(stage: Stage) -> None:

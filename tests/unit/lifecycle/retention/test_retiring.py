@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, StreamNotFoundError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.lifecycle.retention.retired import refuse_retired
 from airflow_streamstate.lifecycle.retention.retiring import Retired
 from airflow_streamstate.protocol import layout
@@ -80,6 +82,51 @@ def test_deleted_nothing_of_it_stays_and_its_name_is_free(tmp_path: Path) -> Non
     assert stage.deploy().deployment_id == "d-0001"
 
 
+def test_who_watched_the_deleted_one_sees_its_namesake(tmp_path: Path) -> None:
+    """A triggerer lives for weeks and remembers what never changes: of a stream of the same name that is another one's,
+    deployments of the same ids among it (Law 7)."""
+    stage = ended(Stage(tmp_path))
+    watcher = stage.another_controller("triggerer")
+    before = watcher.status(STREAM)
+    assert (before.state, before.deployment_id) == ("stopped", "d-0001")
+    retire(stage, deletes=True)
+    stage.clock.sleep(60)
+    stage.deploy("print('another')\n")
+    stage.end(state="running")
+    stage.come_to_life(queries=("counts",))
+    assert watcher.status(STREAM).state == stage.another_controller().status(STREAM).state == "running"
+    seen = watcher._means.observer.observe(STREAM)
+    assert seen.spec == stage.spec()
+    assert [entry.event for entry in seen.events] == [entry.event for entry in stage.control.journal("d-0001").events()]
+
+
+def test_who_does_not_say_where_the_checkpoints_lie_removes_nothing(tmp_path: Path) -> None:
+    """They would stay there, and the next stream of this name would go on from them (Law 5)."""
+    stage = ended(Stage(tmp_path, store=MemoryStore("data"), home_store=MemoryStore("home")))
+    assert stage.home_store is not None
+    home = Home.of(stage.home_store, stage.home_store, tmp_path, stage.clock)
+    controller = Controller(home, stage.launcher, stage.clock, "who forgot --checkpoints")
+    for act in (
+        lambda: controller.retention.prune(STREAM, RetentionPolicy(keep=0)),
+        lambda: controller.retention.retire(STREAM, deletes=True),
+    ):
+        with pytest.raises(InvalidRequestError, match="lie elsewhere"):
+            act()
+    assert stage.control.need_register().value.retirement is None
+    retire(stage, deletes=True)
+    assert not list(stage.store.list_objects(f"{STREAM}/"))
+    assert not list(stage.home_store.list_objects(f"{STREAM}/"))
+
+
+def test_nothing_goes_on_from_checkpoints_that_a_namesake_left(stage: Stage) -> None:
+    """A home was lost, or removed by hand, and its checkpoints lie elsewhere: a first deployment that finds one in its
+    place is refused before anything is recorded (Law 5)."""
+    stage.run_batches(3)
+    with pytest.raises(ConflictError, match="another stream of this name"):
+        stage.deploy()
+    assert stage.control.register() is None
+
+
 def test_retired_first_and_deleted_later(stage: Stage) -> None:
     """The one does not stand in the way of the other."""
     ended(stage)
@@ -110,3 +157,18 @@ def test_cut_short_anywhere_it_is_finished_by_the_next(tmp_path: Path, fault: Fa
             stage.deploy(revives=True)
         retire(stage, deletes=True)
         assert list(stage.store.list_objects(f"{STREAM}/")) == []
+
+
+def test_what_lies_at_a_place_of_its_own_is_deleted_too(tmp_path: Path) -> None:
+    """And nothing of the stream goes before that place answers."""
+    stage, disk = Stage(tmp_path), tmp_path / "disk"
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    away = disk.rename(tmp_path / "unmounted")
+    with pytest.raises(UnavailableError, match="is not the place"):
+        retire(stage, deletes=True)
+    assert stage.control.manifest("d-0001-stopped-000001") is not None
+    away.rename(disk)
+    retire(stage, deletes=True)
+    assert [path for path in disk.rglob("*") if path.is_file()] == []
+    assert stage.deploy(snapshots=str(disk)).deployment_id == "d-0001"

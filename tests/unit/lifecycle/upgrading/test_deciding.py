@@ -82,6 +82,7 @@ RESTORE, DRAIN, FRESH = Go("restore"), Go("drain"), Go("fresh")
         (UNKNOWN, {"allow_drain": True}, None),
         (UNKNOWN, {"accept_hazards": True}, None),
         (NO_QUERY, {"allow_drain": True, "accept_hazards": True}, None),
+        (NO_QUERY, {"mode": "drain"}, None),
         (HAZARDOUS, {"mode": "fresh"}, FRESH),
         (NEEDS_DRAIN, {"mode": "fresh"}, FRESH),
         *[(found, {"mode": mode, "accept_hazards": True}, None)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from airflow_streamstate.lifecycle.caught_up import decide_caught_up
 from airflow_streamstate.lifecycle.observation import Observation
 from airflow_streamstate.lifecycle.upgrading.health import (
     Healthy,
     NotYet,
     Unhealthy,
+    beats_of,
     decide_health,
     has_begun,
-    look_of,
 )
 from airflow_streamstate.protocol.events import Failed, Fenced, Finished
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.sim_stage import Stage
@@ -57,7 +57,7 @@ def test_before_its_first_word_it_has_not_proven_itself(stage: Stage, handover: 
         (4, {}, True, NotYet),
         (5, {}, True, Healthy),
         (3, {"idle_triggers": 1}, True, Healthy),  # no input
-        (3, {"idle_triggers": 1, "rows_behind": 7}, False, NotYet),  # it says that there is some
+        (3, {"idle_triggers": 1, "lags": (SourceLag("file /in", 7, "files"),)}, False, NotYet),  # there is some
         (2, {}, False, NotYet),  # of another time
     ],
 )
@@ -128,42 +128,82 @@ def test_a_driver_that_vanishes_is_unhealthy(stage: Stage, handover: SnapshotMan
     assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, {}, 0.0), Unhealthy)
 
 
+def files(count: int | None) -> SourceLag:
+    return SourceLag("file /in", count, "files", untold="" if count is not None else "it did not answer")
+
+
+def rows(count: int | None) -> SourceLag:
+    return SourceLag("kafka flights", count, "rows", untold="" if count is not None else "it did not answer")
+
+
 @pytest.mark.parametrize(
-    ("first", "later", "caught_up", "verdict"),
+    ("first", "later", "missing"),
     [
-        (100, 40, False, Healthy),
-        (100, 100, False, Healthy),
-        (100, 101, False, NotYet),
-        (0, 0, False, Healthy),
-        (100, 40, True, NotYet),
-        (100, 0, True, Healthy),
-        (None, 40, False, NotYet),  # asked for the first time
-        (None, 0, False, Healthy),
+        ([files(100)], [files(40)], ""),
+        ([files(100)], [files(100)], ""),
+        ([files(100)], [files(101)], "it falls behind: query counts was 100 files behind, and is 101"),
+        ([files(0)], [files(0)], ""),
+        ([files(9), rows(5)], [files(0), rows(6)], "it falls behind: query counts was 5 rows behind, and is 6"),
+        ([rows(9), rows(5)], [rows(0), rows(6)], ""),  # of one unit, they are one
+        ([rows(None), rows(5)], [rows(900), rows(5)], ""),  # nobody knows what the first one had
+        ([], [files(40)], ""),
     ],
 )
-def test_lag_may_not_grow(
-    stage: Stage, handover: SnapshotManifest, first: int | None, later: int, *, caught_up: bool, verdict: type
+def test_what_is_left_may_not_grow(
+    stage: Stage, handover: SnapshotManifest, first: list[SourceLag], later: list[SourceLag], missing: str
 ) -> None:
-    """From when it had begun; or nothing may be left, where that was asked for."""
-    at = stage.clock.now()
-    look = {} if first is None else {"counts": (first, int(at.timestamp() * 1_000))}
+    """From when it had begun, in the unit of each source."""
+    first_beats = beats_of(seen(stage, 4, lags=tuple(first), lags_at=stage.clock.now()))
     stage.clock.advance(5.0)
-    asked_at = at if first is None else at + timedelta(seconds=5)
-    observation = seen(stage, 9, rows_behind=later, rows_behind_at=asked_at)
-    if first is None:
-        look = {"counts": (later, int(asked_at.timestamp() * 1_000))}
-    wanted = HealthyWhen(2, 100.0, caught_up=caught_up)
-    assert isinstance(decide_health(observation, handover, wanted, look, 10.0), verdict)
+    now = stage.clock.now()
+    stage.beat("d-0002", counts=QueryBeat(9, now, is_active=True, lags=tuple(later), lags_at=now))
+    observation = stage.seen("d-0002")
+    found = decide_health(observation, handover, WANTED, first_beats, 10.0)
+    assert found == (NotYet(missing) if missing else Healthy())
     assert isinstance(
-        decide_health(observation, handover, wanted, look, 100.0), Healthy if verdict is Healthy else Unhealthy
+        decide_health(observation, handover, WANTED, first_beats, 100.0), Unhealthy if missing else Healthy
     )
 
 
+def test_one_look_at_what_is_left_says_not_whether_it_grows(stage: Stage, handover: SnapshotManifest) -> None:
+    """The sources have to have been asked once more, or a trigger to have found no input."""
+    lags: dict[str, Any] = {"lags": (files(40),), "lags_at": stage.clock.now()}
+    observation = seen(stage, 9, **lags)
+    found = decide_health(observation, handover, WANTED, beats_of(observation), 10.0)
+    assert found == NotYet("query counts is 40 files behind, and was asked only once")
+    stage.beat("d-0002", counts=QueryBeat(9, stage.clock.now(), is_active=True, is_idle=True, **lags))
+    idle = stage.seen("d-0002")
+    assert decide_health(idle, handover, WANTED, beats_of(idle), 10.0) == Healthy()
+
+
+@pytest.mark.parametrize(
+    ("beat", "verdict"),
+    [
+        ({"lags": (files(40),)}, NotYet),
+        ({"lags": (files(0),)}, Healthy),
+        ({"lags": (files(0), rows(None))}, NotYet),
+        ({"lags": (files(0), rows(None)), "is_idle": True}, Healthy),
+        ({}, NotYet),
+        ({"rows_behind": 40}, NotYet),  # said by a driver that counts rows alone
+        ({"rows_behind": 0}, Healthy),
+    ],
+)
+def test_caught_up_is_what_it_is_everywhere(
+    stage: Stage, handover: SnapshotManifest, beat: dict[str, Any], verdict: type
+) -> None:
+    """Nothing left in any unit, or no input found; what nobody can tell is never a yes, and is said."""
+    observation = seen(stage, 9, **beat)
+    wanted = HealthyWhen(2, 100.0, caught_up=True)
+    found = decide_health(observation, handover, wanted, {}, 10.0)
+    assert isinstance(found, verdict)
+    if isinstance(found, NotYet):
+        assert decide_caught_up(observation).why in found.text
+
+
 def test_what_nobody_can_count_says_nothing(stage: Stage, handover: SnapshotManifest) -> None:
-    """A source that cannot be asked holds nobody up."""
-    observation = seen(stage, 9)
-    assert look_of(observation) == {}
-    assert decide_health(observation, handover, WANTED, {}, 1.0) == Healthy()
+    """A source that cannot be asked holds nobody up who did not ask for more."""
+    observation = seen(stage, 9, lags=(rows(None),), lags_at=stage.clock.now())
+    assert decide_health(observation, handover, WANTED, beats_of(observation), 1.0) == Healthy()
 
 
 def test_a_start_with_nothing_counts_from_nothing(stage: Stage, handover: SnapshotManifest) -> None:

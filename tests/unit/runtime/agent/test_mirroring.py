@@ -8,12 +8,16 @@ from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Noted, SnapshotMirrored, SnapshotReady
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.runtime.agent.mirroring import FAILING_SECONDS, Mirroring
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.mirror import is_mirrored
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_store import AskedStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
 from support.snapshots import flip_byte
 
@@ -35,10 +39,12 @@ class Places:
         return self.stores.setdefault(uri, MemoryStore(uri.partition("://")[2]))
 
 
-def run_with(places: Places, *mirrors: str) -> tuple[SimulatedStream, Attempt, Mirroring]:
+def run_with(
+    places: Places, *mirrors: str, checkpoints: Store | None = None, settings: AgentSettings | None = None
+) -> tuple[SimulatedStream, Attempt, Mirroring]:
     """A stream whose first attempt has taken a live snapshot and one at its end; its mirrors, not asked yet."""
-    stream = SimulatedStream()
-    spec = replace(stream.deploy(), mirrors=mirrors)
+    stream = SimulatedStream(checkpoints=checkpoints or MemoryStore())
+    spec = replace(stream.deploy(settings=settings), mirrors=mirrors)
     stream.order_at(3.0, SnapshotRequest)
     stream.order_at(9.0, StopRequest)
     driver = SimulatedDriver(stream)
@@ -63,6 +69,18 @@ def test_every_snapshot_is_copied_and_told_once() -> None:
     opened = places.opened
     mirroring.round()
     assert (places.opened, len(stream.events_of(SnapshotMirrored))) == (opened, len(told))
+
+
+def test_what_is_being_pruned_is_no_fault_of_a_mirror() -> None:
+    """It goes; the others are copied in the same round, and nothing is noted."""
+    places = Places()
+    stream, _, mirroring = run_with(places, MIRROR)
+    (gone,) = (event.snapshot_id for event in stream.events_of(SnapshotReady))
+    remover = Remover(stream.control, SnapshotPlaces(stream.checkpoints), "test")
+    remover.condemn({gone: stream.control.need_manifest(gone)}, lambda _register: [gone])
+    mirroring.round()
+    assert [event.snapshot_id for event in stream.events_of(SnapshotMirrored)] == ["d-0001-stopped-000001"]
+    assert not [event for event in stream.events_of(Noted) if "mirror" in event.text]
 
 
 def test_a_mirror_that_is_away_is_said_once_and_asked_again() -> None:
@@ -103,6 +121,31 @@ def test_a_mirror_hears_of_an_attempt_before_it_has_a_snapshot() -> None:
     mirror = places.stores[MIRROR]
     assert mirror.head(layout.spec_key(STREAM, "d-0001")) is not None
     assert list(mirror.list_objects(layout.events_prefix(STREAM, "d-0001")))
+
+
+def test_it_fetches_as_the_deployment_is_set() -> None:
+    """No piece is larger than its setting, and by default every file comes as one."""
+    pieces = []
+    for settings in (AgentSettings(), AgentSettings(fetch_batch_bytes=1_024)):
+        checkpoints = AskedStore()
+        _, _, mirroring = run_with(Places(), MIRROR, checkpoints=checkpoints, settings=settings)
+        mirroring.round()
+        pieces.append((checkpoints.later_pieces > 0, max(size for _, _, size in checkpoints.asked) > 1_025))
+    assert pieces == [(False, True), (True, False)]
+
+
+def test_a_store_that_is_silent_is_left_after_the_time_of_the_deployment() -> None:
+    """By the attempt's clock. (Law 6)"""
+    checkpoints = AskedStore()
+    settings = AgentSettings(fetch_timeout_seconds=77)
+    stream, attempt, mirroring = run_with(Places(), MIRROR, checkpoints=checkpoints, settings=settings)
+    speak = checkpoints.fall_silent(attempt.clock, 77.5)
+    try:
+        mirroring.round()
+    finally:
+        speak()
+    [note] = [event for event in stream.events_of(Noted) if "mirror" in event.text]
+    assert "did not answer within 77 s" in str(note.facts)
 
 
 def test_a_fenced_attempt_copies_nothing() -> None:

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from airflow_streamstate.adapters.registry import SOURCES
-from airflow_streamstate.adapters.source import PlannedSource
+from airflow_streamstate.adapters.source import Source
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Failed, Noted, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.runtime.attempt import source_book
@@ -162,12 +162,12 @@ class Restarting(OpenSimulated):
 class RestartingAdapter(SimulatedAdapter):
     """Opens them."""
 
-    def open(self, source: PlannedSource, spark: SimulatedDoor) -> OpenSimulated:
+    def open(self, source: Source, spark: SimulatedDoor) -> OpenSimulated:
         return Restarting(source.options["name"], spark.sources[source.options["name"]])
 
 
 def startable_of(source: SimulatedSource, count: int) -> StartableQuery:
-    planned = PlannedSource("simulated", {"name": source.description})
+    planned = Source("simulated", {"name": source.description})
     sources = tuple(QuerySource(planned, number) for number in range(count))
     facts = WriterFacts("memory", "default", "append", (), stateful=False, sources=sources)
     return cast(StartableQuery, SimpleNamespace(facts=facts, door=SimulatedDoor({source.description: source})))

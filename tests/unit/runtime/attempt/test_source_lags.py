@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_streamstate.adapters.file_source import FileSource
-from airflow_streamstate.adapters.source import Lag, PlannedSource, UnaskedSource, Untold
+from airflow_streamstate.adapters.source import Lag, Source, UnaskedSource, Untold
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -57,7 +57,7 @@ class Book:
 
 def known(adapter: Any, opened: Any, what: str, number: int = 0) -> KnownSource:
     name = "" if adapter is None else adapter.name
-    source = QuerySource(PlannedSource("json", {"path": "/in"}), number)
+    source = QuerySource(Source("json", {"path": "/in"}), number)
     return KnownSource(source, adapter, SourceIdentity(name, what, number), opened)
 
 

@@ -6,6 +6,8 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.runtime.attempt.latch import order_of
 from airflow_streamstate.runtime.ending.drain_snapshots import DrainSnapshots
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import Remover
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan
 
 
@@ -27,6 +29,30 @@ def test_each_drain_of_an_attempt_keeps_its_own_state_aside() -> None:
             taken.append(manifest.snapshot_id)
             if number == 1:
                 stream.checkpoints.put(layout.manifest_key(STREAM, manifest.snapshot_id), b"{")
+        query.stop()
+
+    assert stream.run(script) == 0
+    assert taken == [f"d-0001-pre-drain-{number:06d}" for number in (1, 2, 3)]
+
+
+def test_a_drain_needs_no_id_of_a_snapshot_that_was_removed() -> None:
+    """What an earlier drain that was called off kept may be pruned; the next drain keeps its own under a new id, and
+    the one that is kept is the newer one (Law 2)."""
+    stream, plan = SimulatedStream(), make_plan(80)
+    stream.deploy()
+    taken: list[str] = []
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        for number in range(3):
+            driver.clock.sleep(1.2)
+            order = order_of(make_command(DrainNotification, driver.clock, "d-0001"), number + 1)
+            taken.append(DrainSnapshots(driver.supervisor.attempt, order).take("pre-drain").snapshot_id)
+            if number == 1:
+                remover = Remover(stream.control, SnapshotPlaces(stream.checkpoints), "test")
+                first = stream.control.need_manifest(taken[0])
+                assert remover.condemn({taken[0]: first}, lambda _register: taken[:1]) == taken[:1]
+                remover.sweep()
         query.stop()
 
     assert stream.run(script) == 0

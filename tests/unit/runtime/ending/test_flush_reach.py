@@ -18,27 +18,12 @@ from airflow_streamstate.runtime.ending.flush_reach import (
 )
 from support.built_plans import operator, plan, processor
 from support.scripted_rehearsal import keep_plan
-from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
-from support.simulated_query import SimulatedPlan
+from support.simulated_driver import SimulatedDriver, ended_by, make_plan
 
 DUE_MS = 4_102_444_800_000
 TIMED = processor(StateVariable("total", "value"), time_mode="ProcessingTime")
 TIMED_OUT = operator(1, "apply_in_pandas_with_state", timeout="ProcessingTimeTimeout")
 EVENT_TIMED = processor(StateVariable("total", "value"), time_mode="EventTime")
-
-
-def stopped(simulated: SimulatedPlan) -> SimulatedDriver:
-    stream = SimulatedStream()
-    stream.deploy()
-    stream.order_at(10.0, StopRequest)
-    driver = SimulatedDriver(stream)
-
-    def script(driver: SimulatedDriver) -> None:
-        driver.start(simulated)
-        driver.await_all()
-
-    assert driver.run(script) == 0
-    return driver
 
 
 def reach_of(driver: SimulatedDriver, mode: DrainMode | None = "default") -> FlushReach:
@@ -67,7 +52,7 @@ def test_the_batch_time_moves_only_where_there_are_timers_of_processing_time(
     operators: list[StateOperator] | None, mode: DrainMode | None, expected: int | None
 ) -> None:
     """Just past the last of them; of a query whose plan is not known its state says whether there are any."""
-    driver = stopped(make_plan(20, last_timer_ms=DUE_MS))
+    driver = ended_by(StopRequest, make_plan(20, last_timer_ms=DUE_MS))
     query = driver.queries[0]
     if operators is not None:
         keep_plan(driver.supervisor.attempt.control, "d-0001", query.name, plan(*operators))
@@ -76,7 +61,7 @@ def test_the_batch_time_moves_only_where_there_are_timers_of_processing_time(
 
 def test_a_query_without_state_is_not_asked() -> None:
     """There is nothing to fire."""
-    driver = stopped(make_plan(20, window_ms=None, last_timer_ms=RuntimeError("asked")))
+    driver = ended_by(StopRequest, make_plan(20, window_ms=None, last_timer_ms=RuntimeError("asked")))
     assert reach_of(driver).batch_time_ms(driver.queries[0], driver.queries[0].checkpoint) is None
 
 
@@ -92,29 +77,15 @@ def test_a_query_without_state_is_not_asked() -> None:
 )
 def test_why_rows_are_left_is_said_of_each_operator(kept: StateOperator, mode: DrainMode, expected: str) -> None:
     """What was not asked for, what lives on by itself, and what nothing reaches (Law 16)."""
-    driver = stopped(make_plan(20))
+    driver = ended_by(StopRequest, make_plan(20))
     query = driver.queries[0]
     keep_plan(driver.supervisor.attempt.control, "d-0001", query.name, plan(kept))
     assert reach_of(driver, mode).why_left(query, kept.operator_id) == expected
 
 
-def drained(simulated: SimulatedPlan) -> SimulatedDriver:
-    stream = SimulatedStream()
-    stream.deploy()
-    stream.order_at(10.0, DrainNotification)
-    driver = SimulatedDriver(stream)
-
-    def script(driver: SimulatedDriver) -> None:
-        driver.start(simulated)
-        driver.await_all()
-
-    assert driver.run(script) == 0
-    return driver
-
-
 def test_the_flush_runs_at_the_time_of_the_last_timer() -> None:
     """The entry says so, so that an attempt that goes on with the flush runs the same batch."""
-    driver = drained(make_plan(20, last_timer_ms=DUE_MS))
+    driver = ended_by(DrainNotification, make_plan(20, last_timer_ms=DUE_MS))
     query = driver.queries[0]
     position = query.checkpoint.position()
     assert position.batch_id is not None
@@ -126,7 +97,7 @@ def test_the_flush_runs_at_the_time_of_the_last_timer() -> None:
 
 def test_timers_that_are_due_already_move_no_time_back() -> None:
     """The batch time is that of the batch before."""
-    driver = drained(make_plan(20, last_timer_ms=5))
+    driver = ended_by(DrainNotification, make_plan(20, last_timer_ms=5))
     query = driver.queries[0]
     position = query.checkpoint.position()
     assert position.batch_id is not None
@@ -138,7 +109,7 @@ def test_timers_that_are_due_already_move_no_time_back() -> None:
 
 def test_timers_that_cannot_be_read_leave_the_state_as_it_is() -> None:
     """Nobody can say what the flush would have to fire: the drain fails, nothing is flushed, and a stop is kept."""
-    driver = drained(make_plan(20, last_timer_ms=RuntimeError("the disk is gone")))
+    driver = ended_by(DrainNotification, make_plan(20, last_timer_ms=RuntimeError("the disk is gone")))
     (failed,) = driver.stream.events_of(DrainFailed)
     assert (failed.withdrawn, "the disk is gone" in failed.error) == (True, True)
     assert driver.stream.events_of(Drained) == []

@@ -14,7 +14,7 @@ from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.ending.flush_reach import NO_WATERMARK, FlushReach
 from airflow_streamstate.runtime.ending.flushing import Flush
-from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
+from support.simulated_driver import SimulatedDriver, ended_by, make_plan
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 from support.simulated_sources import SimulatedSink
 
@@ -26,16 +26,7 @@ def flush_of(driver: SimulatedDriver, query: LogicalQuery) -> Flush:
 
 def at_its_barrier(plan: SimulatedPlan) -> tuple[SimulatedDriver, Flush]:
     """A query that stands at its stop barrier, all its input read, and its flush."""
-    stream = SimulatedStream()
-    stream.deploy()
-    stream.order_at(10.0, StopRequest)
-    driver = SimulatedDriver(stream)
-
-    def script(driver: SimulatedDriver) -> None:
-        driver.start(plan)
-        driver.await_all()
-
-    assert driver.run(script) == 0
+    driver = ended_by(StopRequest, plan)
     return driver, flush_of(driver, driver.queries[0])
 
 

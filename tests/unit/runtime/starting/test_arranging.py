@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_streamstate.adapters.kafka_source import KafkaSource
-from airflow_streamstate.adapters.source import NO_OFFSET, SYSTEM, PlannedSource
+from airflow_streamstate.adapters.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnavailableError
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
@@ -21,7 +21,7 @@ AB = '{"a":{"0":3,"1":4},"b":{"0":5}}'
 def kafka(how: str, number: int = 0, cluster: str = "") -> KnownSource:
     """A source by ``subscribe a,b`` and the like, in the cluster of this id."""
     kind, _, what = how.partition(" ")
-    planned = PlannedSource("kafka", {kind: what, "kafka.bootstrap.servers": "b:9092"})
+    planned = Source("kafka", {kind: what, "kafka.bootstrap.servers": "b:9092"})
     adapter = KafkaSource()
     marks = {SYSTEM: cluster} if cluster else {}
     identity = SourceIdentity("kafka", str(adapter.identify(planned)), number, marks)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.adapters.file_source import FileSource
-from airflow_streamstate.adapters.source import NO_OFFSET, SYSTEM, PlannedSource
+from airflow_streamstate.adapters.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.checkpoint.entries import SOURCES_NAMED, OffsetEntry
 from airflow_streamstate.checkpoint.guards import OFFSET_LOG_FORMAT
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnsupportedCheckpointError
@@ -34,14 +34,14 @@ KEPT: Kept = {"one": ("/in/a", "1"), "two": ("/in/b", "2")}
 
 def files(name: str, path: str, number: int = 0) -> KnownSource:
     """A folder that is read under a name ("" for none)."""
-    planned = PlannedSource("json", {"path": path})
+    planned = Source("json", {"path": path})
     identity = SourceIdentity("file", str(FileSource().identify(planned)), number)
     return KnownSource(QuerySource(planned, number, name), FileSource(), identity)
 
 
 def mystery(name: str, number: int = 0) -> KnownSource:
     """A source of a kind that no adapter knows."""
-    return KnownSource(QuerySource(PlannedSource("mystery"), number, name), None, SourceIdentity("", "", number))
+    return KnownSource(QuerySource(Source("mystery"), number, name), None, SourceIdentity("", "", number))
 
 
 def sources(**read: str) -> tuple[KnownSource, ...]:

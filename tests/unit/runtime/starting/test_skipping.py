@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.protocol.commands import SkipRequest, StopRequest
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, StopRequest
 from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.events import Accepted, Failed, QueryStarted, Rejected
+from airflow_streamstate.protocol.events import Accepted, Drained, Failed, QueryStarted, Rejected
 from airflow_streamstate.runtime.starting.skipping import skip_if_asked
-from support.checkpoints import HookedStore
+from support.checkpoints import HookedStore, once
 from support.simulated_driver import (
     DriverKilledError,
     SimulatedDriver,
@@ -199,3 +200,63 @@ def test_a_driver_that_dies_anywhere_in_it_is_carried_on() -> None:
         assert len(stream.events_of(Skipped)) == 1
         assert len(stream.events_of(Accepted)) >= 1
         assert_only_these_rows_are_missing(plan, 30, 40)
+
+
+CHECKPOINT = layout.checkpoint_folder("flights", "d-0001", "counts")
+
+
+def die_at(stream: SimulatedStream, plan: SimulatedPlan, verb: str, part: str, *, attempt_mode: str = "run") -> None:
+    """The next attempt, killed right after its first such change of the store."""
+    assert isinstance(stream.checkpoints, HookedStore)
+
+    def die() -> None:
+        raise DriverKilledError
+
+    attempt = stream.next_attempt(attempt_mode=attempt_mode)
+    stream.checkpoints.after = once(die, verb, part)
+    assert stream.run(waiting_script(plan), attempt=attempt) is None
+    stream.checkpoints.after = None
+
+
+def test_a_skip_that_was_committed_is_told_although_its_query_never_starts_again() -> None:
+    """A gap has a name before the next attempt does anything, as where that drains. (Laws 1 and 2)"""
+    stream = SimulatedStream(checkpoints=HookedStore())
+    plan = failed(stream)
+    wish = ask(stream)
+    die_at(stream, plan, "create", f"{CHECKPOINT}/commits/{BATCH}")
+    assert stream.events_of(Skipped) == []
+    stream.order(DrainNotification)
+    assert stream.run(waiting_script(plan), attempt=stream.next_attempt(attempt_mode="drain")) == 0
+    (skipped,) = stream.events_of(Skipped)
+    assert (skipped.command_id, skipped.query_name, skipped.batch_id) == (wish.command_id, "counts", BATCH)
+    assert skipped.moves[0].to_offset == '{"index":40}'
+    assert len(stream.events_of(Drained)) == 1
+    assert stream.commands() == []
+
+
+def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
+    """The skip was begun, and its driver died; what the drain then commits are the rows, whoever dies next. (Law 2)"""
+    stream = SimulatedStream(checkpoints=HookedStore())
+    plan = failed(stream)
+    ask(stream)
+    die_at(stream, plan, "create", f"{layout.building_folder('flights', 'd-0001', 'counts')}/offsets/{BATCH}")
+    assert len(stream.events_of(Accepted)) == 1
+    plan.fails_on_rows_of.clear()
+    stream.order(DrainNotification)
+    die_at(stream, plan, "create", f"{CHECKPOINT}/offsets/{BATCH + 1}", attempt_mode="drain")
+    assert stream.run(waiting_script(plan), attempt=stream.next_attempt(attempt_mode="drain")) == 0
+    assert len(stream.events_of(Drained)) == 1
+    assert stream.events_of(Skipped) == []
+    assert [event.reason for event in stream.events_of(Rejected)] == ["a drain runs this batch first"]
+    assert plan.sink.counts() == expected_counts(plan.sources[0].rows[:40], 1_000)
+
+
+def test_what_could_not_be_told_is_not_skipped() -> None:
+    """The entry before the batch is gone, so that nobody could say what the gap is: the log stands as it stood."""
+    stream = SimulatedStream()
+    plan = failed(stream)
+    ask(stream)
+    stream.checkpoints.delete(f"{CHECKPOINT}/offsets/{BATCH - 1}")
+    assert run_next(stream, plan) == 1
+    assert stream.events_of(Accepted) == stream.events_of(Skipped) == []
+    assert stream.checkpoints.head(f"{CHECKPOINT}/commits/{BATCH}") is None

@@ -1,0 +1,95 @@
+"""``ExportStateOperator``: the state of a stream as tables that anybody can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_streamstate.errors import DataError
+from airflow_streamstate.hooks.rendered import one_of, optional_text, yes_or_no
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.operators.base import RETURN_KEY
+from airflow_streamstate.operators.reading import ReadingOperator
+from airflow_streamstate.snapshot.state_order import EXPORT_FORMATS
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+_TOLD = ("stream_id", "snapshot_id", "deployment_id", "kind", "taken_at", "since_snapshot_id", "export")
+
+
+class ExportStateOperator(ReadingOperator):
+    """Write the state in a snapshot as tables, or what became of it since an older one, for anybody to read.
+
+    A Spark driver on the worker's machine reads a fork of the snapshot; the stream may run meanwhile. Idempotent: a
+    retry replaces the export of the try before. Waits in its worker, whatever ``deferrable`` says.
+
+    Returns ``{stream_id, snapshot_id, deployment_id, kind, taken_at, since_snapshot_id, export: {uri, format, complete,
+    tables, problems}}``, as its XCom also where some of the state could not be read, which fails the task.
+
+    :param out: where to: a folder of the worker, or a URI that Spark can write to; not in the home. (templated)
+    :param snapshot_id: which snapshot; None: the newest one with state. (templated)
+    :param changes_since: write what makes the state of this older snapshot the newer one: upserts and deletes.
+        (templated)
+    :param query_name: this query alone. (templated)
+    :param format: ``parquet`` or ``delta``, which needs its ``packages`` and ``conf``. (templated)
+    :param overwrite: replace an earlier export that lies there; nothing else ever is. (templated)
+    :param master: Spark's master for the driver that reads. (templated)
+    :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
+        (templated)
+    :param packages: Maven coordinates beside those of the deployment. (templated)
+    :param wait_seconds: how long it may take; then it is ended, and the task fails. (templated)
+
+    .. seealso:: :ref:`howto/operator:ExportStateOperator`
+    """
+
+    template_fields: Sequence[str] = (
+        *ReadingOperator.template_fields,
+        "out",
+        "changes_since",
+        "query_name",
+        "format",
+        "overwrite",
+    )
+
+    def __init__(
+        self,
+        *,
+        out: str,
+        changes_since: str | None = None,
+        query_name: str | None = None,
+        format: str = "parquet",
+        overwrite: bool | str = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.out = out
+        self.changes_since = changes_since
+        self.query_name = query_name
+        self.format = format
+        self.overwrite = overwrite
+        self._built = True
+
+    def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        request = self.reading(
+            query_name=optional_text(self.query_name),
+            since_snapshot_id=optional_text(self.changes_since),
+            out=str(self.out),
+            format=one_of(self.format, EXPORT_FORMATS, "format"),
+            overwrite=yes_or_no(self.overwrite, "overwrite"),
+        )
+        found = hook.read_state(request, on_progress=self.tell)
+        result = {name: found[name] for name in _TOLD}
+        unread = [one for query in found["queries"].values() for one in query["problems"]]
+        problems = [*found["export"]["problems"], *unread]
+        if problems:
+            context["ti"].xcom_push(key=RETURN_KEY, value=result)
+            raise DataError(
+                "some of the state could not be read, and is not in the export",
+                stream_id=found["stream_id"],
+                snapshot_id=found["snapshot_id"],
+                out=found["export"]["uri"],
+                problems=problems,
+                next_step="VerifySnapshotOperator with deep=True says what is wrong with the snapshot.",
+            )
+        return result

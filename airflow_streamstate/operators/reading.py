@@ -1,0 +1,78 @@
+"""What the operators share that have a Spark driver of their own read the state of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_streamstate.hooks.rendered import as_seconds, optional_text, text_mapping, texts
+from airflow_streamstate.lifecycle.reading.choosing import LOCAL_MASTER, ReadingRequest
+from airflow_streamstate.operators.base import StreamStateOperator
+from airflow_streamstate.operators.masking import MasksSecrets
+
+
+class ReadingOperator(MasksSecrets, StreamStateOperator):
+    """Base of ``ExportStateOperator`` and ``VerifySnapshotOperator``; not for use by itself.
+
+    The driver runs on the worker's machine, on a fork of the snapshot, and its answer lies there: the task stays with
+    it, so ``deferrable`` changes nothing. The stream is not touched. What Airflow ends, or what dies, ends its driver
+    at the latest after ``wait_seconds``.
+
+    :param snapshot_id: which snapshot. (templated)
+    :param master: Spark's master for the driver that reads. (templated)
+    :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
+        (templated)
+    :param packages: Maven coordinates beside those of the deployment. (templated)
+    :param wait_seconds: how long the reading may take; then it is ended. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *StreamStateOperator.template_fields,
+        "snapshot_id",
+        "master",
+        "conf",
+        "packages",
+    )
+
+    def __init__(
+        self,
+        *,
+        snapshot_id: str | None = None,
+        master: str = LOCAL_MASTER,
+        conf: Mapping[str, str] | str | None = None,
+        packages: Sequence[str] | str = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.snapshot_id = snapshot_id
+        self.master = master
+        self.conf = conf
+        self.packages = packages
+        self._is_ended = False
+        self._told = ""
+
+    def reading(self, **more: Any) -> ReadingRequest:
+        """The request, as it was rendered; ``more``: what an operator adds to it."""
+        return ReadingRequest(
+            stream_id=str(self.stream_id),
+            snapshot_id=optional_text(self.snapshot_id),
+            master=optional_text(self.master) or LOCAL_MASTER,
+            conf=text_mapping(self.conf, "conf"),
+            packages=texts(self.packages, "packages"),
+            deadline_seconds=as_seconds(self.wait_seconds, "wait_seconds"),
+            **more,
+        )
+
+    def tell(self, line: str) -> None:
+        """Log where it stands, once; leave the reading, which removes what it made, where the task was ended."""
+        if self._is_ended:
+            raise AirflowException("the task was ended, and its reading with it")
+        if line != self._told:
+            self._told = line
+            self.log.info("%s", line)
+
+    def on_kill(self) -> None:
+        """Airflow ends the task: the reading is left at its next word, a fraction of a second from now."""
+        self._is_ended = True

@@ -1,0 +1,60 @@
+"""``VerifySnapshotOperator``: whether a snapshot is whole, before somebody needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError
+from airflow_streamstate.hooks.rendered import optional_text, yes_or_no
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.operators.base import RETURN_KEY
+from airflow_streamstate.operators.reading import ReadingOperator
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+class VerifySnapshotOperator(ReadingOperator):
+    """Read every byte of a snapshot, and fail where anything of it is missing or altered.
+
+    With ``deep`` a Spark driver on the worker's machine then loads the state from a fork of it, every row of every
+    partition. Changes nothing of the stream. Waits in its worker, whatever ``deferrable`` says.
+
+    Returns ``{stream_id, snapshot_id, ok, problems, loaded}``, as its XCom also where it fails the task.
+
+    :param snapshot_id: which snapshot. (templated)
+    :param deep: have Spark load its state, too. (templated)
+    :param master: Spark's master for the driver that loads it. (templated)
+    :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
+        (templated)
+    :param packages: Maven coordinates beside those of the deployment. (templated)
+    :param wait_seconds: how long the loading may take; then it is ended, and the task fails. (templated)
+
+    .. seealso:: :ref:`howto/operator:VerifySnapshotOperator`
+    """
+
+    template_fields: Sequence[str] = (*ReadingOperator.template_fields, "deep")
+
+    def __init__(self, *, snapshot_id: str, deep: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(snapshot_id=snapshot_id, **kwargs)
+        self.deep = deep
+        self._built = True
+
+    def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        if optional_text(self.snapshot_id) is None:
+            raise InvalidRequestError(
+                "no snapshot is named", stream_id=str(self.stream_id), next_step="Give the task a snapshot_id."
+            )
+        found = hook.verify(self.reading(), deep=yes_or_no(self.deep, "deep"), on_progress=self.tell)
+        result = {"stream_id": str(self.stream_id), **found}
+        if not found["ok"]:
+            context["ti"].xcom_push(key=RETURN_KEY, value=result)
+            raise SnapshotCorruptError(
+                "this snapshot is not whole",
+                stream_id=str(self.stream_id),
+                snapshot_id=found["snapshot_id"],
+                problems=[f"{one['query']} {one['path']}: {one['detail']}" for one in found["problems"]],
+                next_step="Nothing restores from it; take another one, or fetch it from a mirror.",
+            )
+        return result

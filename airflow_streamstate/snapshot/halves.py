@@ -1,0 +1,139 @@
+"""Halves at a mirror: copies of snapshots that were removed from the home before they were whole there.
+
+Whoever was at such a copy may wake up at any time, so it is closed before anything goes: a record takes the place of
+its manifest, and nobody completes it any more (Law 3). A file goes if no manifest refers to it, at the mirror or in the
+home. What the home has is read first, and what it removes after that: a copy of which not even a folder is there yet is
+of a snapshot that one of the two names, so that its files stay, or it is closed as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import DataError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.retention import AbandonedSnapshot
+from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.trees import delete_below
+
+_CLOSE_TRIES = 5
+
+
+def clear_halves(control: StreamControl, mirror: Store, by: str, *, of_all: bool = False) -> int:
+    """Remove from a mirror what was half copied of snapshots that the home has no more; again, it goes on.
+
+    Args:
+        control: the stream in its home.
+        mirror: where it is mirrored.
+        by: who asks, for the record.
+        of_all: look at every folder of the mirror; else only at what was removed from the home a short while ago.
+
+    Returns:
+        How many files went. None go while a manifest of the home or of the mirror cannot be read (Law 7).
+
+    Raises:
+        UnavailableError, InvalidRequestError: home or mirror does not answer, or does not let us.
+    """
+    try:
+        return _Halves(control, mirror, by).clear(of_all)
+    except DataError:
+        return 0
+
+
+class _Halves:
+    def __init__(self, control: StreamControl, mirror: Store, by: str) -> None:
+        self._control = control
+        self._mirror = mirror
+        self._there = StreamControl(mirror, control.stream_id, control.clock)
+        self._by = by
+
+    def clear(self, of_all: bool) -> int:
+        removed = set(Retention(self._control).read().condemned)
+        seen = self._there.snapshot_ids()
+        known = set(self._control.snapshot_ids())
+        gone = [one for one in seen if one in removed or (of_all and one not in known)]
+        halves = [one for one in gone if not self._is_whole(one)]
+        if of_all:
+            self._forget([one for one in halves if one not in removed])
+        if not any(self._data_keys(one) for one in halves):
+            return 0
+        needed = _needed(self._control)
+        removed = set(Retention(self._control).read().condemned)
+        halves = [one for one in halves if one in removed or self._control.manifest(one) is None]
+        closed = [one for one in sorted({*halves, *removed}) if self._close(one)]
+        needed |= _needed(self._there)
+        return sum(self._delete(one, needed) for one in closed)
+
+    def _is_whole(self, snapshot_id: str) -> bool:
+        return self._there.manifest(snapshot_id) is not None
+
+    def _close(self, snapshot_id: str) -> bool:
+        """Put a record in the place of the manifest, another one at each time; False where that is there after all."""
+        key = layout.manifest_key(self._control.stream_id, snapshot_id)
+        for _ in range(_CLOSE_TRIES):
+            slot = self._there.snapshot_slot(snapshot_id)
+            if slot is not None and isinstance(slot.value, SnapshotManifest):
+                return False
+            record = AbandonedSnapshot(
+                stream_id=self._control.stream_id,
+                snapshot_id=snapshot_id,
+                take=1,
+                abandoned_at=self._control.clock.now(),
+                abandoned_by=self._by,
+                write_id=self._control.clock.new_uuid(),
+            )
+            try:
+                if slot is None:
+                    self._there.cells.create(key, record)
+                else:
+                    self._there.cells.replace(key, record, slot.version)
+            except (ObjectExistsError, VersionConflictError):
+                continue  # completed, or closed by another, in this very moment
+            return True
+        return False
+
+    def _delete(self, snapshot_id: str, needed: Collection[str]) -> int:
+        keys = self._data_keys(snapshot_id)
+        unneeded = [key for key in keys if key not in needed]
+        for key in unneeded:
+            self._mirror.delete(key)
+        self._mirror.delete(layout.seal_key(self._control.stream_id, snapshot_id))
+        if len(unneeded) == len(keys):
+            manifest = layout.manifest_key(self._control.stream_id, snapshot_id).rpartition("/")[2]
+            folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
+            delete_below(self._mirror, folder, but=(manifest,))  # on a disk: the folders themselves
+        return len(unneeded)
+
+    def _data_keys(self, snapshot_id: str) -> list[str]:
+        folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
+        names = [name for name in self._mirror.list_folders(folder) if layout.take_of(name) is not None]
+        return [key for name in names for key in keys_below(self._mirror, f"{folder}/{name}/")]
+
+    def _forget(self, snapshot_ids: list[str]) -> None:
+        """Remove records that have stood for long, behind which nothing lies."""
+        aged = self._control.clock.now() - timedelta(seconds=REMEMBERED_SECONDS)
+        for snapshot_id in snapshot_ids:
+            slot = self._there.snapshot_slot(snapshot_id)
+            if slot is None or not isinstance(slot.value, AbandonedSnapshot) or slot.value.abandoned_at > aged:
+                continue
+            if not self._data_keys(snapshot_id):
+                self._mirror.delete(layout.manifest_key(self._control.stream_id, snapshot_id), slot.version)
+
+
+def _needed(control: StreamControl) -> set[str]:
+    """The keys to which the manifests of a home, or of a mirror, refer; raises where one cannot be read."""
+    found: set[str] = set()
+    for snapshot_id in control.snapshot_ids():
+        manifest = control.manifest(snapshot_id)
+        if manifest is not None:
+            found |= {
+                key_of(manifest, name, entry) for name, query in manifest.queries.items() for entry in query.files
+            }
+    return found

@@ -1,0 +1,287 @@
+"""The places in which data of snapshots lie: the store of the checkpoints, or another one that a deployment names.
+
+Which it is stands in each manifest, so the setting may change from deployment to deployment. A place elsewhere holds a
+record of whose it is. Without that record nothing is written there, read from there or deleted: a disk that is not
+mounted is an empty folder, and no place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.cells import Cells
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    ObjectExistsError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, SnapshotPlace
+from airflow_streamstate.snapshot.arriving import fetch_data
+from airflow_streamstate.snapshot.data import data_files
+from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS
+from airflow_streamstate.store.interface import ManyAtOnce, Store
+from airflow_streamstate.store.open import open_store
+
+OpenPlace = Callable[[str], Store]
+
+
+def uri_of(kept_at: str) -> str:
+    """The place of new snapshots, by what a deployment says (``DeploymentSpec.snapshots``)."""
+    return "" if kept_at == NO_SNAPSHOTS else kept_at
+
+
+def no_snapshots(deployment_id: str) -> InvalidRequestError:
+    """What is said to whoever wants a snapshot of a running deployment that keeps none."""
+    return InvalidRequestError(
+        "this deployment was deployed with --snapshots none: no snapshot is taken of it while it runs",
+        deployment_id=deployment_id,
+        next_step="Stop it, which keeps where it stands; or deploy with a place for snapshots.",
+    )
+
+
+def known_places(control: StreamControl) -> list[str]:
+    """The URIs of all places where data of a stream's snapshots may lie, beside the store of the checkpoints.
+
+    By the manifests, by the register of what is kept, and by what deployments on record were told: a release that knows
+    no places may have written the register since.
+
+    Raises:
+        DataError: the register is damaged.
+    """
+    found = set(Retention(control).read().places)
+    for snapshot_id in control.snapshot_ids():
+        manifest = control.readable_manifest(snapshot_id)
+        found.add("" if manifest is None else manifest.data_uri)
+    for deployment_id in control.deployment_ids():
+        with suppress(StreamStateError):
+            found.add(uri_of(control.spec(deployment_id).snapshots))
+    return sorted(found - {""})
+
+
+class SnapshotPlaces:
+    """The places of one home.
+
+    Args:
+        checkpoints: the store of the checkpoints; a manifest that names no place means it.
+        open_place: from the URI of a place to its store; None for what needs no options.
+        clock: for waits.
+    """
+
+    def __init__(self, checkpoints: Store, open_place: OpenPlace | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.checkpoints = checkpoints
+        self._clock = clock
+        self._open = open_place or partial(open_store, clock=clock)
+        self._opened: dict[str, Store] = {}
+
+    def at(self, uri: str) -> Store:
+        """The store of a place, whatever it holds; raises InvalidRequestError for what names none."""
+        if not uri:
+            return self.checkpoints
+        if uri not in self._opened:
+            self._opened[uri] = self._open(uri)
+        return self._opened[uri]
+
+    def need(self, stream_id: str, uri: str) -> Store:
+        """The store of a place that proves to be the one.
+
+        Raises:
+            UnavailableError: it does not answer, or what answers is not the place.
+        """
+        store = self.at(uri)
+        if not uri:
+            return store
+        try:
+            reason = "its record is missing" if self._record(store, stream_id) is None else ""
+        except DataError as error:
+            reason = f"its record cannot be read: {error.message}"
+        if reason:
+            raise UnavailableError(
+                "what answers there is not the place of these snapshots",
+                stream_id=stream_id,
+                place=uri,
+                key=layout.place_record_key(stream_id),
+                reason=reason,
+                next_step="Mount or reach the place again; nothing was written or removed there.",
+            )
+        return store
+
+    def of(self, manifest: SnapshotManifest) -> Store:
+        """The store in which the files of a snapshot lie; raises as ``need``."""
+        return self.need(manifest.stream_id, manifest.data_uri)
+
+    def claim(self, control: StreamControl, kept_at: str) -> None:
+        """Make a place that of a stream, before anything else is there; twice is once.
+
+        Args:
+            control: the stream.
+            kept_at: as ``DeploymentSpec.snapshots``; where that names no other place, there is nothing to claim.
+
+        Raises:
+            ConflictError: it holds the snapshots of a stream of this name in another home.
+            UnavailableError, InvalidRequestError: it cannot be written.
+        """
+        uri = uri_of(kept_at)
+        if not uri:
+            return
+        store = self.at(uri)
+        record = SnapshotPlace(control.stream_id, control.home.uri, control.clock.now(), control.clock.new_uuid())
+        found = self._record(store, control.stream_id)
+        if found is None:
+            try:
+                Cells(store, control.clock).create(layout.place_record_key(control.stream_id), record)
+            except ObjectExistsError:
+                found = self._record(store, control.stream_id)
+        if found is not None and found.home_uri != control.home.uri:
+            raise _of_another_home(control, uri, found)
+
+    def need_own(self, control: StreamControl, uri: str) -> Store:
+        """The store of a place to which this home writes, and in which it deletes.
+
+        Raises:
+            UnavailableError: it does not answer, or what answers is not the place.
+            ConflictError: it is that of another home.
+        """
+        store = self.need(control.stream_id, uri)
+        record = self._record(store, control.stream_id) if uri else None
+        if record is not None and record.home_uri != control.home.uri:
+            raise _of_another_home(control, uri, record)
+        return store
+
+    def all_of(self, control: StreamControl) -> tuple[dict[str, Store], list[str]]:
+        """The store of the checkpoints, under "", and of each place of a stream that is there; of the others, why not.
+
+        Raises:
+            DataError: nobody can tell which there are.
+        """
+        found, missing = {"": self.checkpoints}, []
+        for uri in known_places(control):
+            try:
+                found[uri] = self.need_own(control, uri)
+            except StreamStateError as error:
+                missing.append(f"nothing is removed at {uri}: {error}")
+        return found, missing
+
+    def _record(self, store: Store, stream_id: str) -> SnapshotPlace | None:
+        key = layout.place_record_key(stream_id)
+        stored = Cells(store, self._clock).read(key, SnapshotPlace, stream_id=stream_id)
+        return None if stored is None else stored.value
+
+
+def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> ConflictError:
+    return ConflictError(
+        "this place holds the snapshots of a stream of the same name in another home",
+        stream_id=control.stream_id,
+        place=uri,
+        other_home=found.home_uri,
+        next_step="Name a folder or prefix of its own.",
+    )
+
+
+def put_in_place(
+    control: StreamControl, places: SnapshotPlaces, staged: SnapshotManifest, uri: str
+) -> SnapshotManifest:
+    """Copy what of a snapshot was linked beside the checkpoints to its place; gives the manifest that says so.
+
+    Each file is held against what was captured as it arrives. What is shared with an older snapshot is there already.
+
+    Args:
+        control: the stream.
+        places: of the home.
+        staged: the manifest, which nobody has seen yet.
+        uri: of the place.
+
+    Raises:
+        UnavailableError: the place does not answer.
+        ConflictError: it is that of another home.
+        SnapshotIncompleteError, SnapshotCorruptError: what was linked is not there, or not as captured.
+    """
+    store = places.need_own(control, uri)
+    own = replace(
+        staged,
+        queries={
+            name: replace(query, files=tuple(entry for entry in query.files if not entry.shared_from))
+            for name, query in staged.queries.items()
+        },
+    )
+    fetch_data(
+        own,
+        {},
+        [places.checkpoints],
+        store,
+        batch_bytes=FETCH_BATCH_BYTES,
+        timeout_seconds=FETCH_TIMEOUT_SECONDS,
+    )
+    placed = replace(as_kept_in(staged, store), data_uri=uri)
+    store.put(layout.data_note_key(staged.stream_id, staged.snapshot_id), to_bytes(placed))
+    return placed
+
+
+def as_kept_in(manifest: SnapshotManifest, store: Store) -> SnapshotManifest:
+    """The manifest with what this store says of the files, in place of what another one said."""
+    queries = {}
+    for name, query in manifest.queries.items():
+        keys = data_files(manifest, name)
+        wanted = [keys[entry.path] for entry in query.files]
+        told = store.checksums_of(wanted) if isinstance(store, ManyAtOnce) else [""] * len(wanted)
+        files = tuple(
+            replace(entry, checksum=checksum or "") for entry, checksum in zip(query.files, told, strict=True)
+        )
+        queries[name] = replace(query, files=files)
+    return replace(manifest, queries=queries)
+
+
+def land(
+    places: SnapshotPlaces,
+    manifest: SnapshotManifest,
+    query_names: Collection[str],
+    lease_id: str,
+    go_on: Callable[[], None] = lambda: None,
+) -> SnapshotManifest:
+    """A snapshot whose files lie beside the checkpoints: itself, or a manifest of copies that go with a lease.
+
+    Args:
+        places: of the home.
+        manifest: of the snapshot.
+        query_names: which of its queries are wanted.
+        lease_id: of the reader's lease.
+        go_on: called whenever a file has arrived.
+
+    Raises:
+        UnavailableError: the place does not answer.
+        SnapshotIncompleteError, SnapshotCorruptError: a file is not there, or not what was captured.
+    """
+    if not manifest.data_uri:
+        return manifest
+    wanted = replace(manifest, queries={name: query for name, query in manifest.queries.items() if name in query_names})
+    place = layout.gathered_place(lease_id)
+    here = replace(
+        wanted, data_uri="", queries={name: _in_place(query, place) for name, query in wanted.queries.items()}
+    )
+    fetch_data(
+        wanted,
+        {},
+        [places.of(manifest)],
+        places.checkpoints,
+        batch_bytes=FETCH_BATCH_BYTES,
+        timeout_seconds=FETCH_TIMEOUT_SECONDS,
+        arrives_as=here,
+        go_on=go_on,
+    )
+    return here
+
+
+def _in_place(query: QuerySnapshot, place: str) -> QuerySnapshot:
+    """What the server of another store said of the files was compared on their way."""
+    return replace(query, files=tuple(replace(entry, shared_from=place, checksum="") for entry in query.files))

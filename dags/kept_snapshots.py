@@ -1,0 +1,61 @@
+"""### Every week a snapshot that is known to be good, at two places, and its state as tables
+
+What was taken is read byte for byte and loaded by Spark before anybody needs it, copied to another place, and written
+as tables for whoever wants to look into the state of that day. Then what nothing needs any more is removed. No task
+touches the stream, and each may be tried again.
+"""
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import dag
+
+from airflow_streamstate.operators.export import ExportStateOperator
+from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
+from airflow_streamstate.operators.prune import PruneSnapshotsOperator
+from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
+from airflow_streamstate.operators.verify import VerifySnapshotOperator
+
+MIRROR = os.environ.get("KEPT_SNAPSHOTS_MIRROR", "/mnt/elsewhere/streams")
+TABLES = os.environ.get("KEPT_SNAPSHOTS_TABLES", "/mnt/tables")
+
+
+# [START kept_snapshots]
+@dag(
+    schedule=os.environ.get("KEPT_SNAPSHOTS_SCHEDULE", "30 3 * * 0"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+    doc_md=__doc__,
+    tags=["streamstate"],
+)
+def kept_snapshots():
+    taken = SnapshotStreamOperator(task_id="taken", stream_id="flights", reason="every week", deferrable=True)
+    snapshot_id = "{{ ti.xcom_pull('taken')['snapshot_id'] }}"
+
+    verified = VerifySnapshotOperator(task_id="verified", stream_id="flights", snapshot_id=snapshot_id, deep=True)
+
+    mirrored = MirrorSnapshotsOperator(
+        task_id="mirrored",
+        stream_id="flights",
+        mirrors=[MIRROR],
+        execution_timeout=timedelta(hours=2),
+    )
+
+    exported = ExportStateOperator(
+        task_id="exported",
+        stream_id="flights",
+        snapshot_id=snapshot_id,
+        out=TABLES + "/flights/{{ dag_run.run_after | ds }}",
+        wait_seconds=3600,
+    )
+
+    pruned = PruneSnapshotsOperator(task_id="pruned", stream_id="flights", keep=10)
+
+    taken >> verified >> [mirrored, exported] >> pruned
+
+
+# [END kept_snapshots]
+
+kept_snapshots()

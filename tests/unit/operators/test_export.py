@@ -1,0 +1,84 @@
+"""``ExportStateOperator``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_streamstate.lifecycle.reading.readings import Readings
+from airflow_streamstate.operators.export import ExportStateOperator
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+from support.snapshots import SNAPSHOT, STREAM, Shelf
+
+LATER = "d-0001-stopped-000002"
+
+
+def operator(**given: object) -> ExportStateOperator:
+    return ExportStateOperator(task_id="export", stream_id=STREAM, wait_seconds=60, **given)  # type: ignore[arg-type]
+
+
+def test_it_returns_what_was_written_where(
+    named: NamedHome, shelf: Shelf, context: MakeContext, tmp_path: Path
+) -> None:
+    """Of the newest snapshot with state, unless another one is named; small enough for an XCom."""
+    result = operator(out=str(tmp_path / "out")).execute(context())
+    assert set(result) == {
+        "stream_id", "snapshot_id", "deployment_id", "kind", "taken_at", "since_snapshot_id", "export",
+    }  # fmt: skip
+    assert (result["snapshot_id"], result["export"]["complete"]) == (LATER, True)
+    assert result["export"]["uri"] == str(tmp_path / "out")
+    named_one = operator(out=str(tmp_path / "out"), snapshot_id=SNAPSHOT).execute(context())
+    assert named_one["snapshot_id"] == SNAPSHOT
+
+
+def test_changes_are_written_since_an_older_snapshot(
+    named: NamedHome, shelf: Shelf, context: MakeContext, tmp_path: Path
+) -> None:
+    """Named by what an earlier run returned."""
+    result = operator(out=str(tmp_path / "out"), changes_since=SNAPSHOT).execute(context())
+    assert (result["since_snapshot_id"], result["export"]["tables"][0]["deletes"]) == (SNAPSHOT, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"out": "{base}/home/inside"}, "cannot be exported into the home"),
+        ({"out": "{base}/out", "format": "csv"}, "field=format"),
+        ({"out": "{base}/out", "snapshot_id": "d-0001-live-000009"}, "SnapshotNotFoundError"),
+    ],
+)
+def test_what_cannot_be_fails_for_good(
+    named: NamedHome, shelf: Shelf, context: MakeContext, tmp_path: Path, given: dict[str, str], words: str
+) -> None:
+    """One sentence each, and no retry."""
+    with pytest.raises(AirflowFailException, match=words):
+        operator(**{name: value.format(base=tmp_path) for name, value in given.items()}).execute(context())
+
+
+def test_state_that_could_not_be_read_fails_the_task_and_is_told(
+    named: NamedHome, shelf: Shelf, context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written stays, and the XCom says what is not in it."""
+    look = Readings.look
+
+    def with_a_hole(*given: Any) -> dict[str, Any]:
+        found = look(*given)
+        found["export"]["problems"] = [{"table": "counts/1", "reason": "it has no reader"}]
+        return found
+
+    monkeypatch.setattr(Readings, "look", with_a_hole)  # the driver's answer is foreign to the operator
+    pushed: dict[str, Any] = {}
+    task = context(xcom_push=lambda key, value: pushed.update({key: value}))
+    with pytest.raises(AirflowFailException, match="some of the state could not be read"):
+        operator(out=str(tmp_path / "out")).execute(task)
+    assert pushed["return_value"]["export"]["problems"][0]["reason"] == "it has no reader"
+
+
+def test_every_place_and_id_is_templated() -> None:
+    """They come from parameters, and from what tasks before it returned."""
+    fields = {"out", "snapshot_id", "changes_since", "query_name", "format", "overwrite", "stream_id"}
+    assert fields <= set(ExportStateOperator.template_fields)

@@ -1,0 +1,102 @@
+"""``SkipBatchOperator``."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.operators.skip import SkipBatchOperator
+from airflow_streamstate.protocol.commands import SkipRequest
+from airflow_streamstate.protocol.data_events import Skipped
+from airflow_streamstate.protocol.positions import SourceMove
+from support import scripted_driver
+from support.airflow_fixtures import MakeContext
+from support.airflow_streams import NamedHome
+from support.scripted_stream import ScriptedAttempt
+
+MOVE = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 1, 0, "files")
+
+
+def operator(**given: object) -> SkipBatchOperator:
+    given = {"batch_id": "2", "reason": "a bad row", "poll_interval_seconds": 0.1, "wait_seconds": 30, **given}
+    return SkipBatchOperator(task_id="skip", stream_id="flights", **given)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def failed(named: NamedHome, context: MakeContext, tmp_path: Path) -> NamedHome:
+    """A deployment that failed over its batch 2."""
+    script = scripted_driver.script(tmp_path, "fails")
+    with pytest.raises(Exception, match="DeploymentFailedError"):
+        DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+            context(task_id="deploy")
+        )
+    ScriptedAttempt(named.stream().control, "d-0001", 1, SYSTEM_CLOCK).proves(2).plans(2)
+    return named
+
+
+def skipped(named: NamedHome, command_id: str) -> None:
+    """As the next attempt says it."""
+    ScriptedAttempt(named.stream().control, "d-0001", 2, SYSTEM_CLOCK).say(
+        Skipped, command_id=command_id, command_number=1, query_name="delays", batch_id=2, moves=(MOVE,)
+    )
+
+
+def test_the_order_is_given_once_and_its_end_is_the_result(failed: NamedHome, context: MakeContext) -> None:
+    """A retry waits for the same order; another batch is another wish. (Law 2)"""
+    order = operator(wait=False).execute(context())
+    assert operator(wait=False).execute(context(try_number=2))["command_id"] == order["command_id"]
+    (slot,) = failed.stream().control.journal("d-0001").commands()
+    assert isinstance(slot.command, SkipRequest)
+    assert (slot.command.batch_id, slot.command.reason, slot.command.accepts_written) == (2, "a bad row", False)
+    skipped(failed, order["command_id"])
+    result = operator().execute(context(try_number=3))
+    assert set(result) == {"stream_id", "command_id", "deployment_id", "query", "batch_id", "moves"}
+    assert (result["query"], result["batch_id"], result["moves"][0]["passed_over"]) == ("delays", 2, 1)
+    with pytest.raises(AirflowFailException):
+        operator(batch_id=3).execute(context())
+
+
+def test_a_deferred_wait_has_the_same_result(failed: NamedHome, context: MakeContext) -> None:
+    """The triggerer looks for the end of that order."""
+    with pytest.raises(TaskDeferred) as deferred:
+        operator(deferrable=True).execute(context())
+    trigger = deferred.value.trigger
+    skipped(failed, trigger.watch["command_id"])
+
+    async def first() -> dict[str, Any]:
+        async for event in trigger.run():
+            return dict(event.payload)
+        raise AssertionError
+
+    found = operator().execute_complete(context(), asyncio.run(first()))
+    assert found == operator().execute(context())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"reason": " "}, "a gap needs a reason"),
+        ({"batch_id": "two"}, "field=batch_id"),
+        ({"batch_id": 7}, "no query has this batch planned"),
+        ({"query_name": "other"}, "no query has this batch planned"),
+    ],
+)
+def test_mistakes_fail_for_good_and_record_nothing(
+    failed: NamedHome, context: MakeContext, given: dict[str, object], words: str
+) -> None:
+    """One sentence each."""
+    with pytest.raises(AirflowFailException, match=words):
+        operator(**given).execute(context())
+    assert failed.stream().control.journal("d-0001").commands() == []
+
+
+def test_its_fields_are_templated() -> None:
+    """Which batch it is, a person says in a form."""
+    fields = {"batch_id", "query_name", "accept_written_rows", "assume_dead", "reason"}
+    assert fields <= set(SkipBatchOperator.template_fields)

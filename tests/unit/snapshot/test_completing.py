@@ -1,0 +1,81 @@
+"""The last acts of taking a snapshot whose place is elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.errors import (
+    OutcomeUnknownError,
+    SnapshotCorruptError,
+    UnavailableError,
+)
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import KILL_POINTS, FaultPlan, FaultyStore, SimulatedCrash
+from support.snapshots import PLACE, QUERY, SNAPSHOT, placed_shelf, run_stateful
+
+
+def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> None:
+    """By Spark's checksums, where the store of the checkpoints tells no versions; both are whole."""
+    shelf, place = placed_shelf(3)
+    first = shelf.capture(kind="live", snapshot_id="s-1", kept_at=PLACE)
+    run_stateful(shelf.checkpoint(), 4, first=4)
+    second = shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE)
+    shared = [entry for entry in second.queries[QUERY].files if entry.shared_from]
+    assert {entry.shared_from for entry in shared} == {"s-1/data"}
+    assert {"metadata", "sources/0/0"} <= {entry.path for entry in shared}
+    for manifest in (first, second):
+        assert verify(shelf.control, place, manifest.snapshot_id) == []
+
+
+def test_what_is_altered_on_its_way_makes_no_snapshot() -> None:
+    """Each file is held against what was captured as it arrives."""
+    shelf, _ = placed_shelf(3)
+
+    class Altering(MemoryStore):
+        def get(self, key: str):  # type: ignore[no-untyped-def]
+            stored = super().get(key)
+            if stored is None or not key.endswith("/data/counts/state/0/1/4.delta"):
+                return stored
+            return replace(stored, body=b"x" * len(stored.body))
+
+    lying = Altering()
+    for info in shelf.checkpoints.list_objects(""):
+        stored = shelf.checkpoints.get(info.key)
+        assert stored is not None
+        lying.put(info.key, stored.body)
+    again = replace(shelf, checkpoints=lying)
+    with pytest.raises(SnapshotCorruptError):
+        again.capture(kept_at=PLACE)
+    assert again.control.manifest(SNAPSHOT) is None
+
+
+def test_a_crash_at_any_write_leaves_no_half_snapshot_and_the_next_try_takes_it() -> None:
+    """At the home, the checkpoints and the place alike: no manifest, or a whole snapshot (Laws 2 and 3)."""
+    plan = FaultPlan()
+    shelf, place = placed_shelf(2)
+    replace(
+        shelf,
+        checkpoints=FaultyStore(shelf.checkpoints, plan),
+        elsewhere={PLACE: FaultyStore(place, plan)},
+    ).capture(kept_at=PLACE)
+    writes = len(plan.writes)
+    assert writes > 20
+    for number in range(1, writes + 1):
+        for point in KILL_POINTS:
+            shelf, place = placed_shelf(2)
+            plan = FaultPlan(at_write={number: point})
+            faulty = replace(
+                shelf,
+                checkpoints=FaultyStore(shelf.checkpoints, plan),
+                elsewhere={PLACE: FaultyStore(place, plan)},
+            )
+            try:
+                faulty.capture(kept_at=PLACE)
+            except (SimulatedCrash, UnavailableError, OutcomeUnknownError):
+                found = shelf.control.manifest(SNAPSHOT)
+                assert found is None or verify(shelf.control, place, SNAPSHOT) == []
+            manifest = shelf.capture(kept_at=PLACE)
+            assert verify(shelf.control, shelf.places.of(manifest), SNAPSHOT) == []

@@ -1,0 +1,191 @@
+"""What was half copied to a mirror, and copies made beside everybody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot import fetch
+from airflow_streamstate.snapshot.halves import clear_halves
+from airflow_streamstate.snapshot.leases import LEASE_SECONDS
+from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.interleaved import play
+from support.shelf_acts import (
+    IDS,
+    GuardedStore,
+    assert_no_defect,
+    assert_whole,
+    clearing,
+    data_needed,
+    data_there,
+    kept,
+    mirroring,
+    pinning,
+    prune,
+    pruning,
+    reading,
+    restore,
+    restoring,
+    shelf_with,
+    taking,
+    waiting,
+    with_spec,
+)
+from support.snapshots import STREAM, Shelf
+
+
+def half_copied(shelf: Shelf, snapshot_id: str, mirror: Store, writes: int = 12) -> None:
+    """A copy whose process was killed."""
+    dying = FaultyStore(mirror, FaultPlan(at_write={writes: Fault.CRASH_BEFORE}))
+    with pytest.raises(SimulatedCrash):
+        mirror_snapshot(shelf.control, shelf.checkpoints, dying, snapshot_id)
+    assert data_there(mirror)
+
+
+def removed(shelf: Shelf, *keep: str) -> None:
+    """What a dead reader had leased is over, and all but these are pruned."""
+    shelf.clock.sleep(LEASE_SECONDS + 1)
+    prune(shelf, *keep)
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_half_goes_once_its_snapshot_is_gone(tmp_path: Path, of_all: bool, on_disk: bool) -> None:
+    """Before that it waits for who goes on with it; what another copy shares with it stays (Law 3)."""
+    shelf = with_spec(shelf_with(3))
+    mirror = LocalStore(tmp_path) if on_disk else MemoryStore("mirror")
+    half_copied(shelf, IDS[0], mirror)
+    assert clear_halves(shelf.control, mirror, "test", of_all=of_all) == 0
+    removed(shelf, *IDS[1:])
+    mirror_snapshot(shelf.control, shelf.checkpoints, mirror, IDS[1])
+    there, needed = data_there(mirror), data_needed(mirror)
+    assert there >= needed
+    assert clear_halves(shelf.control, mirror, "test", of_all=of_all) == len(there - needed)
+    assert data_there(mirror) == needed
+    assert verify(Shelf(mirror).control, mirror, IDS[1]) == []
+    assert not is_mirrored(shelf.control, mirror, IDS[0])
+
+
+def test_a_half_of_long_ago_is_found_by_a_look_at_every_folder() -> None:
+    """Also where the home has forgotten that it ever had the snapshot; and then the record goes, too."""
+    shelf, mirror = with_spec(shelf_with(2)), MemoryStore("mirror")
+    half_copied(shelf, IDS[0], mirror)
+    removed(shelf)
+    shelf.clock.sleep(REMEMBERED_SECONDS + 1)
+    prune(shelf)
+    assert Retention(shelf.control).read().condemned == {}
+    assert clear_halves(shelf.control, mirror, "test") == 0
+    assert clear_halves(shelf.control, mirror, "test", of_all=True) > 0
+    assert [info.key for info in mirror.list_objects(f"{layout.snapshots_folder(STREAM)}/")] == [
+        layout.manifest_key(STREAM, IDS[0])
+    ]
+    shelf.clock.sleep(REMEMBERED_SECONDS + 1)
+    clear_halves(shelf.control, mirror, "test", of_all=True)
+    assert list(mirror.list_objects(f"{layout.snapshots_folder(STREAM)}/")) == []
+
+
+@pytest.mark.parametrize(("back", "refusal"), [(0, ConflictError), (1, SnapshotNotFoundError)])
+def test_who_slept_in_a_copy_completes_nothing_that_was_cleared(back: int, refusal: type[Exception]) -> None:
+    """It wakes up at its manifest or just before it: the copy was given up, or the snapshot is gone; one that is taken
+    under the same id long after is copied whole over what was closed (Laws 3 and 4)."""
+    shelf, mirror = with_spec(shelf_with(2)), MemoryStore("mirror")
+    counting = FaultPlan()
+    mirror_snapshot(shelf.control, shelf.checkpoints, FaultyStore(MemoryStore(), counting), IDS[0])
+    key = layout.manifest_key(STREAM, IDS[0])
+    last = next(call.number for call in counting.calls if (call.method, call.key) == ("create", key))
+
+    def meanwhile() -> None:
+        removed(shelf)
+        assert clear_halves(shelf.control, mirror, "test") > 0
+
+    sleeper = FaultyStore(mirror, FaultPlan(meanwhile={last - back: meanwhile}))
+    with pytest.raises(refusal):
+        mirror_snapshot(shelf.control, shelf.checkpoints, sleeper, IDS[0])
+    assert not is_mirrored(shelf.control, mirror, IDS[0])
+    shelf.clock.sleep(REMEMBERED_SECONDS + 1)
+    prune(shelf)
+    shelf.capture(snapshot_id=IDS[0], kind="live")
+    mirror_snapshot(shelf.control, shelf.checkpoints, mirror, IDS[0])
+    assert verify(Shelf(mirror).control, mirror, IDS[0]) == []
+
+
+def test_a_snapshot_is_not_removed_while_it_is_copied() -> None:
+    """The copy has a lease; that of a dead one expires."""
+    shelf, mirror = with_spec(shelf_with(2)), MemoryStore("mirror")
+    seen: list[list[str]] = []
+    mirror_snapshot(
+        shelf.control,
+        shelf.checkpoints,
+        mirror,
+        IDS[0],
+        go_on=lambda: seen.append(prune(shelf, IDS[1])) if not seen else None,
+    )
+    assert seen == [[]]
+    assert is_mirrored(shelf.control, mirror, IDS[0])
+    assert prune(shelf, IDS[1]) == [IDS[0]]
+
+
+turns = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 12)), max_size=60)
+deaths = st.dictionaries(st.integers(0, 8), st.integers(1, 150), max_size=3)
+
+
+@settings(max_examples=60)
+@given(turns=turns, dies_at=deaths)
+def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
+    turns: list[tuple[int, int]], dies_at: dict[int, int]
+) -> None:
+    """Two that take snapshots, two that prune, two that fetch to a mirror, one that fetches from home and mirror to a
+    new place, one that clears halves, a reader, a pin and the time, in any order of their calls, file for file, some of
+    them killed: what has a manifest is whole at every place, what was half fetched is used by nobody, and nothing of it
+    is left in the end (Laws 3 and 4)."""
+    shelf, mirror, new = with_spec(shelf_with(2)), GuardedStore("mirror"), GuardedStore("new")
+    findings: list[str] = []
+    acts = [
+        mirroring(shelf, IDS[0], mirror),
+        restoring(shelf, mirror, new),
+        pruning(shelf, IDS[2]),
+        taking(shelf, IDS[2], 4),
+        mirroring(shelf, IDS[2], mirror),
+        clearing(shelf, mirror),
+        waiting(shelf),
+        pruning(shelf, IDS[1], IDS[2]),
+        reading(shelf, IDS[0], findings),
+        pinning(shelf, IDS[1]),
+    ]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(fetch, "OPEN_BYTES", 0)  # one file after the other, so that others come between
+        assert_no_defect(play(shelf.checkpoints, acts, turns, dies_at))
+    assert findings == []
+    for place in (shelf, Shelf(mirror), Shelf(new)):
+        assert_whole(place)
+    if Shelf(new).control.register() is not None:
+        assert kept(Shelf(new))
+
+    shelf.clock.sleep(MAKING_SECONDS + 1)  # whoever died is known to be dead
+    prune(shelf, *IDS)
+    clear_halves(shelf.control, mirror, "test", of_all=True)
+    for snapshot_id in kept(shelf):
+        mirror_snapshot(shelf.control, shelf.checkpoints, mirror, snapshot_id)
+    assert_whole(Shelf(mirror))
+    assert data_there(mirror) == data_needed(mirror)
+    if Shelf(new).control.register() is None and (kept(shelf) or kept(Shelf(mirror))):
+        restore(shelf, [shelf.checkpoints, mirror], new)
+    remover = Remover(Shelf(new, clock=shelf.clock).control, SnapshotPlaces(new), "test")
+    remover.sweep()
+    shelf.clock.sleep(HALF_SECONDS + 1)
+    remover.sweep()
+    assert_whole(Shelf(new))
+    assert data_there(new) == data_needed(new)

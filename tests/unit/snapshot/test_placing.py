@@ -1,0 +1,143 @@
+"""Snapshots that lie elsewhere than with the checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.errors import (
+    ConflictError,
+    InvalidRequestError,
+    UnavailableError,
+    UnsupportedVersionError,
+)
+from airflow_streamstate.protocol import codec, layout
+from airflow_streamstate.protocol.codec import from_bytes
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.snapshot.data import check_complete, data_files
+from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.memory import MemoryStore
+from support.checkpoints import QUERY_ID
+from support.server_store import ServerStore
+from support.snapshots import PLACE, QUERY, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful
+
+
+def data_keys(store: Store) -> list[str]:
+    """The files of snapshots there."""
+    return [info.key for info in store.list_objects(f"{STREAM}/snapshots/") if "/data/" in info.key]
+
+
+def test_a_snapshot_lies_whole_at_its_place_and_nowhere_else() -> None:
+    """Its manifest says where, and is in the home; what was linked on the way is gone (Law 3)."""
+    shelf, place = placed_shelf()
+    manifest = shelf.capture(kept_at=PLACE)
+    assert manifest.data_uri == PLACE
+    assert shelf.control.need_manifest(SNAPSHOT) == manifest
+    keys = sorted(data_files(manifest, QUERY).values())
+    assert keys == sorted(data_keys(place))
+    assert data_keys(shelf.checkpoints) == []
+    assert verify(shelf.control, shelf.places.of(manifest), SNAPSHOT) == []
+
+
+def test_its_files_are_at_hand_for_a_reader_as_long_as_that_has_its_lease() -> None:
+    """Copied beside the checkpoints, where Spark reads; gone with the lease. The snapshot is not touched."""
+    shelf, place = placed_shelf()
+    manifest = shelf.capture(kept_at=PLACE)
+    before = {info.key: place.get(info.key) for info in place.list_objects("")}
+    with leased(shelf.control, SNAPSHOT, "a test") as lease:
+        here = lease.landed(shelf.places, manifest, [QUERY])
+        assert here.data_uri == ""
+        check_complete(shelf.checkpoints, here, [QUERY])
+        folder = lease.folder_of(shelf.checkpoints, here, QUERY)
+        assert folder.query_id() == QUERY_ID
+        assert folder.commit_ids()[-1] == 3
+    assert list(shelf.checkpoints.list_objects(layout.gathered_folders(STREAM))) == []
+    assert {info.key: place.get(info.key) for info in place.list_objects("")} == before
+
+
+def test_the_setting_may_change_from_one_snapshot_to_the_next() -> None:
+    """Nothing is shared between two places; each manifest knows its own."""
+    shelf, place = placed_shelf(3)
+    kept = [
+        shelf.capture(kind="live", snapshot_id="s-1"),
+        shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE),
+        shelf.capture(kind="live", snapshot_id="s-3"),
+    ]
+    assert [manifest.data_uri for manifest in kept] == ["", PLACE, ""]
+    for manifest, store in zip(kept, (shelf.checkpoints, place, shelf.checkpoints), strict=True):
+        assert verify(shelf.control, store, manifest.snapshot_id) == []
+        assert not any(entry.shared_from for entry in manifest.queries[QUERY].files)
+
+
+def test_a_place_that_is_not_there_takes_and_gives_nothing() -> None:
+    """An empty folder where a disk should be mounted is no place: no byte goes there (Law 5)."""
+    shelf, _ = placed_shelf()
+    manifest = shelf.capture(kept_at=PLACE)
+    empty = MemoryStore("empty")
+    away = replace(shelf, elsewhere={PLACE: empty})
+    with pytest.raises(UnavailableError, match="is not the place"):
+        away.capture(snapshot_id="s-2", kept_at=PLACE)
+    with pytest.raises(UnavailableError, match="is not the place"):
+        away.places.of(manifest)
+    assert list(empty.list_objects("")) == []
+    assert shelf.control.manifest("s-2") is None
+    empty.put(layout.place_record_key(STREAM), b"damaged")
+    with pytest.raises(UnavailableError, match="is not the place"):
+        away.capture(snapshot_id="s-2", kept_at=PLACE)
+
+
+def test_a_place_is_that_of_one_home() -> None:
+    """A stream of the same name in another home would write under the same keys."""
+    shelf, place = placed_shelf()
+    other = Shelf(checkpoints=MemoryStore("other"), elsewhere={PLACE: place})
+    with pytest.raises(ConflictError, match="in another home"):
+        other.places.claim(other.control, PLACE)
+    run_stateful(other.checkpoint(), 3)
+    with pytest.raises(ConflictError, match="in another home"):
+        other.capture(kept_at=PLACE)
+    shelf.places.claim(shelf.control, PLACE)
+    assert data_keys(place) == []
+
+
+def test_a_server_that_tells_checksums_is_asked_for_those_of_the_place() -> None:
+    """What the manifest says of the bytes is what the place says; versions are those of the checkpoint."""
+    place = ServerStore(MemoryStore("bucket"))
+    shelf = Shelf(elsewhere={PLACE: place})
+    run_stateful(shelf.checkpoint(), 3)
+    shelf.places.claim(shelf.control, PLACE)
+    manifest = shelf.capture(kept_at=PLACE)
+    assert all(entry.checksum for entry in manifest.queries[QUERY].files)
+    assert verify(shelf.control, place, SNAPSHOT) == []
+
+
+def test_a_deployment_that_keeps_no_snapshots_refers_to_its_own_checkpoint() -> None:
+    """Nothing is copied: the manifest at its end names the files of the checkpoint itself."""
+    shelf, _ = placed_shelf(3)
+    before = {info.key for info in shelf.checkpoints.list_objects("")}
+    manifest = shelf.capture(kept_at=NO_SNAPSHOTS)
+    after = {info.key for info in shelf.checkpoints.list_objects("")}
+    assert after - before == {layout.manifest_key(STREAM, SNAPSHOT), layout.retention_key(STREAM)}
+    assert manifest.refers_to_checkpoints
+    checkpoint = shelf.checkpoint()
+    assert data_files(manifest, QUERY)["offsets/3"] == checkpoint.offset_key(3)
+    assert verify(shelf.control, shelf.checkpoints, SNAPSHOT) == []
+    with pytest.raises(InvalidRequestError, match="--snapshots none"):
+        shelf.capture(kind="live", snapshot_id="s-live", kept_at=NO_SNAPSHOTS)
+
+
+@pytest.mark.parametrize("kept_at", [PLACE, NO_SNAPSHOTS])
+def test_an_earlier_release_refuses_such_a_manifest_by_its_version(
+    kept_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look for the files in the wrong place, and miss them (Law 7)."""
+    shelf, _ = placed_shelf(3)
+    shelf.capture(kept_at=kept_at)
+    stored = shelf.checkpoints.get(layout.manifest_key(STREAM, SNAPSHOT))
+    assert stored is not None
+    monkeypatch.setattr(SnapshotManifest, "readable_protocol", codec.NEWEST_PROTOCOL)
+    with pytest.raises(UnsupportedVersionError, match="protocol version"):
+        from_bytes(stored.body, key="manifest.json", expected=SnapshotManifest)
