@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.errors import ConflictError, StreamNotFoundError
 from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_foreign, opener
 from airflow_streamstate.lifecycle.adopting.holding import hold_to_end
 from airflow_streamstate.lifecycle.adopting.taking import ADOPTED_ID
@@ -47,15 +47,16 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
         open_place: opens a folder that checkpoints lie in; None for whatever a URI names.
 
     Raises:
-        InvalidRequestError: it was never adopted.
+        StreamNotFoundError: it was never adopted.
         ConflictError: another works on it; or a driver of ours runs, or has run its queries.
     """
     control = means.home.control(stream_id)
     hold = hold_to_end(means, control)
     if hold is None:
-        raise InvalidRequestError(
+        raise StreamNotFoundError(
             "nobody has begun to adopt this stream",
             stream_id=stream_id,
+            home=means.home.home.uri,
             next_step="Check the stream's name, and the home.",
         )
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.requests import DeployRequest
@@ -58,6 +59,8 @@ def read_checkpoints(words: Sequence[str]) -> dict[str, str]:
         if not equals or "/" in name or ":" in name:
             name, uri = "", word
         uri = plain_uri(uri) if uri.strip() else ""
+        if uri and "://" not in uri and ":" not in uri.partition("/")[0]:
+            uri = str(Path(uri).expanduser().absolute())  # recorded: another call may be made from another folder
         name = name or uri.rpartition("/")[2]
         if not uri or not name or uri.endswith(":"):
             raise InvalidRequestError(

@@ -55,6 +55,7 @@ def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
     first, second = "d-0001-stopped-000001", "d-0001-stopped-000002"
     options = {
         "deploy": ["--app", str(desk.base / "job.py")],
+        "adopt": ["--give-up"],
         "skip": ["--batch", "7", "--reason", "a bad row"],
     }
     snapshots = {"verify": [first], "pin": [first], "diff": [first, second]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.errors import ConflictError, StreamNotFoundError
 from support.adopting import URI, AdoptingStage
 from support.faulty_store import Fault, FaultPlan, SimulatedCrash
 
@@ -54,5 +54,5 @@ def test_what_has_run_is_not_given_up(adopting: AdoptingStage) -> None:
 
 def test_nothing_is_given_up_that_was_not_begun(adopting: AdoptingStage) -> None:
     """Told in one sentence."""
-    with pytest.raises(InvalidRequestError, match="nobody has begun"):
+    with pytest.raises(StreamNotFoundError, match="nobody has begun"):
         adopting.adoptions().give_up("orders")

@@ -1,0 +1,115 @@
+"""A barrier in a log of which nothing can be seen but what is written into it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.checkpoint.entries import BarrierMark
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, Placed, Unsure
+from airflow_streamstate.errors import ConflictError, UnsupportedCheckpointError
+from support.checkpoints import barrier_mark, commit_batch, memory_checkpoint, once, plan_batch, run_batches
+
+MARK = barrier_mark("fence")
+
+
+@pytest.fixture
+def checkpoint() -> Checkpoint:
+    """Batches 0 to 2 are committed."""
+    return run_batches(memory_checkpoint(), 2)
+
+
+def test_it_is_put_above_a_batch_that_was_planned_before_our_eyes(checkpoint: Checkpoint) -> None:
+    """Never above one that was there at the first look: its query may be starting (1a.2)."""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    plan_batch(checkpoint, 3)
+    assert barrier.step() == Idle(4)
+    commit_batch(checkpoint, 3)
+    assert barrier.step() == Idle(4)
+    plan_batch(checkpoint, 4)
+    assert barrier.step() == Certain(4, 5)
+    commit_batch(checkpoint, 4)
+    assert barrier.step() == Placed(4, 5)
+
+
+def test_it_names_no_source(checkpoint: Checkpoint) -> None:
+    """So that Spark refuses to start over it. (Law 12)"""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    barrier.put_over(checkpoint.position())
+    entry = checkpoint.read_offset(3)
+    assert entry is not None
+    assert (entry.source_lines, entry.version, entry.mark) == ((), "v1", MARK)
+
+
+def test_one_that_was_quicker_is_waited_for_again(checkpoint: Checkpoint) -> None:
+    """Spark claims the place of the barrier first: nothing is lost, and it goes on above (1a.3)."""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    assert barrier.step() == Idle(3)
+    plan_batch(checkpoint, 3)
+    commit_batch(checkpoint, 3)
+    plan_batch(checkpoint, 4)
+    assert barrier.step() == Idle(5)
+    assert checkpoint.position().barriers == ()
+
+
+def test_an_entry_that_is_overwritten_is_put_anew_above(checkpoint: Checkpoint) -> None:
+    """Look-then-rename: the claim whose look came before the put. (Law 13; 1a.3)"""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    barrier.step()
+    plan_batch(checkpoint, 3)
+
+    def claim() -> None:
+        commit_batch(checkpoint, 3)
+        plan_batch(checkpoint, 4)
+
+    checkpoint.store.after = once(claim, "create", "offsets/4")  # type: ignore[attr-defined]
+    assert barrier.step() == Idle(5)
+
+
+def test_over_a_committed_batch_nobody_is_sure(checkpoint: Checkpoint) -> None:
+    """Until it was waited for whether a claim was on its way. (Law 13)"""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    barrier.step()
+    plan_batch(checkpoint, 3)
+    checkpoint.store.after = once(lambda: commit_batch(checkpoint, 3), "create", "offsets/4")  # type: ignore[attr-defined]
+    assert barrier.step() == Unsure(3, 4)
+    barrier.settle()
+    assert barrier.step() == Placed(3, 4)
+
+
+def test_a_query_that_goes_on_over_it_is_told(checkpoint: Checkpoint) -> None:
+    """A continuous trigger, or asynchronous progress tracking."""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    barrier.step()
+    plan_batch(checkpoint, 3)
+    barrier.step()
+    commit_batch(checkpoint, 3)
+    commit_batch(checkpoint, 4)
+    with pytest.raises(UnsupportedCheckpointError, match="over a barrier"):
+        barrier.step()
+
+
+def test_only_ones_own_is_taken_back(checkpoint: Checkpoint) -> None:
+    """With its checksum; the log is as it was."""
+    other = BarrierMark("fence", "others", "d-0001", 1, "c-2", "w-2")
+    OutsideBarrier(checkpoint, other).put_over(checkpoint.position())
+    barrier = OutsideBarrier(checkpoint, MARK)
+    assert not barrier.take_back()
+    with pytest.raises(ConflictError, match="somebody else"):
+        barrier.step()
+    assert OutsideBarrier(checkpoint, other).take_back()
+    assert checkpoint.position().barriers == ()
+
+
+def test_offset_log_2_has_no_barrier_below_batch_2() -> None:
+    """Spark could not start there, if its batch failed."""
+    checkpoint = memory_checkpoint()
+    barrier = OutsideBarrier(checkpoint, MARK)
+    assert barrier.step() == Idle(0)
+    plan_batch(checkpoint, 0)
+    entry = checkpoint.store.get(checkpoint.offset_key(0))
+    assert entry is not None
+    body = entry.body.replace(b"v1\n", b"v2\n").replace(b'\n{"logOffset"', b'\n0:{"logOffset"')
+    checkpoint.store.put(checkpoint.offset_key(0), body)
+    assert barrier.step() == Idle(1)
+    assert checkpoint.position().barriers == ()

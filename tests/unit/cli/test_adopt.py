@@ -1,0 +1,66 @@
+"""``adopt`` in the shell: its JSON, and mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.store.local import LocalStore
+from support.scripted_driver import script
+from support.shell import Desk, shell
+from support.snapshots import run_stateful
+
+FIELDS = {"stream_id", "deployment_id", "attempt", "state", "start", "notes", "adopted"}
+
+
+@pytest.fixture
+def foreign(desk: Desk) -> Path:
+    """A checkpoint of somebody's."""
+    run_stateful(Checkpoint(LocalStore(desk.base / "mine"), "counts"), 3)
+    return desk.base / "mine" / "counts"
+
+
+def test_a_stopped_query_is_adopted(desk: Desk, foreign: Path) -> None:
+    """One JSON object each; people are told how it starts."""
+    words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--stopped")
+    found = shell(*words, "--json")
+    assert found.status == 0, found
+    assert set(found.json) == FIELDS
+    assert found.json["adopted"]["queries"]["counts"]["batch_id"] == 3
+    assert shell("verify", "flights", found.json["adopted"]["snapshot_id"]).status == 0
+    again = shell(*words)
+    assert "d-0002" in again.out + again.err
+    assert shell("kill", "flights").status == 0
+
+
+def test_what_came_to_nothing_is_given_up(desk: Desk, foreign: Path) -> None:
+    """One JSON object, and a line for people."""
+    words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
+    assert shell(*words).status == 3
+    given = shell("adopt", "flights", "--give-up", "--json")
+    assert given.json == {"stream_id": "flights", "given_up": {"counts": str(foreign)}, "retired": False}
+    assert "counts may be started again" in shell("adopt", "flights", "--give-up").out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("--checkpoint", "{foreign}"), 2, "--app"),
+        (("--app", "{app}"), 2, "--checkpoint"),
+        (("--give-up", "--app", "{app}"), 2, "needs no checkpoint"),
+        (("--give-up",), 2, "nobody has begun"),
+        (("--checkpoint", "{foreign}/x", "--app", "{app}"), 2, "no checkpoint lies there"),
+        (("--checkpoint", "hdfs://x/y", "--app", "{app}"), 2, "no store that is known"),
+        (("--checkpoint", "{foreign}", "--app", "{app}x"), 2, "cannot be read"),
+        (("--checkpoint", "{foreign}", "--app", "{app}", "--deadline", "0"), 2, "number of seconds"),
+        (("--checkpoint", "{foreign}", "--app", "{app}", "--deadline", "1"), 3, "idle"),
+    ],
+)
+def test_mistakes_are_one_sentence(desk: Desk, foreign: Path, words: tuple[str, ...], status: int, said: str) -> None:
+    """With what to do; nothing of the checkpoint is changed."""
+    before = sorted(path.name for path in foreign.rglob("*"))
+    answer = shell("adopt", "flights", *(word.format(foreign=foreign, app=script(desk.base)) for word in words))
+    assert (answer.status, said in answer.err) == (status, True), answer
+    assert sorted(path.name for path in foreign.rglob("*")) == before

@@ -1,0 +1,55 @@
+"""Checkpoints that are not ours are looked at before anything is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.errors import DataError, InvalidRequestError, UnsupportedCheckpointError
+from airflow_streamstate.lifecycle.adopting.foreign import need_position, open_foreign, opener
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
+from airflow_streamstate.store.local import LocalStore
+from support.snapshots import run_stateful
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """In a folder."""
+    return Home(HomeConfig(str(tmp_path / "home")))
+
+
+def test_a_folder_with_a_checkpoint_is_opened(tmp_path: Path, home: Home) -> None:
+    """By its path, or as Spark writes it."""
+    run_stateful(Checkpoint(LocalStore(tmp_path / "mine"), "counts"), 2)
+    for uri in (str(tmp_path / "mine" / "counts"), f"file://{tmp_path}/mine/counts/"):
+        found = open_foreign(home, uri, opener(home))
+        assert need_position(found, uri).batch_id == 2
+
+
+@pytest.mark.parametrize("uri", ["{base}/nothing", "{base}", "/", "s3://bucket", "{base}/home/orders/x"])
+def test_what_is_no_checkpoint_is_told(tmp_path: Path, home: Home, uri: str) -> None:
+    """Nor is one of this home adopted."""
+    with pytest.raises(InvalidRequestError):
+        open_foreign(home, uri.format(base=tmp_path), opener(home))
+
+
+def test_a_damaged_or_unknown_log_is_refused(tmp_path: Path, home: Home) -> None:
+    """Before it is touched. (Law 10)"""
+    checkpoint = run_stateful(Checkpoint(LocalStore(tmp_path / "mine"), "counts"), 2)
+    checkpoint.store.put(checkpoint.offset_key(2), b"v9\n{}")
+    with pytest.raises(UnsupportedCheckpointError):
+        open_foreign(home, str(tmp_path / "mine" / "counts"), opener(home))
+    checkpoint.store.put(checkpoint.metadata_key, b"no JSON")
+    with pytest.raises(DataError):
+        open_foreign(home, str(tmp_path / "mine" / "counts"), opener(home))
+
+
+def test_nothing_committed_is_nothing_to_go_on_from(tmp_path: Path, home: Home) -> None:
+    """It is deployed as a new stream."""
+    checkpoint = Checkpoint(LocalStore(tmp_path / "mine"), "counts")
+    run_stateful(checkpoint, -1)
+    uri = str(tmp_path / "mine" / "counts")
+    with pytest.raises(InvalidRequestError, match="no batch yet"):
+        need_position(open_foreign(home, uri, opener(home)), uri)

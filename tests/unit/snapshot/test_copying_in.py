@@ -1,0 +1,56 @@
+"""A checkpoint of somewhere else, copied here."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError
+from airflow_streamstate.snapshot.copying_in import copy_in
+from airflow_streamstate.store.memory import MemoryStore
+from support.snapshots import run_stateful
+
+
+@pytest.fixture
+def source() -> Checkpoint:
+    """Batches 0 to 3, and what is above them."""
+    return run_stateful(Checkpoint(MemoryStore(), "counts"), 4)
+
+
+@pytest.fixture
+def target() -> Checkpoint:
+    """A place with something half built."""
+    made = Checkpoint(MemoryStore(), "orders/x")
+    made.store.put("orders/x/offsets/9", b"left over")
+    return made
+
+
+def test_it_is_copied_byte_for_byte_up_to_the_position(source: Checkpoint, target: Checkpoint) -> None:
+    """What lies above it, and what lay at the place, is not there; the source is as it was."""
+    before = {info.key: source.store.get(info.key) for info in source.store.list_objects("")}
+    copied = copy_in(source, Position(3), target)
+    assert target.position() == Position(3)
+    assert target.query_id() == source.query_id()
+    there = list(target.store.list_objects("orders/x/"))
+    assert (copied.files, copied.size_bytes) == (len(there), sum(info.size_bytes for info in there))
+    for info in there:
+        found, original = target.store.get(info.key), source.store.get(info.key.replace("orders/x", "counts"))
+        assert found is not None
+        assert original is not None
+        assert found.body == original.body
+    assert {info.key: source.store.get(info.key) for info in source.store.list_objects("")} == before
+
+
+def test_an_altered_file_is_told(source: Checkpoint, target: Checkpoint) -> None:
+    """By Spark's checksums; what was copied is no checkpoint."""
+    source.store.put("counts/state/0/0/3.delta", b"other bytes")
+    with pytest.raises(SnapshotCorruptError):
+        copy_in(source, Position(4), target)
+    assert not target.exists()
+
+
+def test_a_missing_file_is_told(source: Checkpoint, target: Checkpoint) -> None:
+    """So is one that its state needs."""
+    source.store.delete("counts/offsets/4")
+    with pytest.raises(ObjectMissingError):
+        copy_in(source, Position(4), target)
