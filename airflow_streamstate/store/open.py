@@ -128,5 +128,5 @@ def _library(service: str, uri: str, wanted: str, package: str, modules: tuple[s
 
 
 def _bad_uri(message: str, uri: str) -> InvalidRequestError:
-    shown = re.sub(r"//[^/]*@", "//***@", uri)  # what stands there in other URIs is a password
+    shown = re.sub(r"//.*@", "//***@", uri, flags=re.DOTALL)  # what stands there in other URIs is a password
     return InvalidRequestError(message, uri=ascii(shown), next_step=f"Known are: {KNOWN_URIS}.")

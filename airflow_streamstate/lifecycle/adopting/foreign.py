@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from airflow_streamstate.checkpoint.guards import guard_checkpoint
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
-from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
-from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.errors import DeploymentNotFoundError, InvalidRequestError, UnsupportedCheckpointError
+from airflow_streamstate.lifecycle.home import Home, is_stream_id
+from airflow_streamstate.protocol.ids import is_deployment_id
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import plain_uri
+
+_OF_A_DEPLOYMENT = re.compile(r".*/(?P<stream>[^/]+)/deployments/(?P<deployment>[^/]+)/checkpoints/[^/]+")
 
 OpenPlace = Callable[[str], Store]
 
@@ -42,14 +47,7 @@ def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
         raise InvalidRequestError(
             "this is no folder of a checkpoint", checkpoint=uri, next_step="Name the folder in which `metadata` lies."
         )
-    for own in (home.home.uri, home.checkpoints.uri):
-        if f"{place}/".startswith(f"{plain_uri(own)}/"):
-            raise InvalidRequestError(
-                "this checkpoint is one of this home's own",
-                checkpoint=uri,
-                home=own,
-                next_step="`streamstate streams` shows whose; deploy that stream.",
-            )
+    _refuse_own(home, _real(place), uri)
     checkpoint = Checkpoint(open_place(parent or "/"), name)
     if not checkpoint.exists():
         raise InvalidRequestError(
@@ -61,6 +59,29 @@ def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
     guard_checkpoint(checkpoint)
     _refuse_drained(checkpoint, uri)
     return checkpoint
+
+
+def _real(place: str) -> str:
+    """The same folder without links and detours."""
+    return place if "://" in place else str(Path(place).resolve())
+
+
+def _refuse_own(home: Home, place: str, uri: str) -> None:
+    """A barrier in the log of a deployment of ours would end it, or be taken for its successor's fence (Law 4)."""
+    owns = [_real(plain_uri(own)) for own in (home.home.uri, home.checkpoints.uri)]
+    found = _OF_A_DEPLOYMENT.fullmatch(place)
+    if found is not None and is_stream_id(found["stream"]) and is_deployment_id(found["deployment"]):
+        with suppress(DeploymentNotFoundError):
+            # Wherever checkpoints were kept when it was deployed.
+            owns.append(_real(plain_uri(home.control(found["stream"]).spec(found["deployment"]).checkpoints_uri)))
+    for own in owns:
+        if f"{place}/".startswith(f"{own}/"):
+            raise InvalidRequestError(
+                "this checkpoint is one of this home's own",
+                checkpoint=uri,
+                home=own,
+                next_step="`streamstate streams` shows whose; deploy that stream.",
+            )
 
 
 def need_position(checkpoint: Checkpoint, uri: str) -> Position:

@@ -36,8 +36,9 @@ class AdoptRequest:
     def __post_init__(self) -> None:
         if not self.checkpoints:
             raise InvalidRequestError("no checkpoint was named", next_step="Name where the query's checkpoint lies.")
-        for name in self.checkpoints:
+        for name, uri in self.checkpoints.items():
             encode_query_name(name)
+            check_place(uri)
         if len(self.checkpoints) > 1 and not self.is_stopped:
             raise InvalidRequestError(
                 "several queries that run cannot be adopted at once: the first that ends may end its driver, and cut"
@@ -45,6 +46,22 @@ class AdoptRequest:
                 queries=sorted(self.checkpoints),
                 next_step="Stop the application yourself, and adopt them with --stopped.",
             )
+
+
+def check_place(uri: str) -> None:
+    """See that a URI says where, and nothing else: it is recorded, and shown.
+
+    Raises:
+        InvalidRequestError: it holds what may be a secret; which is not told.
+    """
+    scheme, separator, rest = uri.partition("://")
+    host = rest.partition("/")[0]
+    is_place = ":" not in host and "?" not in rest and ("@" not in host or scheme.strip() in ("abfs", "abfss"))
+    if separator and scheme.strip() != "file" and not is_place:
+        raise InvalidRequestError(
+            "this URI of a checkpoint holds more than a place: a key, a password, a port or a query; it is not shown",
+            next_step="Give scheme://bucket/folder; credentials come from the environment, or the connection.",
+        )
 
 
 def read_checkpoints(words: Sequence[str]) -> dict[str, str]:
@@ -58,6 +75,7 @@ def read_checkpoints(words: Sequence[str]) -> dict[str, str]:
         name, equals, uri = word.partition("=")
         if not equals or "/" in name or ":" in name:
             name, uri = "", word
+        check_place(uri)
         uri = plain_uri(uri) if uri.strip() else ""
         if uri and "://" not in uri and ":" not in uri.partition("/")[0]:
             uri = str(Path(uri).expanduser().absolute())  # recorded: another call may be made from another folder

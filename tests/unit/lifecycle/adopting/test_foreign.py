@@ -11,6 +11,7 @@ from airflow_streamstate.errors import DataError, InvalidRequestError, Unsupport
 from airflow_streamstate.lifecycle.adopting.foreign import need_position, open_foreign, opener
 from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.store.local import LocalStore
+from support.sim_stage import Stage
 from support.snapshots import run_stateful
 
 
@@ -53,3 +54,22 @@ def test_nothing_committed_is_nothing_to_go_on_from(tmp_path: Path, home: Home) 
     uri = str(tmp_path / "mine" / "counts")
     with pytest.raises(InvalidRequestError, match="no batch yet"):
         need_position(open_foreign(home, uri, opener(home)), uri)
+
+
+def test_a_deployment_of_this_home_is_known_by_whatever_way(tmp_path: Path, home: Home) -> None:
+    """A barrier would end it: by a link, by a detour. (Law 4)"""
+    run_stateful(Checkpoint(LocalStore(tmp_path / "home"), "orders/deployments/d-0001/checkpoints/counts"), 2)
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    for way in ("home", "link", "home/../home"):
+        with pytest.raises(InvalidRequestError, match="this home's own"):
+            open_foreign(home, f"{tmp_path}/{way}/orders/deployments/d-0001/checkpoints/counts", opener(home))
+
+
+def test_one_that_was_deployed_elsewhere_is_known(tmp_path: Path) -> None:
+    """Wherever its checkpoints lay by then. (Law 4)"""
+    stage = Stage(tmp_path, LocalStore(tmp_path / "then"), home_store=LocalStore(tmp_path / "home"))
+    stage.deploy()
+    stage.run_batches(2)
+    later = Home.of(stage.home.home, LocalStore(tmp_path / "now"), tmp_path, stage.clock)
+    with pytest.raises(InvalidRequestError, match="this home's own"):
+        open_foreign(later, f"{tmp_path}/then/orders/deployments/d-0001/checkpoints/counts", opener(later))

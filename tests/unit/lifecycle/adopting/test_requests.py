@@ -44,3 +44,31 @@ def test_several_queries_only_when_they_are_stopped(adopting: AdoptingStage) -> 
     assert AdoptRequest(deploy, two, is_stopped=True).checkpoints == two
     with pytest.raises(InvalidRequestError, match="no checkpoint"):
         AdoptRequest(deploy, {})
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIA:SECRET@lake/x",
+        "s3a://AKIA:SEC/SECRET@lake/x",
+        "counts=s3://AKIA:SECRET@lake",
+        "abfss://lake@one.dfs.core.windows.net/x?sig=SECRET",
+        "abfss://lake:SECRET@one.dfs.core.windows.net/x",
+        "https://user:SECRET@host/x",
+    ],
+)
+def test_a_secret_in_a_place_is_neither_recorded_nor_shown(adopting: AdoptingStage, uri: str) -> None:
+    """It would stand in the home, in the answer, and in messages."""
+    for ask in (
+        lambda: read_checkpoints([uri]),
+        lambda: AdoptRequest(adopting.request(), {"x": uri.removeprefix("counts=")}),
+    ):
+        with pytest.raises(InvalidRequestError, match="more than a place") as told:
+            ask()
+        assert "SECRET" not in str(told.value)
+
+
+@pytest.mark.parametrize("uri", ["/a?b/user@x", "abfss://lake@one.dfs.core.windows.net/x", "gs://lake/a@b:c"])
+def test_a_place_may_hold_any_sign(uri: str) -> None:
+    """Where no secret can stand."""
+    assert list(read_checkpoints([f"counts={uri}"]).values()) == [uri]
