@@ -20,6 +20,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.lifecycle.adopting.reserving import create_unadopted
 from airflow_streamstate.lifecycle.attempts import Attempts, check_same_wish, someone_was_first
 from airflow_streamstate.lifecycle.audit import audit_notes
 from airflow_streamstate.lifecycle.carrying import lost_with_start
@@ -54,7 +55,6 @@ from airflow_streamstate.snapshot.verify import Unread, check_before_start
 
 log = logging.getLogger(__name__)
 TRIES = 3
-
 
 OnStart = Callable[[DeploymentView], None]
 
@@ -265,7 +265,7 @@ class _Deploying:
                 **self._means.signed(),
             )
             try:
-                return self._control.create_register(register)
+                return create_unadopted(self._control, register)
             except ObjectExistsError:
                 raise VersionConflictError("the stream has just come to be", stream_id=register.stream_id) from None
         return self._means.replace_register(self._control, stored, intent=intent)

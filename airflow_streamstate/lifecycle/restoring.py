@@ -21,6 +21,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.lifecycle.adopting.reserving import create_unadopted
 from airflow_streamstate.lifecycle.home import Home, is_stream_id
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
@@ -308,7 +309,7 @@ class Restoring:
             updated_by=self._requested_by,
         )
         try:
-            control.create_register(register)
+            create_unadopted(control, register)
         except ObjectExistsError:
             raise ConflictError(
                 "somebody else has just restored this stream",

@@ -6,6 +6,7 @@ An adoption is done once to count its calls; then once for each call and each wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.adoption import AdoptionRegister
-from airflow_streamstate.errors import DeadlineExceededError, StreamStateError
+from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamStateError
 from support.adopting import FIRST, AdoptingStage
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, SimulatedCrash
 
@@ -143,6 +144,33 @@ def test_two_may_adopt_at_once(folder: Path, sweep: Sweep) -> None:
         adopt(stage, scene, plan)
         stage.clock.sleep(61)
         finish(stage, scene)
+
+    sweep([call.number for call in calm.calls], live)
+
+
+@pytest.mark.timeout(900)
+def test_a_deploy_of_the_same_name_may_come_at_any_moment(folder: Path, sweep: Sweep) -> None:
+    """Before each call of an adoption somebody deploys a script as that stream, and it runs: either the one or the
+    other is refused, no checkpoint of a deployment is touched, and no barrier is left (Laws 4, 5 and 12)."""
+    scene = SCENES[0]
+    calm = counted(folder, scene)
+
+    def live(_: int, number: int) -> None:
+        stage = staged(folder, scene)
+        deployed: list[str] = []
+
+        def deploy() -> None:
+            with suppress(ConflictError):
+                deployed.append(stage.deploy("print('another')\n").deployment_id)
+                stage.run_batches(9, deployment_id=deployed[0])
+
+        ended = adopt(stage, scene, FaultPlan(meanwhile={number: deploy}))
+        if deployed and deployed != ["d-0002"]:
+            assert ended
+            assert stage.checkpoint().position().batch_id == 9
+            assert stage.barriers() == []
+        else:
+            assert stage.barriers() == [FIRST + 1]
 
     sweep([call.number for call in calm.calls], live)
 

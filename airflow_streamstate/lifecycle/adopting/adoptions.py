@@ -22,11 +22,14 @@ from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_forei
 from airflow_streamstate.lifecycle.adopting.giving_up import GivenUp, give_up
 from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS, Hold, take_hold
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
+from airflow_streamstate.lifecycle.adopting.reserving import refuse_stream
 from airflow_streamstate.lifecycle.adopting.taking import (
     ADOPTED_ID,
     Barred,
     bar_stopped,
+    failed_to_take_back,
     record,
+    remove_copies,
     take_snapshot,
 )
 from airflow_streamstate.lifecycle.deploy import Deployer, OnStart
@@ -173,6 +176,7 @@ class Adoptions:
         report: Report,
     ) -> SnapshotManifest:
         """The snapshot of the barred query; where that cannot be, the barrier is taken back (Law 12)."""
+        refuse_stream(control)  # nothing of an adoption that is only begun lies in this home but its own record
         try:
             if any(barrier.found(barrier.checkpoint.position()) is None for barrier in barriers.values()):
                 # Behind a barrier that was not there all the time the log may have moved: another snapshot, then.
@@ -184,24 +188,30 @@ class Adoptions:
             manifest = take_snapshot(self._home, hold, control, barred, report)
             hold.change(status="taken", snapshot_id=manifest.snapshot_id)
         except BaseException as error:
-            self._undo(hold, barriers, error)
+            self._undo(hold, control, barriers, error)
             raise
         return manifest
 
     def _bar(self, hold: Hold, barrier: OutsideBarrier, request: AdoptRequest, report: Report) -> Barred:
-        placed = bar(barrier, self._clock, request.deadline_seconds, go_on=hold.keep, report=report)
+        placed = bar(
+            barrier, self._clock, request.deadline_seconds, go_on=hold.keep, confirm=hold.confirm, report=report
+        )
         position = barrier.checkpoint.position()
         return Barred(barrier, replace(position, barriers=()), placed.barrier_id)
 
-    def _undo(self, hold: Hold, barriers: Mapping[str, OutsideBarrier], error: BaseException) -> None:
-        """Take the barriers back, as long as the adoption is ours and not done."""
+    def _undo(
+        self, hold: Hold, control: StreamControl, barriers: Mapping[str, OutsideBarrier], error: BaseException
+    ) -> None:
+        """Take the barriers back, as long as the adoption is ours and not done; then what was copied goes, too."""
         left = ""
         try:
-            hold.change()
-            for barrier in barriers.values():
-                barrier.take_back()
+            hold.confirm()
+            if hold.adoption.status != "open":
+                return  # that it is done was written, though nobody said so: the next call goes on
+            left = "; ".join(failed_to_take_back(barriers.values()))
+            remove_copies(self._home, control)
         except StreamStateError as failure:
-            left = str(failure)
+            left = left or str(failure)
         if left and isinstance(error, StreamStateError):
             error.next_step = (
                 f"{error.next_step} Its barrier may still lie in the log, so that the query cannot be started ({left}):"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, OutsideStep, Placed, Unsure
@@ -25,6 +26,7 @@ def bar(
     deadline_seconds: float,
     *,
     go_on: Callable[[], None] = lambda: None,
+    confirm: Callable[[], None] = lambda: None,
     report: Report = lambda _: None,
 ) -> Placed:
     """Bar a query that runs, and wait until the batch in flight is committed and nothing comes after it.
@@ -37,6 +39,7 @@ def bar(
         clock: for the waits.
         deadline_seconds: for all of it.
         go_on: called at each look; raises to give up.
+        confirm: called before it is taken back; raises where another goes on with it.
         report: told where it stands.
 
     Raises:
@@ -47,14 +50,14 @@ def bar(
     certain_since: float | None = None
     unsure_since: float | None = None
     patience_seconds = LEAST_PATIENCE_SECONDS
-    last_failed: int | None = None
+    last: _TakenBack | None = None
     while True:
         go_on()
         step = barrier.step()
         now = clock.monotonic_seconds()
         if isinstance(step, Placed):
             return step
-        report(_words(step, last_failed))
+        report(_words(step, last))
         if isinstance(step, Unsure):
             unsure_since = now if unsure_since is None else unsure_since
             if now - unsure_since >= SETTLE_SECONDS:
@@ -66,15 +69,35 @@ def bar(
             if certain_since is None:
                 certain_since, patience_seconds = now, _patience_seconds(barrier.checkpoint)
             if now - certain_since >= patience_seconds and now < deadline:
-                barrier.take_back()
-                certain_since, last_failed = None, step.batch_id
+                certain_since, last = None, _take_back(barrier, step.batch_id, confirm)
                 continue
         else:
             certain_since = None
         if now >= deadline and not isinstance(step, Unsure):
-            barrier.take_back()
-            raise _too_late(step, deadline_seconds, last_failed)
+            if isinstance(step, Certain):
+                last = _take_back(barrier, step.batch_id, confirm)
+            raise _too_late(step, deadline_seconds, last)
         clock.sleep(POLL_SECONDS)
+
+
+@dataclass(frozen=True)
+class _TakenBack:
+    """The batch whose barrier was taken back; ``is_committed``: right then, so that the query may have met it."""
+
+    batch_id: int
+    is_committed: bool
+
+    @property
+    def words(self) -> str:
+        if self.is_committed:
+            return f"batch {self.batch_id} was committed just as the barrier was taken back; "
+        return f"batch {self.batch_id} was not committed; the barrier was taken back; "
+
+
+def _take_back(barrier: OutsideBarrier, batch_id: int, confirm: Callable[[], None]) -> _TakenBack:
+    confirm()
+    barrier.take_back()
+    return _TakenBack(batch_id, barrier.checkpoint.is_committed(batch_id))
 
 
 def _patience_seconds(checkpoint: Checkpoint) -> float:
@@ -88,10 +111,9 @@ def _patience_seconds(checkpoint: Checkpoint) -> float:
     return max(LEAST_PATIENCE_SECONDS, PATIENCE_BATCHES * longest)
 
 
-def _words(step: OutsideStep, last_failed: int | None) -> str:
+def _words(step: OutsideStep, last: _TakenBack | None) -> str:
     if isinstance(step, Idle):
-        failed = "" if last_failed is None else f"batch {last_failed} was not committed; the barrier was taken back; "
-        return f"{failed}waiting until the query plans batch {step.batch_id}"
+        return f"{'' if last is None else last.words}waiting until the query plans batch {step.batch_id}"
     if isinstance(step, Unsure):
         return (
             f"batch {step.batch_id} is committed; waiting for {SETTLE_SECONDS:g} s whether batch "
@@ -100,18 +122,25 @@ def _words(step: OutsideStep, last_failed: int | None) -> str:
     return f"the barrier lies behind batch {step.batch_id}; waiting for its commit"
 
 
-def _too_late(step: OutsideStep, deadline_seconds: float, last_failed: int | None) -> DeadlineExceededError:
-    facts = {"waited_seconds": deadline_seconds, "batch_id": step.batch_id}
-    if isinstance(step, Idle) and last_failed is None:
+def _too_late(step: OutsideStep, deadline_seconds: float, last: _TakenBack | None) -> DeadlineExceededError:
+    if last is None:
         return DeadlineExceededError(
             "the query planned no batch in this time, and an idle query does not notice a barrier; nothing was changed",
-            **facts,
+            waited_seconds=deadline_seconds,
+            batch_id=step.batch_id,
             next_step="Adopt it when input comes, with a longer --deadline; or stop it yourself, and say --stopped.",
         )
-    failed = facts | {"batch_id": last_failed if isinstance(step, Idle) else step.batch_id}
+    if last.is_committed:
+        return DeadlineExceededError(
+            "the batch was committed just as the barrier behind it was taken back: the query may have ended there",
+            waited_seconds=deadline_seconds,
+            batch_id=last.batch_id,
+            next_step="Look whether it runs. If it has ended, say --stopped, or start it again: nothing is in its way.",
+        )
     return DeadlineExceededError(
         "the batch under the barrier was not committed in this time; the barrier was taken back",
-        **failed,
+        waited_seconds=deadline_seconds,
+        batch_id=last.batch_id,
         next_step="Look whether the query failed; started again, it runs this batch as it would have. If a batch takes"
         " that long, give a longer --deadline.",
     )

@@ -5,19 +5,29 @@ Only as long as nothing of ours has run a batch of it (Law 14). A stream that ha
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.entries import BarrierMark
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
+from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, StreamNotFoundError
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeploymentNotFoundError,
+    StreamNotFoundError,
+    StreamStateError,
+)
 from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_foreign, opener
 from airflow_streamstate.lifecycle.adopting.holding import hold_to_end
-from airflow_streamstate.lifecycle.adopting.taking import ADOPTED_ID
+from airflow_streamstate.lifecycle.adopting.taking import ADOPTED_ID, failed_to_take_back, remove_snapshots
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.events import QueryStarted
-from airflow_streamstate.protocol.register import Retirement
+from airflow_streamstate.protocol.register import Retirement, StreamRegister
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,8 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
 
     Raises:
         StreamNotFoundError: it was never adopted.
-        ConflictError: another works on it; or a driver of ours runs, or has run its queries.
+        ConflictError: another works on it; or a driver of ours runs, or has run its queries; or a barrier cannot be
+            taken back.
     """
     control = means.home.control(stream_id)
     hold = hold_to_end(means, control)
@@ -60,32 +71,69 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
             next_step="Check the stream's name, and the home.",
         )
     try:
-        _refuse_begun(means, control)
-        is_retired = _retire(means, control)
-        hold.change(status="given_up")
-        adoption = hold.adoption
-        for uri in adoption.checkpoints.values():
-            checkpoint = open_foreign(means.home, uri, open_place or opener(means.home))
-            mark = BarrierMark("fence", stream_id, ADOPTED_ID, adoption.take, adoption.adoption_id, adoption.write_id)
-            OutsideBarrier(checkpoint, mark).take_back()
+        adoption, is_retired = hold.adoption, False
+        if adoption.status == "taken":
+            is_retired = _retire(means, control, adoption)
+        if adoption.status == "given_up":
+            stored = control.register()
+            is_retired = stored is not None and stored.value.retirement is not None
+        else:
+            _take_back(means, adoption, open_place or opener(means.home))
+            remove_snapshots(means.home, control)
+            hold.change(status="given_up")  # last: under another adoption's id nobody would take them back any more
     finally:
-        hold.release()
+        with suppress(StreamStateError):
+            hold.release()
     return GivenUp(stream_id, dict(adoption.checkpoints), is_retired)
 
 
-def _refuse_begun(means: Means, control: StreamControl) -> None:
-    if control.register() is None:
-        return
+def _take_back(means: Means, adoption: Adoption, open_place: OpenPlace) -> None:
+    failures: list[str] = []
+    barriers = []
+    for uri in adoption.checkpoints.values():
+        mark = BarrierMark(
+            "fence", adoption.stream_id, ADOPTED_ID, adoption.take, adoption.adoption_id, adoption.write_id
+        )
+        try:
+            barriers.append(OutsideBarrier(open_foreign(means.home, uri, open_place), mark))
+        except StreamStateError as failure:
+            failures.append(str(failure))
+    failures += failed_to_take_back(barriers)
+    if failures:
+        raise ConflictError(
+            "a barrier of this adoption could not be taken back",
+            stream_id=adoption.stream_id,
+            reasons=failures,
+            next_step="Mend that, and give it up again; a stream whose old checkpoint is gone is retired instead.",
+        )
+
+
+def _retire(means: Means, control: StreamControl, adoption: Adoption) -> bool:
+    """Where a stream has come to be, nobody may deploy it from the snapshot of a query that runs on."""
+    stored = control.register()
+    if stored is None:
+        return False
+    _refuse_begun(means, control, stored, adoption)
+    if stored.value.retirement is None:
+        retirement = Retirement(means.clock.now(), means.requested_by, "its adoption was given up")
+        # Against the register that was looked at: a deploy since then has moved it.
+        means.replace_register(control, stored, retirement=retirement)
+    return True
+
+
+def _refuse_begun(means: Means, control: StreamControl, stored: Stored[StreamRegister], adoption: Adoption) -> None:
     for deployment_id in control.deployment_ids():
         said = [entry.event for entry in control.journal(deployment_id).events()]
-        if any(isinstance(event, QueryStarted) for event in said):
+        if any(isinstance(event, QueryStarted) for event in said) or _has_run(means, control, deployment_id, adoption):
             raise ConflictError(
                 "this stream has gone on with the adopted query: started as it was, that would run the same batches",
                 stream_id=control.stream_id,
                 deployment_id=deployment_id,
                 next_step="Deploy or roll back the stream instead.",
             )
-    seen = means.observer.observe(control.stream_id)
+    if stored.value.deployment_id is None:
+        return
+    seen = means.observer.look(control, stored, stored.value.deployment_id)
     state = decide_state(seen, seen.observed_at)
     if state in (*ALIVE, "lost"):
         raise ConflictError(
@@ -96,12 +144,19 @@ def _refuse_begun(means: Means, control: StreamControl) -> None:
         )
 
 
-def _retire(means: Means, control: StreamControl) -> bool:
-    """Where a stream has come to be, nobody may deploy it from the snapshot of a query that runs on."""
-    stored = control.register()
-    if stored is None:
+def _has_run(means: Means, control: StreamControl, deployment_id: str, adoption: Adoption) -> bool:
+    """Whether its log says so: a driver that was killed may not have come to say that a query was started."""
+    try:
+        spec = control.spec(deployment_id)
+    except DeploymentNotFoundError:
         return False
-    if stored.value.retirement is None:
-        retirement = Retirement(means.clock.now(), means.requested_by, "its adoption was given up")
-        means.replace_register(control, stored, retirement=retirement)
-    return True
+    means.home.check_place(spec)
+    for name, query in control.need_manifest(adoption.snapshot_id).queries.items():
+        folder = layout.checkpoint_folder(control.stream_id, deployment_id, name)
+        checkpoint = Checkpoint(means.home.checkpoints, folder)
+        if not checkpoint.exists():
+            continue
+        found = checkpoint.position()
+        if found.batch_id != query.position.batch_id or found.planned_id not in (None, query.position.planned_batch_id):
+            return True
+    return False

@@ -9,12 +9,21 @@ from typing import Any
 from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.errors import (
+    ConflictError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    UnavailableError,
+    VersionConflictError,
+)
+from airflow_streamstate.lifecycle.adopting.reserving import refuse_stream
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.adoptions import Adoption
 
 HOLD_SECONDS = 60.0
 RENEW_SECONDS = 20.0
+SURE_SECONDS = HOLD_SECONDS - RENEW_SECONDS
+"""So long after it was last written nobody else can have it, also where its register does not answer."""
 
 
 class Hold:
@@ -30,7 +39,7 @@ class Hold:
         self._means = means
         self._register = AdoptionRegister(control)
         self._stored = stored
-        self._renewed = means.clock.monotonic_seconds()
+        self._note_renewed()
 
     @property
     def adoption(self) -> Adoption:
@@ -38,30 +47,59 @@ class Hold:
         return self._stored.value
 
     def keep(self) -> None:
-        """Stay the one who works on it; cheap to call often.
+        """Stay the one who works on it; cheap to call often. A home that does not answer is waited for, as long as
+        nobody else can have it.
 
         Raises:
             ConflictError: another has gone on with it.
+            UnavailableError, OutcomeUnknownError: its register cannot be written for too long.
         """
-        if self._means.clock.monotonic_seconds() - self._renewed >= RENEW_SECONDS:
+        if self._age_seconds() >= RENEW_SECONDS:
+            self.confirm()
+
+    def confirm(self) -> None:
+        """Be sure to be the one who works on it, before anything is done that another may count on not to be done.
+
+        Barriers are taken back also while the home's disk is full, or does not answer (Law 12); raises as ``keep``.
+        """
+        try:
             self.change()
+        except (UnavailableError, OutcomeUnknownError):
+            if self._age_seconds() >= SURE_SECONDS:
+                raise
 
     def change(self, **changes: Any) -> None:
         """Write it, still held; raises as ``keep``."""
-        now = self._means.clock.now()
-        held_until = now + timedelta(seconds=HOLD_SECONDS)
-        adoption = replace(
-            self._stored.value, **{"held_until": held_until, **changes, "write_id": self._means.clock.new_uuid()}
-        )
         try:
-            self._stored = self._register.replace(adoption, self._stored.version)
+            self._stored = self._write(changes)
         except VersionConflictError:
+            self._find_own()
+            self._stored = self._write(changes)
+        self._note_renewed()
+
+    def _write(self, changes: dict[str, Any]) -> Stored[Adoption]:
+        held_until = self._means.clock.now() + timedelta(seconds=HOLD_SECONDS)
+        changed = {"held_until": held_until, **changes, "write_id": self._means.clock.new_uuid()}
+        return self._register.replace(replace(self._stored.value, **changed), self._stored.version)
+
+    def _find_own(self) -> None:
+        """A write of ours may have landed though nobody said so (Law 8); by another's the adoption is lost to us."""
+        there = self._register.read()
+        if there is None or there.value.held_by != self.adoption.held_by:
             raise ConflictError(
                 "another has gone on with this adoption",
-                stream_id=adoption.stream_id,
-                next_step=f"`streamstate status {adoption.stream_id}` shows what became of it.",
-            ) from None
-        self._renewed = self._means.clock.monotonic_seconds()
+                stream_id=self.adoption.stream_id,
+                next_step=f"`streamstate status {self.adoption.stream_id}` shows what became of it.",
+            )
+        self._stored = there
+
+    def _note_renewed(self) -> None:
+        self._renewed, self._renewed_at = self._means.clock.monotonic_seconds(), self._means.clock.now()
+
+    def _age_seconds(self) -> float:
+        """By both clocks: one of them may have stood still while this machine slept, the other may be set."""
+        waited = self._means.clock.monotonic_seconds() - self._renewed
+        return max(waited, (self._means.clock.now() - self._renewed_at).total_seconds())
 
     def release(self) -> None:
         """Let another go on with it at once; raises as ``keep``."""
@@ -82,13 +120,7 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
     register = AdoptionRegister(control)
     stored = register.read()
     if stored is None or stored.value.status == "given_up":
-        if control.register() is not None:
-            raise ConflictError(
-                "this home has a stream of this name already",
-                stream_id=control.stream_id,
-                home=control.home.uri,
-                next_step="Adopt the query under another name.",
-            )
+        refuse_stream(control)
         begun = wanted if stored is None else replace(wanted, take=stored.value.take + 1)
         try:
             held = register.create(begun) if stored is None else register.replace(begun, stored.version)

@@ -6,16 +6,17 @@ whenever something fails. From then on the stream goes on, and every step may be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, ObjectExistsError
+from airflow_streamstate.errors import ConflictError, ObjectExistsError, StreamStateError
 from airflow_streamstate.lifecycle.adopting.foreign import need_position
 from airflow_streamstate.lifecycle.adopting.holding import Hold
+from airflow_streamstate.lifecycle.adopting.reserving import refuse_stream
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.wish import Wish
@@ -28,6 +29,7 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.copying_in import copy_in
+from airflow_streamstate.store.trees import delete_below
 
 FIRST_TOKEN = 1
 ADOPTED_ID = deployment_id_for(FIRST_TOKEN)
@@ -80,6 +82,7 @@ def take_snapshot(
         ConflictError: one went on meanwhile; or another has gone on with this adoption.
         ObjectMissingError, SnapshotCorruptError, DataError: a checkpoint is damaged.
     """
+    refuse_stream(control)
     copies: dict[str, Checkpoint] = {}
     for name, one in barred.items():
         report(f"copying the checkpoint of {name}")
@@ -88,11 +91,13 @@ def take_snapshot(
         copy_in(one.checkpoint, one.position, copies[name], go_on=hold.keep)
     refuse_moved(barred)
     hold.keep()
+    if not _is_of(control.manifest(_snapshot_id(hold)), barred):
+        hold.change(take=hold.adoption.take + 1)  # a call that was cut short has taken it elsewhere in these logs
     take = hold.adoption.take
     return capture(
         control,
         home.checkpoints,
-        snapshot_id=snapshot_id_for(ADOPTED_ID, "stopped", take),
+        snapshot_id=_snapshot_id(hold),
         snapshot_kind="stopped",
         deployment_id=ADOPTED_ID,
         attempt=take,
@@ -100,6 +105,43 @@ def take_snapshot(
         taken_by="controller",
         queries={name: QueryToCapture(checkpoint=copy) for name, copy in copies.items()},
     )
+
+
+def _snapshot_id(hold: Hold) -> str:
+    return snapshot_id_for(ADOPTED_ID, "stopped", hold.adoption.take)
+
+
+def _is_of(manifest: SnapshotManifest | None, barred: Mapping[str, Barred]) -> bool:
+    """Whether this snapshot, if it is there, is of these logs where they are barred now (Law 14)."""
+    there = {} if manifest is None else manifest.queries
+    return manifest is None or {
+        name: (query.position.batch_id, query.position.planned_batch_id) for name, query in there.items()
+    } == {name: (one.position.batch_id, one.position.planned_id) for name, one in barred.items()}
+
+
+def failed_to_take_back(barriers: Iterable[OutsideBarrier]) -> list[str]:
+    """Take each barrier back, whatever becomes of the others; of each where that cannot be, why."""
+    failures = []
+    for barrier in barriers:
+        try:
+            barrier.take_back()
+        except StreamStateError as failure:
+            failures.append(str(failure))
+    return failures
+
+
+def remove_copies(home: Home, control: StreamControl) -> None:
+    """Remove what was copied for an adoption that has come to nothing: nobody needs it, and the disk may be full."""
+    if control.register() is None:
+        delete_below(home.checkpoints, layout.deployment_folder(control.stream_id, ADOPTED_ID))
+
+
+def remove_snapshots(home: Home, control: StreamControl) -> None:
+    """Remove what an adoption that is given up left under names that a later stream would give its own (Law 2)."""
+    if control.register() is None:
+        for store in dict.fromkeys((home.checkpoints, home.home)):
+            delete_below(store, layout.deployment_folder(control.stream_id, ADOPTED_ID))
+            delete_below(store, layout.snapshots_folder(control.stream_id))
 
 
 def refuse_moved(barred: Mapping[str, Barred]) -> None:

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from airflow_streamstate.errors import ConflictError, DeadlineExceededError, InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView
 from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS
+from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import URI, AdoptingStage
 from support.faulty_store import Fault, FaultPlan, SimulatedCrash
+from support.snapshots import plan_stateful
+
+
+class FillingStore(MemoryStore):
+    """Full from the third file of a checkpoint on."""
+
+    is_full: bool | None = False
+
+    def put(self, key: str, body: bytes) -> str:
+        if "/checkpoints/" in key and self.is_full is False:
+            self.is_full = len(list(self.list_objects("orders/deployments/"))) >= 2
+        self._refuse(key)
+        return super().put(key, body)
+
+    def create(self, key: str, body: bytes) -> str:
+        self._refuse(key)
+        return super().create(key, body)
+
+    def replace(self, key: str, body: bytes, version: str) -> str:
+        self._refuse(key)
+        return super().replace(key, body, version)
+
+    def _refuse(self, key: str) -> None:
+        if self.is_full:
+            raise UnavailableError("the disk is full", key=key)
+
 
 FIELDS = {"deployment_id", "snapshot_id", "queries"}
 QUERY_FIELDS = {"checkpoint", "query_id", "batch_id", "planned_batch_id"}
@@ -139,3 +174,39 @@ def test_a_removed_barrier_is_noticed_before_the_driver_starts(adopting: Adoptin
     adopting.control.home.delete(f"{adopting.control.stream_id}/stream.json")
     with pytest.raises(ConflictError, match="removed the barrier"):
         adopting.adopt(is_stopped=True)
+
+
+def test_a_snapshot_of_elsewhere_in_the_log_is_not_taken_for_this_one(adopting: AdoptingStage, tmp_path: Path) -> None:
+    """Cut short behind its snapshot of a stopped query, and told the next time that it runs: its barrier is taken back,
+    it goes on, and the snapshot is a new one. (Law 14)"""
+    (tmp_path / "calm").mkdir()
+    plan, calm = FaultPlan(), AdoptingStage(tmp_path / "calm", planned=True)
+    calm.adoptions(plan).adopt(calm.wanted(is_stopped=True))
+    taken = next(n for n, call in enumerate(plan.writes, 1) if call.key.endswith("manifest.json"))
+    plan_stateful(adopting.foreign, 4)
+    cut = FaultPlan(at_write={taken: Fault.CRASH_AFTER})
+    with pytest.raises(SimulatedCrash):
+        adopting.adoptions(cut).adopt(adopting.wanted(is_stopped=True))
+    adopting.clock.sleep(61)
+    adopting.is_supervised = True
+    adopting.run_foreign()
+    assert adopting.adopt().start.snapshot_id == "d-0001-stopped-000002"
+    adopting.clock.sleep(20)
+    adopting.assert_taken()
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_home_that_is_full_leaves_no_barrier(adopting: AdoptingStage, is_stopped: bool) -> None:
+    """Nothing can be written from the first copied file on: the barrier is taken back at once, and what was copied is
+    removed. (Law 12)"""
+    adopting.store = store = FillingStore()
+    if not is_stopped:
+        adopting.run_foreign()
+    with pytest.raises(UnavailableError, match="full"):
+        adopting.adopt(is_stopped=is_stopped)
+    assert adopting.barriers() == []
+    assert list(store.list_objects("orders/deployments/")) == []
+    store.is_full = None
+    adopting.clock.sleep(HOLD_SECONDS)
+    adopting.adopt(is_stopped=True)
+    assert adopting.barriers() != []
