@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -127,8 +132,27 @@ def adopt(
         def say(start: DeploymentView) -> None:
             session.say(lambda console: tables.deploying(console, start.to_json()))
 
-        view = controller.adoptions.adopt(request, say, report)
+        with _ended_in_order():
+            view = controller.adoptions.adopt(request, say, report)
     wait_and_emit(session, controller, view, Goal(wait_seconds))
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Who ends this process politely ends it as ctrl-c does: the barrier is taken back first (Law 12)."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, interrupt) for number in ends}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _give_up(session: Session, controller: Controller, stream_id: str, *, is_alone: bool) -> None:

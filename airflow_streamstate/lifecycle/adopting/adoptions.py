@@ -16,7 +16,13 @@ from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, StreamStateError
+from airflow_streamstate.errors import (
+    ConflictError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.lifecycle.adopting.barring import Report, bar
 from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_foreign, opener
 from airflow_streamstate.lifecycle.adopting.giving_up import GivenUp, give_up
@@ -40,6 +46,9 @@ from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import default_settings
+
+TAKE_BACK_SECONDS = 30.0
+TAKE_BACK_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ class Adoptions:
         checkpoints = {
             name: open_foreign(self._home, uri, self._open_place) for name, uri in request.checkpoints.items()
         }
+        _refuse_same(checkpoints)
         self._check_launch(wish)
         hold = take_hold(self._means, control, self._wanted(request))
         request_id = request.deploy.request_id or f"adopt-{hold.adoption.adoption_id}"
@@ -208,15 +218,32 @@ class Adoptions:
             hold.confirm()
             if hold.adoption.status != "open":
                 return  # that it is done was written, though nobody said so: the next call goes on
-            left = "; ".join(failed_to_take_back(barriers.values()))
-            remove_copies(self._home, control)
+            left = "; ".join(map(str, self._take_back(hold, barriers)))
+            with suppress(StreamStateError):
+                remove_copies(self._home, control)
         except StreamStateError as failure:
-            left = left or str(failure)
-        if left and isinstance(error, StreamStateError):
-            error.next_step = (
-                f"{error.next_step} Its barrier may still lie in the log, so that the query cannot be started ({left}):"
-                " give the same command again, or --give-up."
-            ).strip()
+            left = str(failure)
+        if not left:
+            return
+        advice = (
+            f"Its barrier may still lie in the log, so that the query cannot be started ({left}): give the same command"
+            " again, or --give-up."
+        )
+        if isinstance(error, KeyboardInterrupt):
+            raise OutcomeUnknownError("the adoption was interrupted", next_step=advice) from error
+        if isinstance(error, StreamStateError):
+            error.next_step = f"{error.next_step} {advice}".strip()
+
+    def _take_back(self, hold: Hold, barriers: Mapping[str, OutsideBarrier]) -> list[StreamStateError]:
+        """Again and again for a while: a store that does not answer now may do so in a moment (Law 12)."""
+        deadline = self._clock.monotonic_seconds() + TAKE_BACK_SECONDS
+        while True:
+            failures = failed_to_take_back(barriers.values())
+            may_pass = any(isinstance(one, UnavailableError | OutcomeUnknownError) for one in failures)
+            if not may_pass or self._clock.monotonic_seconds() >= deadline:
+                return failures
+            self._clock.sleep(TAKE_BACK_POLL_SECONDS)
+            hold.confirm()
 
     def _refuse_gone_on(self, barriers: Mapping[str, OutsideBarrier], manifest: SnapshotManifest) -> None:
         """The last look before a driver of ours runs: nobody may have run these batches meanwhile (Law 14)."""
@@ -230,6 +257,20 @@ class Adoptions:
                     checkpoint=f"{barrier.checkpoint.store.uri}/{barrier.checkpoint.prefix}",
                     next_step="Give it up with --give-up; then adopt the query again, under another name.",
                 )
+
+
+def _refuse_same(checkpoints: Mapping[str, Checkpoint]) -> None:
+    """One log under two names, or a copy of one: both would go on under one query id (Law 9)."""
+    names: dict[str | None, str] = {}
+    for name, checkpoint in checkpoints.items():
+        other = names.setdefault(checkpoint.query_id(), name)
+        if other != name:
+            raise InvalidRequestError(
+                "two checkpoints are of one query",
+                queries=[other, name],
+                query_id=checkpoint.query_id(),
+                next_step="Adopt the one that the query last ran on.",
+            )
 
 
 def _adopted(adoption: Adoption, manifest: SnapshotManifest) -> dict[str, object]:

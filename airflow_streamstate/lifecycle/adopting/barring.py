@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, OutsideStep, Placed, Unsure
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.errors import DeadlineExceededError
+from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 
 POLL_SECONDS = 0.05
 SETTLE_SECONDS = 10.0
@@ -44,40 +45,70 @@ def bar(
 
     Raises:
         DeadlineExceededError: no batch was planned, or none was committed, in that time; the log is as it was.
+        UnavailableError: the checkpoint cannot be read, or not written, until the deadline.
         ConflictError, UnsupportedCheckpointError, DataError: as ``OutsideBarrier.step``.
     """
     deadline = clock.monotonic_seconds() + deadline_seconds
-    certain_since: float | None = None
-    unsure_since: float | None = None
-    patience_seconds = LEAST_PATIENCE_SECONDS
+    lasting = _Lasting()
     last: _TakenBack | None = None
     while True:
         go_on()
-        step = barrier.step()
+        step = _look(barrier)
         now = clock.monotonic_seconds()
         if isinstance(step, Placed):
             return step
+        lasting.note(step, now)
         report(_words(step, last))
         if isinstance(step, Unsure):
-            unsure_since = now if unsure_since is None else unsure_since
-            if now - unsure_since >= SETTLE_SECONDS:
+            if lasting.seconds >= SETTLE_SECONDS:
                 barrier.settle()
-                continue
-        else:
-            unsure_since = None
-        if isinstance(step, Certain):
-            if certain_since is None:
-                certain_since, patience_seconds = now, _patience_seconds(barrier.checkpoint)
-            if now - certain_since >= patience_seconds and now < deadline:
-                certain_since, last = None, _take_back(barrier, step.batch_id, confirm)
-                continue
-        else:
-            certain_since = None
-        if now >= deadline and not isinstance(step, Unsure):
+        elif now >= deadline:
             if isinstance(step, Certain):
                 last = _take_back(barrier, step.batch_id, confirm)
-            raise _too_late(step, deadline_seconds, last)
+            raise step.error if isinstance(step, _Silent) else _too_late(step, deadline_seconds, last)
+        elif isinstance(step, Certain) and lasting.is_over(barrier.checkpoint):
+            last = _take_back(barrier, step.batch_id, confirm)
         clock.sleep(POLL_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Silent:
+    """The checkpoint cannot be read now. It is waited for: a barrier of ours may lie there (Law 12)."""
+
+    error: UnavailableError
+    batch_id: int | None = None
+
+
+def _look(barrier: OutsideBarrier) -> OutsideStep | _Silent:
+    try:
+        return barrier.step()
+    except UnavailableError as error:
+        return _Silent(error)
+
+
+class _Lasting:
+    """For how long it stands as it does."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._what: tuple[type, int | None] | None = None
+        self._since = 0.0
+        self._patience_seconds: float | None = None
+
+    def note(self, step: OutsideStep | _Silent, now: float) -> None:
+        what = type(step), step.batch_id
+        if what != self._what:
+            self._what, self._since, self._patience_seconds = what, now, None
+        self.seconds = now - self._since
+
+    def is_over(self, checkpoint: Checkpoint) -> bool:
+        """Whether a batch has taken so long that it is taken to have failed."""
+        if self.seconds < LEAST_PATIENCE_SECONDS:
+            return False
+        if self._patience_seconds is None:
+            with suppress(UnavailableError):
+                self._patience_seconds = _patience_seconds(checkpoint)
+        return self._patience_seconds is not None and self.seconds >= self._patience_seconds
 
 
 @dataclass(frozen=True)
@@ -111,7 +142,9 @@ def _patience_seconds(checkpoint: Checkpoint) -> float:
     return max(LEAST_PATIENCE_SECONDS, PATIENCE_BATCHES * longest)
 
 
-def _words(step: OutsideStep, last: _TakenBack | None) -> str:
+def _words(step: OutsideStep | _Silent, last: _TakenBack | None) -> str:
+    if isinstance(step, _Silent):
+        return f"the checkpoint cannot be read now: {step.error}"
     if isinstance(step, Idle):
         return f"{'' if last is None else last.words}waiting until the query plans batch {step.batch_id}"
     if isinstance(step, Unsure):

@@ -98,7 +98,7 @@ def _take_back(means: Means, adoption: Adoption, open_place: OpenPlace) -> None:
             barriers.append(OutsideBarrier(open_foreign(means.home, uri, open_place), mark))
         except StreamStateError as failure:
             failures.append(str(failure))
-    failures += failed_to_take_back(barriers)
+    failures += map(str, failed_to_take_back(barriers))
     if failures:
         raise ConflictError(
             "a barrier of this adoption could not be taken back",

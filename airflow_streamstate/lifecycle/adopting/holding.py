@@ -22,7 +22,9 @@ from airflow_streamstate.protocol.adoptions import Adoption
 
 HOLD_SECONDS = 60.0
 RENEW_SECONDS = 20.0
-SURE_SECONDS = HOLD_SECONDS - RENEW_SECONDS
+PATIENCE_SECONDS = 40.0
+"""So long a home that does not answer is waited for; then the barrier is taken back."""
+SURE_SECONDS = 50.0
 """So long after it was last written nobody else can have it, also where its register does not answer."""
 
 
@@ -55,17 +57,20 @@ class Hold:
             UnavailableError, OutcomeUnknownError: its register cannot be written for too long.
         """
         if self._age_seconds() >= RENEW_SECONDS:
-            self.confirm()
+            self._change_unless_silent(PATIENCE_SECONDS)
 
     def confirm(self) -> None:
         """Be sure to be the one who works on it, before anything is done that another may count on not to be done.
 
         Barriers are taken back also while the home's disk is full, or does not answer (Law 12); raises as ``keep``.
         """
+        self._change_unless_silent(SURE_SECONDS)
+
+    def _change_unless_silent(self, sure_seconds: float) -> None:
         try:
             self.change()
         except (UnavailableError, OutcomeUnknownError):
-            if self._age_seconds() >= SURE_SECONDS:
+            if self._age_seconds() >= sure_seconds:
                 raise
 
     def change(self, **changes: Any) -> None:

@@ -119,14 +119,14 @@ def _is_of(manifest: SnapshotManifest | None, barred: Mapping[str, Barred]) -> b
     } == {name: (one.position.batch_id, one.position.planned_id) for name, one in barred.items()}
 
 
-def failed_to_take_back(barriers: Iterable[OutsideBarrier]) -> list[str]:
+def failed_to_take_back(barriers: Iterable[OutsideBarrier]) -> list[StreamStateError]:
     """Take each barrier back, whatever becomes of the others; of each where that cannot be, why."""
-    failures = []
+    failures: list[StreamStateError] = []
     for barrier in barriers:
         try:
             barrier.take_back()
         except StreamStateError as failure:
-            failures.append(str(failure))
+            failures.append(failure)
     return failures
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.store.local import LocalStore
+from support.launches import wait_until
 from support.scripted_driver import script
 from support.shell import Desk, shell
-from support.snapshots import run_stateful
+from support.snapshots import plan_stateful, run_stateful
 
 FIELDS = {"stream_id", "deployment_id", "attempt", "state", "start", "notes", "adopted"}
 
@@ -64,3 +69,29 @@ def test_mistakes_are_one_sentence(desk: Desk, foreign: Path, words: tuple[str, 
     answer = shell("adopt", "flights", *(word.format(foreign=foreign, app=script(desk.base)) for word in words))
     assert (answer.status, said in answer.err) == (status, True), answer
     assert sorted(path.name for path in foreign.rglob("*")) == before
+
+
+def test_who_ends_it_politely_finds_no_barrier(desk: Desk, foreign: Path) -> None:
+    """As ctrl-c does: a scheduler or a shutdown must not leave the query barred. (Law 12)"""
+    checkpoint = Checkpoint(LocalStore(desk.base / "mine"), "counts")
+    barred = threading.Event()
+
+    def run_batch() -> None:
+        wait_until(lambda: (desk.home / "flights" / "adoption.json").exists(), "the adoption to be recorded", 30)
+        while checkpoint.store.head(checkpoint.offset_key(5)) is None:
+            if checkpoint.store.head(checkpoint.offset_key(4)) is None:
+                SYSTEM_CLOCK.sleep(0.5)  # after its first look
+                plan_stateful(checkpoint, 4)
+            SYSTEM_CLOCK.sleep(0.05)
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            barred.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=run_batch)
+    thread.start()
+    answer = shell("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 20)
+    thread.join()
+    assert barred.is_set()
+    assert answer.status != 0
+    position = checkpoint.position()
+    assert (position.planned_id, position.barriers) == (4, ())

@@ -10,11 +10,13 @@ from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
     InvalidRequestError,
+    OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView
 from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS
+from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
 from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import URI, AdoptingStage
 from support.faulty_store import Fault, FaultPlan, SimulatedCrash
@@ -210,3 +212,41 @@ def test_a_home_that_is_full_leaves_no_barrier(adopting: AdoptingStage, is_stopp
     adopting.clock.sleep(HOLD_SECONDS)
     adopting.adopt(is_stopped=True)
     assert adopting.barriers() != []
+
+
+def test_one_log_is_not_two_queries(adopting: AdoptingStage) -> None:
+    """Under two names, or with its copy: both would go on under one query id. (Law 9)"""
+    both = AdoptRequest(adopting.request(), {"counts": URI, "again": f"{URI}/"}, is_stopped=True)
+    with pytest.raises(InvalidRequestError, match="of one query"):
+        adopting.adoptions().adopt(both)
+    assert adopting.barriers() == []
+
+
+def test_a_barrier_is_taken_back_as_soon_as_its_store_answers(adopting: AdoptingStage) -> None:
+    """Silent after the copy went wrong: nobody else would come back for it. (Law 12)"""
+    adopting.lake.delete("counts/state/0/0/3.delta")
+    copying = FaultPlan()
+    with pytest.raises(StreamStateError):
+        adopting.adoptions(copying).adopt(adopting.wanted(is_stopped=True))
+    assert adopting.barriers() == []
+    put = next(call.number for call in copying.calls if call.key == "counts/offsets/4" and call.writes)
+    reads = [call.number for call in copying.calls if call.number > put and call.key.startswith("counts")]
+    adopting.clock.sleep(HOLD_SECONDS)
+    plan = FaultPlan(dict.fromkeys(range(reads[-1] - 2, reads[-1] + 4), Fault.UNAVAILABLE))
+    with pytest.raises(StreamStateError):
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
+    assert adopting.barriers() == []
+
+
+def test_an_interrupt_that_leaves_a_barrier_says_so(adopting: AdoptingStage) -> None:
+    """Its log cannot be written: whoever pressed ctrl-c learns that the query is barred. (Law 12)"""
+
+    def interrupt(_words: str) -> None:
+        plan.every_write = Fault.UNAVAILABLE
+        raise KeyboardInterrupt
+
+    plan = FaultPlan()
+    with pytest.raises(OutcomeUnknownError, match="interrupted") as told:
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=interrupt)
+    assert "--give-up" in told.value.next_step
+    assert adopting.barriers() == [4]

@@ -9,12 +9,30 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
-from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.errors import ConflictError, DeadlineExceededError, UnavailableError
+from airflow_streamstate.lifecycle.adopting.adoptions import Adoptions
 from airflow_streamstate.lifecycle.adopting.barring import LEAST_PATIENCE_SECONDS, SETTLE_SECONDS, bar
-from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS, RENEW_SECONDS
+from airflow_streamstate.lifecycle.adopting.holding import (
+    HOLD_SECONDS,
+    PATIENCE_SECONDS,
+    RENEW_SECONDS,
+    SURE_SECONDS,
+    take_hold,
+)
 from airflow_streamstate.lifecycle.adopting.taking import Barred, bar_stopped, refuse_moved
+from airflow_streamstate.lifecycle.attempts import Attempts
+from airflow_streamstate.lifecycle.deploy import Deployer
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.means import Means
 from support.adopting import URI, AdoptingStage
-from support.checkpoints import barrier_mark, commit_batch
+from support.checkpoints import (
+    HookedStore,
+    barrier_mark,
+    commit_batch,
+    memory_checkpoint,
+    plan_batch,
+    run_batches,
+)
 from support.snapshots import plan_stateful
 
 
@@ -54,4 +72,93 @@ def test_a_log_that_moved_is_refused(adopting: AdoptingStage) -> None:
 
 def test_a_hold_is_renewed_long_before_it_ends() -> None:
     """One renewal may be lost."""
-    assert 2 * RENEW_SECONDS < HOLD_SECONDS
+    assert 2 * RENEW_SECONDS <= PATIENCE_SECONDS < SURE_SECONDS < HOLD_SECONDS
+
+
+def test_a_batch_that_commits_as_its_barrier_is_taken_back_is_told(adopting: AdoptingStage) -> None:
+    """Its query may have ended there, and nothing of ours is in its way. (Law 6)"""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    store = checkpoint.store
+    assert isinstance(store, HookedStore)
+    barrier = OutsideBarrier(checkpoint, barrier_mark("fence"))
+    barrier.step()
+    plan_batch(checkpoint, 4)
+    confirmed: list[bool] = []
+
+    def confirm() -> None:
+        confirmed.append(True)
+        commit_batch(checkpoint, 4)
+
+    with pytest.raises(DeadlineExceededError, match="committed just as"):
+        bar(barrier, adopting.clock, LEAST_PATIENCE_SECONDS / 2, confirm=confirm)
+    assert confirmed == [True]
+    assert checkpoint.position().barriers == ()
+
+
+def test_nothing_is_taken_back_by_one_who_does_not_hold_it(adopting: AdoptingStage) -> None:
+    """Another may have gone on with it while this one slept. (Law 4)"""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    barrier = OutsideBarrier(checkpoint, barrier_mark("fence"))
+    barrier.step()
+    plan_batch(checkpoint, 4)
+
+    def confirm() -> None:
+        raise ConflictError("another has gone on with this adoption")
+
+    with pytest.raises(ConflictError, match="another"):
+        bar(barrier, adopting.clock, 60.0, confirm=confirm)
+    assert [one.batch_id for one in checkpoint.position().barriers] == [5]
+
+
+def test_a_store_that_does_not_answer_is_waited_for(adopting: AdoptingStage) -> None:
+    """The barrier lies there, and nobody else takes it back. (Law 12)"""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    store = checkpoint.store
+    assert isinstance(store, HookedStore)
+    barrier = OutsideBarrier(checkpoint, barrier_mark("fence"))
+    barrier.step()
+    plan_batch(checkpoint, 4)
+    silent = [True] * 40
+
+    def refuse(verb: str, key: str) -> None:
+        if verb == "get" and "commits" in key and silent:
+            silent.pop()
+            raise UnavailableError("the store does not answer")
+        if not silent:
+            store.before = None
+            commit_batch(checkpoint, 4)
+
+    store.before = refuse
+    said: list[str] = []
+    assert bar(barrier, adopting.clock, 60.0, report=said.append).barrier_id == 5
+    assert any("cannot be read now" in words for words in said)
+
+
+def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: AdoptingStage) -> None:
+    """For as long as it was held last, by both clocks; an answer that was lost is found (Law 8); a machine that slept
+    asks first."""
+    store = HookedStore()
+    home = Home.of(store, store, adopting.folder, adopting.clock)
+    means = Means.of(home, adopting.launcher, adopting.clock, "tests", None)
+    adoptions = Adoptions(means, Deployer(means, Attempts(means)))
+    hold = take_hold(means, home.control("orders"), adoptions._wanted(adopting.wanted()))
+
+    def refuse(verb: str, key: str) -> None:
+        if verb == "replace":
+            raise UnavailableError("the store does not answer", key=key)
+
+    store.before = refuse
+    adopting.clock.sleep(PATIENCE_SECONDS - 1)
+    hold.keep()
+    adopting.clock.sleep(2)
+    with pytest.raises(UnavailableError):
+        hold.keep()
+    hold.confirm()
+    adopting.clock.sleep(HOLD_SECONDS)
+    with pytest.raises(UnavailableError):
+        hold.confirm()
+    store.before = None
+    another = take_hold(means, home.control("orders"), adoptions._wanted(adopting.wanted()))
+    with pytest.raises(ConflictError, match="another has gone on"):
+        hold.confirm()
+    another.confirm()
