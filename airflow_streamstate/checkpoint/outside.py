@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.barrier import withdraw
 from airflow_streamstate.checkpoint.entries import BarrierMark, OffsetEntry, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import BarrierEntry, Checkpoint, Position
+from airflow_streamstate.checkpoint.log import BarrierEntry, Checkpoint, Position, crc_key_of
 from airflow_streamstate.errors import (
     ConflictError,
     ObjectExistsError,
@@ -24,6 +24,9 @@ from airflow_streamstate.errors import (
 
 FIRST_IN_LOG_2 = 2
 """Spark cannot start from an offset log of version 2 whose batch 1 is planned and not committed."""
+
+LOOKED_AT = 3
+"""Of how many of the last commits it is seen whether they are of a barrier of ours."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,9 @@ class OutsideBarrier:
     def take_back(self) -> bool:
         """Remove it, its checksum first; the log is then as it was before. True if there was one.
 
-        Of a query that runs only what was certain is safe to remove: Spark never overwrites that.
+        Of a query that runs only what was certain is safe to remove: Spark never overwrites that. Where a query went on
+        over it, what committed it goes first: Spark would refuse to start over an entry without sources, and such a
+        query promises no more than that each batch runs at least once.
 
         Raises:
             ConflictError, DataError: as ``found``, and as reading the log.
@@ -151,10 +156,23 @@ class OutsideBarrier:
         self._awaited_id = None
         self._is_certain = False
         self._barrier_id = None
+        if self._take_back_committed():
+            return True
         mine = [one.batch_id for one in self.checkpoint.position().barriers if self._is_mine(one)]
         for batch_id in reversed(mine):
             withdraw(self.checkpoint, batch_id)
         return bool(mine)
+
+    def _take_back_committed(self) -> bool:
+        checkpoint = self.checkpoint
+        for batch_id in reversed(checkpoint.commit_ids()[-LOOKED_AT:]):
+            entry = checkpoint.read_offset(batch_id)
+            if entry is not None and self._is_mine(BarrierEntry(batch_id, entry)):
+                key = checkpoint.commit_key(batch_id)
+                checkpoint.store.delete(crc_key_of(key))
+                checkpoint.store.delete(key)
+                return withdraw(checkpoint, batch_id)
+        return False
 
     def has_gone_on(self, barrier_id: int) -> bool:
         """Whether somebody else wrote where the barrier lay, or ran it."""
@@ -181,7 +199,7 @@ class OutsideBarrier:
                 "this query goes on over a barrier: its trigger is continuous, or it tracks progress asynchronously",
                 checkpoint=f"{self.checkpoint.store.uri}/{self.checkpoint.prefix}",
                 batch_id=barrier_id,
-                next_step="Stop it yourself, and adopt it with --stopped.",
+                next_step="Stop it yourself, and adopt it with --stopped. If it has ended, it runs this batch again.",
             )
         if self.has_gone_on(barrier_id):
             self._barrier_id = None

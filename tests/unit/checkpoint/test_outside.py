@@ -78,7 +78,8 @@ def test_over_a_committed_batch_nobody_is_sure(checkpoint: Checkpoint) -> None:
 
 
 def test_a_query_that_goes_on_over_it_is_told(checkpoint: Checkpoint) -> None:
-    """A continuous trigger, or asynchronous progress tracking."""
+    """A continuous trigger, or asynchronous progress tracking. What it committed over our entry goes with that: Spark
+    would not start over it. (Law 12)"""
     barrier = OutsideBarrier(checkpoint, MARK)
     barrier.step()
     plan_batch(checkpoint, 3)
@@ -87,6 +88,10 @@ def test_a_query_that_goes_on_over_it_is_told(checkpoint: Checkpoint) -> None:
     commit_batch(checkpoint, 4)
     with pytest.raises(UnsupportedCheckpointError, match="over a barrier"):
         barrier.step()
+    assert barrier.take_back()
+    assert (checkpoint.offset_ids()[-1], checkpoint.commit_ids()[-1]) == (3, 3)
+    assert [info.key for info in checkpoint.store.list_objects(f"{checkpoint.prefix}/") if "4" in info.key] == []
+    assert not barrier.take_back()
 
 
 def test_only_ones_own_is_taken_back(checkpoint: Checkpoint) -> None:
