@@ -20,6 +20,7 @@ from airflow_streamstate.errors import (
     StreamNotFoundError,
     VersionConflictError,
 )
+from airflow_streamstate.lifecycle.adopting.reserving import refuse_adopted
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -204,11 +205,13 @@ class Home:
             )
 
     def refuse_left_checkpoints(self, stream_id: str, deployment_id: str) -> None:
-        """See that nothing lies where a new deployment's checkpoints will: it would go on from them unasked (Law 5).
+        """See that nothing lies where a new deployment's checkpoints will, nor is about to: it would go on from them
+        unasked (Law 5).
 
         Raises:
-            ConflictError: an earlier stream of this name has left some.
+            ConflictError: an earlier stream of this name has left some; or a query is being adopted as this stream.
         """
+        refuse_adopted(self.control(stream_id))
         folder = layout.checkpoints_folder(stream_id, deployment_id)
         # Not by folders: on S3A the markers of those stay when all that lay in them was deleted.
         if next(iter(self.checkpoints.list_objects(f"{folder}/")), None) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.files import files_of
@@ -13,6 +14,7 @@ from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError
 from airflow_streamstate.snapshot.checksums import ChecksumCheck, companion_of, parse_checksums
 from airflow_streamstate.store.interface import ManyAtOnce
 
+TRIES = 3
 READERS = 8
 """Files under way at once, where a server keeps them."""
 
@@ -30,7 +32,8 @@ def copy_in(
 ) -> Copied:
     """Make ``target`` a checkpoint at this position of ``source``; whatever lay there is wiped. ``metadata`` is last.
 
-    Files that Spark keeps checksums of are held against them as they pass.
+    Files that Spark keeps checksums of are held against them as they pass. A driver that lives, but can claim no batch
+    any more, still tends to its state: where that makes an older file superfluous meanwhile, it is copied anew.
 
     Args:
         source: is not written.
@@ -43,6 +46,13 @@ def copy_in(
         SnapshotCorruptError: a file is not what Spark wrote.
         DataError, UnsupportedCheckpointError: the source is damaged, or of a format not known here.
     """
+    for _ in range(TRIES - 1):
+        with suppress(ObjectMissingError):
+            return _copy_all(source, position, target, go_on)
+    return _copy_all(source, position, target, go_on)
+
+
+def _copy_all(source: Checkpoint, position: Position, target: Checkpoint, go_on: Callable[[], None]) -> Copied:
     keys = files_of(source, position)
     wipe(target)
     paths = [key[len(source.prefix) + 1 :] for key in keys]

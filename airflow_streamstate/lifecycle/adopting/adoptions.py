@@ -15,6 +15,7 @@ from datetime import timedelta
 from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
+from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
@@ -102,9 +103,8 @@ class Adoptions:
         wish = read_wish(request.deploy)
         stream_id = request.deploy.stream_id
         control = self._home.control(stream_id)
-        checkpoints = {
-            name: open_foreign(self._home, uri, self._open_place) for name, uri in request.checkpoints.items()
-        }
+        places = {} if _has_gone_on(control) else request.checkpoints
+        checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)
         self._check_launch(wish)
         hold = take_hold(self._means, control, self._wanted(request))
@@ -257,6 +257,13 @@ class Adoptions:
                     checkpoint=f"{barrier.checkpoint.store.uri}/{barrier.checkpoint.prefix}",
                     next_step="Give it up with --give-up; then adopt the query again, under another name.",
                 )
+
+
+def _has_gone_on(control: StreamControl) -> bool:
+    """Whether the stream goes on by itself: by then the old checkpoint may have been deleted."""
+    stored, adoption = control.register(), AdoptionRegister(control).read()
+    is_taken = adoption is not None and adoption.value.status == "taken"
+    return is_taken and stored is not None and stored.value.deployment_id not in (None, ADOPTED_ID)
 
 
 def _refuse_same(checkpoints: Mapping[str, Checkpoint]) -> None:

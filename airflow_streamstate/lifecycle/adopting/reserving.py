@@ -6,10 +6,12 @@ its own register first, and then reads the other's: of two at once at least one 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.register import StreamRegister
 
@@ -21,12 +23,13 @@ def create_unadopted(control: StreamControl, register: StreamRegister) -> Stored
         ConflictError: somebody does; there is no register of it.
         ObjectExistsError: there is one.
     """
-    _refuse_adopted(control)
+    refuse_adopted(control)
     stored = control.create_register(register)
     try:
-        _refuse_adopted(control)
-    except ConflictError:
-        control.home.delete(layout.register_key(control.stream_id), stored.version)
+        refuse_adopted(control)
+    except StreamStateError:
+        with suppress(StreamStateError):  # a register that stays ends the adoption: it is met there
+            control.home.delete(layout.register_key(control.stream_id), stored.version)
         raise
     return stored
 
@@ -46,9 +49,17 @@ def refuse_stream(control: StreamControl) -> None:
         )
 
 
-def _refuse_adopted(control: StreamControl) -> None:
+def refuse_adopted(control: StreamControl) -> None:
+    """See that a stream without a deployment is not about to come to be by an adoption.
+
+    Raises:
+        ConflictError: it is.
+    """
     stored = AdoptionRegister(control).read()
-    if stored is not None and stored.value.status != "given_up":
+    if stored is None or stored.value.status == "given_up":
+        return
+    register = control.register()
+    if register is None or register.value.deployment_id is None:
         raise ConflictError(
             "a query is being adopted as this stream",
             stream_id=control.stream_id,

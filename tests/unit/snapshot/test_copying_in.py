@@ -8,6 +8,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError
 from airflow_streamstate.snapshot.copying_in import copy_in
 from airflow_streamstate.store.memory import MemoryStore
+from support.checkpoints import HookedStore, once
 from support.snapshots import run_stateful
 
 
@@ -54,3 +55,24 @@ def test_a_missing_file_is_told(source: Checkpoint, target: Checkpoint) -> None:
     source.store.delete("counts/offsets/4")
     with pytest.raises(ObjectMissingError):
         copy_in(source, Position(4), target)
+
+
+def test_what_its_driver_tidies_meanwhile_is_no_damage(target: Checkpoint) -> None:
+    """A driver that lives, and claims no batch any more, makes a full file of its state, and removes what that needs no
+    longer: what is there now is copied."""
+    source = run_stateful(Checkpoint(HookedStore(), "counts"), 3)
+    store = source.store
+    assert isinstance(store, HookedStore)
+
+    def tidy() -> None:
+        for partition in "01":
+            store.put(f"counts/state/0/{partition}/4.snapshot", b"all of it")
+            for version in (1, 2, 3):
+                store.delete(f"counts/state/0/{partition}/{version}.delta")
+
+    store.before = once(tidy, "get", "/1.delta")
+    copy_in(source, Position(3), target)
+    assert target.position() == Position(3)
+    names = [info.key for info in target.store.list_objects("orders/x/state/")]
+    assert any(name.endswith("/4.snapshot") for name in names)
+    assert not any(name.endswith("/1.delta") for name in names)

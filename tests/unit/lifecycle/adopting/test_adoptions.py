@@ -91,6 +91,9 @@ def test_the_same_request_again_is_the_same_deployment(adopting: AdoptingStage) 
     again = adopting.adopt(is_stopped=True)
     assert again.deployment_id == first.deployment_id
     adopting.assert_taken()
+    for info in list(adopting.lake.list_objects("")):
+        adopting.lake.delete(info.key)
+    assert adopting.adopt(is_stopped=True).adopted == first.adopted, "also when the old folder is gone"
 
 
 def test_an_idle_query_is_left_as_it_is(adopting: AdoptingStage) -> None:

@@ -54,7 +54,34 @@ def test_of_two_at_once_one_sees_the_other(adopting: AdoptingStage) -> None:
     body, store = begun.body, HookedStore()
     store.after = once(lambda: MemoryStore.put(store, key, body) and None, "create", "orders/stream.json")
     control = StreamControl(store, "orders", adopting.clock)
-    register = StreamRegister(
+    with pytest.raises(ConflictError, match="being adopted"):
+        create_unadopted(control, register_of(adopting))
+    assert control.register() is None
+    assert AdoptionRegister(control).read() is not None
+
+
+def test_a_deploy_that_was_cut_short_is_met_by_neither(adopting: AdoptingStage) -> None:
+    """It left a register without a deployment: the adoption ends there, and what was begun of it refuses the deploy."""
+    with pytest.raises(DeadlineExceededError):
+        adopting.adopt()
+    key = "orders/adoption.json"
+    begun = adopting.store.get(key)
+    assert begun is not None
+    adopting.store.delete(key)
+    stored = adopting.control.create_register(register_of(adopting))
+    adopting.store.put(key, begun.body)
+    with pytest.raises(ConflictError, match="being adopted"):
+        adopting.deploy()
+    with pytest.raises(ConflictError, match="a stream of this name"):
+        adopting.adopt(is_stopped=True)
+    assert adopting.control.register() == stored
+    adopting.adoptions().give_up("orders")
+    assert adopting.deploy().deployment_id == "d-0001"
+
+
+def register_of(adopting: AdoptingStage) -> StreamRegister:
+    """Of a stream that has no deployment."""
+    return StreamRegister(
         stream_id="orders",
         fencing_token=0,
         deployment_id=None,
@@ -65,7 +92,3 @@ def test_of_two_at_once_one_sees_the_other(adopting: AdoptingStage) -> None:
         updated_at=adopting.clock.now(),
         updated_by="tests",
     )
-    with pytest.raises(ConflictError, match="being adopted"):
-        create_unadopted(control, register)
-    assert control.register() is None
-    assert AdoptionRegister(control).read() is not None
