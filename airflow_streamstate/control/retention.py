@@ -33,7 +33,7 @@ from airflow_streamstate.protocol.retention import (
 )
 
 MAKING_SECONDS = 3_600.0
-"""So long a snapshot may be in the making before it counts as abandoned."""
+"""So long a snapshot may be in the making, without a sign of whoever takes it, before it counts as abandoned."""
 TRIES = 30
 AT_ONCE_TRIES = 5
 """So often a change is tried again at once: mostly one other was first, and a start is not to wait for that."""
@@ -164,6 +164,18 @@ class Retention:
         making = self.change(edit).makings[making_id]
         version = slot.version if slot is not None and abandoned is not None else None
         return Begun(making_id, making.take, making.base_ids, version)
+
+    def keep_on(self, begun: Begun) -> None:
+        """Record that a snapshot is still being taken; one that counts as abandoned already stays that."""
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            making = register.makings.get(begun.making_id)
+            if making is None:
+                return register
+            making = replace(making, expires_at=self._clock.now() + timedelta(seconds=MAKING_SECONDS))
+            return replace(register, makings={**register.makings, begun.making_id: making})
+
+        self.change(edit)
 
     def finish(self, begun: Begun, *, completed: SnapshotManifest | None = None) -> None:
         """Record that a snapshot is complete, or given up; twice is once."""

@@ -147,12 +147,12 @@ def capture(
     places = places or SnapshotPlaces(checkpoints, clock=control.clock)
     needs = sorted({query.carried_snapshot_id for query in queries.values() if query.carried_snapshot_id is not None})
     with making(control, snapshot_id, deployment_id, taken_by, needs, uri_of(kept_at)) as made:
-        carrying = Carrying(control, places, made.bases, made.place_uri)
+        carrying = Carrying(control, places, made.bases, made.place_uri, made.go_on)
         bases = None if kept_at == NO_SNAPSHOTS else made.bases
         captured: dict[str, QuerySnapshot] = {}
         for query_name, query in sorted(queries.items()):
             key = layout.snapshot_data_folder(control.stream_id, snapshot_id, query_name, made.take)
-            data = DataFolder(checkpoints, key)
+            data = DataFolder(checkpoints, key, made.go_on)
             referred = ReferredFolder(checkpoints, control.stream_id, deployment_id, query_name)
             folder = referred if kept_at == NO_SNAPSHOTS else data
             shot = _Shot(checkpoints, control, folder, query_name, query, bases, partial(carrying.take, folder=data))

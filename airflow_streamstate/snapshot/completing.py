@@ -37,7 +37,8 @@ def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) ->
             checkpoints.put(layout.data_note_key(control.stream_id, staged.snapshot_id), to_bytes(staged))
         return made.complete(staged)
     try:
-        manifest = made.complete(put_in_place(control, places, _with_shared(made, staged), made.place_uri))
+        placed = put_in_place(control, places, _with_shared(made, staged), made.place_uri, made.go_on)
+        manifest = made.complete(placed)
     except StreamStateError:
         # Another one that takes the very same snapshot may have been first, and removed what both had linked.
         found = control.readable_manifest(staged.snapshot_id)

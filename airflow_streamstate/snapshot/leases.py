@@ -6,7 +6,7 @@ lasts, in one act that cannot renew it, takes a longer one from the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -77,11 +77,15 @@ class SnapshotLease:
                 self.take()
 
     def landed(
-        self, places: SnapshotPlaces, manifest: SnapshotManifest, query_names: Collection[str]
+        self,
+        places: SnapshotPlaces,
+        manifest: SnapshotManifest,
+        query_names: Collection[str],
+        go_on: Callable[[], None] = lambda: None,
     ) -> SnapshotManifest:
         """The snapshot with these of its queries beside the checkpoints, for as long as the lease is held.
 
-        It is as it is where it lies there, or its files are copied from their place.
+        It is as it is where it lies there, or its files are copied from their place; ``go_on`` is called meanwhile.
 
         Raises:
             UnavailableError: the place does not answer.
@@ -90,7 +94,12 @@ class SnapshotLease:
         if not manifest.data_uri:
             return manifest
         self._gathered = places.checkpoints
-        return land(places, manifest, query_names, self.lease_id, self.renew)
+
+        def still_there() -> None:
+            self.renew()
+            go_on()
+
+        return land(places, manifest, query_names, self.lease_id, still_there)
 
     def folder_of(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> Checkpoint:
         """One query of the snapshot as a folder that Spark can read, for as long as the lease is held.

@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.snapshot.making import making
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import ObjectInfo
+from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
-from support.snapshots import DEPLOYMENT, STREAM, Shelf, run_stateful
+from support.shelf_acts import prune
+from support.snapshots import DEPLOYMENT, PLACE, STREAM, Shelf, run_stateful
 
 REHEARSAL = "r-5f0c1b7e6a0c-0001"
+
+
+class SlowStore(MemoryStore):
+    """A server that takes twenty minutes for each file of a snapshot, while somebody else prunes."""
+
+    shelf: Shelf | None = None
+
+    def link(self, source_key: str, target_key: str) -> None:
+        super().link(source_key, target_key)
+        self._take_long(target_key)
+
+    def head(self, key: str) -> ObjectInfo | None:  # whoever puts a file there looks for it first
+        self._take_long(key)
+        return super().head(key)
+
+    def _take_long(self, key: str) -> None:
+        if self.shelf is not None and "/data/" in key:
+            self.shelf.clock.sleep(MAKING_SECONDS / 3)
+            prune(self.shelf)
 
 
 def test_it_is_recorded_for_as_long_as_it_is_made() -> None:
@@ -37,3 +60,17 @@ def test_what_a_rehearsal_forks_is_none_that_is_kept() -> None:
     with making(shelf.control, REHEARSAL, DEPLOYMENT, "controller", ()) as made:
         assert (made.take, made.bases, made.begun) == (1, None, None)
     assert shelf.checkpoints.head(f"{STREAM}/retention.json") is None
+
+
+@pytest.mark.parametrize("kept_at", ["", PLACE])
+def test_what_takes_hours_is_not_abandoned_while_somebody_is_at_it(kept_at: str) -> None:
+    """Its record is renewed between its files, wherever they go: a stop of a large stream ends beside any prunes."""
+    slow = SlowStore("slow")
+    shelf = Shelf(MemoryStore() if kept_at else slow, elsewhere={PLACE: slow})
+    run_stateful(shelf.checkpoint(), 2)
+    shelf.places.claim(shelf.control, kept_at)
+    slow.shelf, began_at = shelf, shelf.clock.now()
+    manifest = shelf.capture(kept_at=kept_at)
+    slow.shelf = None
+    assert (shelf.clock.now() - began_at).total_seconds() > 3 * MAKING_SECONDS
+    assert (manifest.take, verify(shelf.control, slow, manifest.snapshot_id)) == (1, [])
