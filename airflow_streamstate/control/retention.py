@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from airflow_streamstate.control.stream import StreamControl
@@ -34,6 +34,8 @@ from airflow_streamstate.protocol.retention import (
 
 MAKING_SECONDS = 3_600.0
 """So long a snapshot may be in the making, without a sign of whoever takes it, before it counts as abandoned."""
+CLOCKS_DIFFER_SECONDS = 600.0
+"""A lease that ended by less than this, by the clock of whoever prunes, may still be held by its reader's."""
 TRIES = 30
 AT_ONCE_TRIES = 5
 """So often a change is tried again at once: mostly one other was first, and a start is not to wait for that."""
@@ -274,6 +276,11 @@ class Retention:
 def _moved(register: RetentionRegister, **changes: object) -> RetentionRegister:
     """The register with a change of what may refer to a file."""
     return replace(register, generation=register.generation + 1, **changes)  # type: ignore[arg-type]
+
+
+def is_held(lease: Lease, now: datetime) -> bool:
+    """Whether its reader may still read, by this clock of another machine."""
+    return lease.expires_at + timedelta(seconds=CLOCKS_DIFFER_SECONDS) > now
 
 
 def without(mapping: Mapping[str, Value], keys: Collection[str]) -> dict[str, Value]:

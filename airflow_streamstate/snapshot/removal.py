@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from airflow_streamstate.control.retention import Retention, without
+from airflow_streamstate.control.retention import Retention, is_held, without
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, VersionConflictError
 from airflow_streamstate.protocol import layout
@@ -275,7 +275,7 @@ class Remover:
         def edit(before: RetentionRegister) -> RetentionRegister:
             aged = now - timedelta(seconds=REMEMBERED_SECONDS)
             over = [one for one in empty if one in before.condemned and before.condemned[one].condemned_at <= aged]
-            leases = {key: lease for key, lease in before.leases.items() if lease.expires_at > now}
+            leases = {key: lease for key, lease in before.leases.items() if is_held(lease, now)}
             known = there | {made.snapshot_id for made in before.makings.values()}
             lost = [one for one, pin in before.pins.items() if one not in known and pin.pinned_at <= aged]
             return replace(
@@ -320,6 +320,6 @@ def held_in(register: RetentionRegister, now: datetime) -> dict[str, str]:
         held |= dict.fromkeys(made.base_ids, f"{made.snapshot_id}, which is being taken, shares its files")
         held[made.snapshot_id] = "it is being taken"
     for lease in register.leases.values():
-        if lease.expires_at > now:
+        if is_held(lease, now):
             held[lease.snapshot_id] = f"leased until {lease.expires_at:%Y-%m-%d %H:%M:%SZ} by {lease.reader}"
     return held | dict.fromkeys(register.pins, "pinned")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.retention import Retention, is_held
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
@@ -236,7 +236,7 @@ class Retaining:
         shared = shared_bytes(self._home.checkpoints, manifests)
         kept, good = self._looked(control, {one.snapshot_id: one for one in manifests})
         now = self._means.clock.now()
-        leases = [lease for lease in kept.leases.values() if lease.expires_at > now]
+        leases = [lease for lease in kept.leases.values() if is_held(lease, now)]
         return [
             KeptSnapshot(
                 manifest,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
 from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
@@ -19,6 +20,7 @@ from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import ObjectInfo, Store
 from airflow_streamstate.store.memory import MemoryStore
+from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.interleaved import TO_THE_END, play
 from support.shelf_acts import (
@@ -98,10 +100,22 @@ def test_what_is_pinned_or_leased_is_not_condemned() -> None:
     lease = SnapshotLease(shelf.control, IDS[1], "bob", 60.0)
     lease.take()
     assert prune(shelf) == [IDS[2]]
-    shelf.clock.sleep(61.0)
+    shelf.clock.sleep(61.0 + CLOCKS_DIFFER_SECONDS)
     assert prune(shelf) == [IDS[1]]
     Retention(shelf.control, "ada").unpin(IDS[0])
     assert prune(shelf) == [IDS[0]]
+
+
+def test_whoever_prunes_on_a_machine_that_is_ahead_takes_no_living_lease_for_over() -> None:
+    """Neither the snapshot goes, nor what its reader has gathered of it, though the lease looks a moment too old."""
+    shelf = shelf_with(2)
+    with leased(shelf.control, IDS[1], "reader", 60.0) as lease:
+        folder = lease.folder_of(shelf.checkpoints, shelf.control.need_manifest(IDS[1]), QUERY)
+        ahead = Shelf(shelf.checkpoints, clock=FakeClock(shelf.clock.now() + timedelta(seconds=CLOCKS_DIFFER_SECONDS)))
+        assert prune(ahead, IDS[0]) == []
+        assert folder.exists()
+        late = FakeClock(shelf.clock.now() + timedelta(seconds=CLOCKS_DIFFER_SECONDS + 61))
+        assert prune(Shelf(shelf.checkpoints, clock=late), IDS[0]) == [IDS[1]]
 
 
 def test_a_condemned_snapshot_is_neither_read_nor_pinned_nor_taken_again() -> None:
