@@ -261,6 +261,21 @@ class Retention:
         """Take a pin away; where there is none, nothing is changed."""
         return self.change(lambda register: replace(register, pins=without(register.pins, (snapshot_id,))))
 
+    def spare(self, snapshot_id: str) -> None:
+        """Take back that a snapshot is being removed: it comes again from elsewhere. What had gone of it is not back.
+
+        Raises:
+            DataError: the register is damaged.
+            UnavailableError: others keep changing it.
+        """
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            if snapshot_id not in register.condemned:
+                return register
+            return _moved(register, condemned=without(register.condemned, (snapshot_id,)))
+
+        self.change(edit)
+
     def mark_good(self, deployment_id: str) -> RetentionRegister:
         """Record that a version has been healthy; an older one than is marked already changes nothing."""
 
