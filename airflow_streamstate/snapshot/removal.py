@@ -8,6 +8,7 @@ taken from a manifest that has it: once no manifest has it, none ever will, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -73,15 +74,23 @@ class Remover:
         control: the stream.
         places: where the data may lie.
         by: who asks, for the record.
+        before_deleting: called right before anything is condemned or deleted; raises to give up.
     """
 
-    def __init__(self, control: StreamControl, places: SnapshotPlaces, by: str) -> None:
+    def __init__(
+        self,
+        control: StreamControl,
+        places: SnapshotPlaces,
+        by: str,
+        before_deleting: Callable[[], None] = lambda: None,
+    ) -> None:
         self._control = control
         self._checkpoints = places.checkpoints
         self._places = places
         self._clock = control.clock
         self._retention = Retention(control, by)
         self._by = by
+        self._before_deleting = before_deleting
 
     def condemn(self, manifests: Mapping[str, SnapshotManifest], choose: Condemn) -> list[str]:
         """Record which snapshots are to go; from then on nobody begins to read, pin or share them.
@@ -102,6 +111,7 @@ class Remover:
             gone = {one: Condemned(now, manifests[one].take) for one in chosen}
             if not gone:
                 return register
+            self._before_deleting()
             return replace(register, condemned={**register.condemned, **gone}, generation=register.generation + 1)
 
         return sorted(set(self._retention.change(edit).condemned) - before)
@@ -195,7 +205,11 @@ class Remover:
 
     def _remove_manifest(self, snapshot_id: str) -> None:
         key = layout.manifest_key(self._control.stream_id, snapshot_id)
-        self._control.home.delete(key)
+        found = self._control.home.head(key)
+        if found is not None:
+            self._before_deleting()
+            with suppress(VersionConflictError):  # of another stream of this name by now
+                self._control.home.delete(key, found.version)
 
     def _view(self, removed: Removed, stores: Mapping[str, Store]) -> _View | None:
         """What refers to what, as of one moment; None where that cannot be told."""
@@ -248,6 +262,8 @@ class Remover:
     def _delete_unneeded(self, store: Store, folder: str, needed: Collection[str]) -> int:
         keys = keys_below(store, f"{folder}/")
         unneeded = [key for key in keys if key not in needed]
+        if unneeded:
+            self._before_deleting()
         delete_many(store, unneeded)
         if len(unneeded) == len(keys):
             delete_below(store, folder)  # on a disk: the folders themselves
@@ -265,6 +281,7 @@ class Remover:
             folder = layout.snapshot_folder(stream_id, snapshot_id)
             if is_whole and not any(_has_data(store, folder) for store in stores.values()):
                 empty.append(snapshot_id)
+                self._before_deleting()
                 for store in dict.fromkeys((home, *stores.values())):
                     delete_below(store, folder)
         there = set(self._listed(stores))

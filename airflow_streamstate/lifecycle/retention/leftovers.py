@@ -19,6 +19,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import Needs
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
@@ -71,6 +72,7 @@ class Leftovers:
         kept: the snapshots that are kept.
         current: the current deployment.
         known_good: the last known good version; None for none: then nothing of any deployment goes.
+        same: whether the stream is still the one of which all this was said.
         is_dry: whether it is only told what would go.
     """
 
@@ -82,6 +84,7 @@ class Leftovers:
         kept: Collection[SnapshotManifest],
         current: str,
         known_good: str | None,
+        same: SameStream,
         *,
         is_dry: bool,
     ) -> None:
@@ -94,6 +97,7 @@ class Leftovers:
         self._referred = {one for manifest in kept for one in manifest.referred_deployments}
         self._current = current
         self._known_good = known_good
+        self._same = same
         self._is_dry = is_dry
         self._now = means.clock.now()
         self._found: list[Leftover] = []
@@ -122,6 +126,8 @@ class Leftovers:
     def _tell(self, what: str, which: str, why: str) -> bool:
         """Note it; whether it is to be done."""
         self._found.append(Leftover(what, which, why))
+        if not self._is_dry:
+            self._same.check()
         return not self._is_dry
 
     # deployments
@@ -175,6 +181,7 @@ class Leftovers:
                 if self._control.manifest(snapshot_id) is None:
                     folder = layout.snapshot_folder(self._stream_id, snapshot_id)
                     if not keys_below(self._home.checkpoints, f"{folder}/data"):
+                        self._same.check()
                         delete_below(self._home.home, folder)
 
     def _cut_down(self, deployment_id: str) -> None:

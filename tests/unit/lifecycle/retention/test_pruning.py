@@ -23,6 +23,7 @@ from airflow_streamstate.lifecycle.retention.leftovers import (
     UNUSED_SECONDS,
     Leftovers,
 )
+from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import needs_of
 from airflow_streamstate.lifecycle.retention.pruning import STALE_SECONDS, Pruned
 from airflow_streamstate.lifecycle.retention.settling import settle
@@ -429,6 +430,8 @@ def test_the_parts_say_what_they_do(stage: Stage) -> None:
     settle(stage.home, stage.control, Retention(stage.control), None)
     assert Retention(stage.control).read().settled is None
     means = stage.controller.retention._means
-    leftovers = Leftovers(means, stage.control, needs, (), "d-0002", None, is_dry=True).remove()
+    leftovers = Leftovers(
+        means, stage.control, needs, (), "d-0002", None, SameStream(stage.control, stage.spec("d-0002")), is_dry=True
+    ).remove()
     assert leftovers == []
     assert stage.clock.now() - stage.control.spec("d-0001").created_at >= timedelta(seconds=60)
