@@ -255,7 +255,8 @@ class _Shot:
         listed = self._list(checkpoint, position, entry, drained=drained)
         paths = [key[len(checkpoint.prefix) + 1 :] for key in listed]
         there = self._listed(checkpoint, paths)
-        shared = self._bases.shared(self._query_name, set(paths), there) if self._bases is not None else {}
+        bases, name = self._bases, self._query_name
+        shared = bases.shared(name, set(paths), there, self._checkpoints) if bases is not None else {}
         copied = [path for path in paths if path not in shared]
         taken = self._folder.take([checkpoint.key(path) for path in copied], copied)
         own = {entry.path: _noted(entry, there) for entry in taken}

@@ -65,6 +65,17 @@ def test_what_was_written_anew_under_the_same_name_is_not_shared() -> None:
     assert entry.shared_from == ""
 
 
+@pytest.mark.parametrize("path", ["state/0/0/2.delta", "state/0/0/.2.delta.crc"])
+def test_what_somebody_deleted_from_an_older_snapshot_is_copied_again(path: str) -> None:
+    """The checkpoint has it: the new snapshot does not name what is not there, though its base does (Law 3)."""
+    shelf = shelf_with(1)
+    MemoryStore.delete(shelf.checkpoints, shelf.data_key(path, snapshot_id=IDS[0]))  # type: ignore[arg-type]
+    shelf.capture(snapshot_id=IDS[1], kind="live")
+    assert verify(shelf.control, shelf.checkpoints, IDS[1]) == []
+    (entry,) = [one for one in shelf.control.need_manifest(IDS[1]).queries[QUERY].files if one.path == path]
+    assert entry.shared_from == ""
+
+
 def test_versions_of_another_deployment_count_only_as_digests() -> None:
     """Equal versions of two keys mean equal bytes only where they are digests of them."""
     shelf = shelf_with(1)
@@ -74,8 +85,8 @@ def test_versions_of_another_deployment_count_only_as_digests() -> None:
     shelf.control.create_manifest(replace(base, queries={QUERY: replace(base.queries[QUERY], files=files)}))
     manifest = shelf.control.need_manifest(IDS[0])
     there = {entry.path: ObjectInfo(entry.path, entry.size_bytes, "7") for entry in files}
-    same = Bases("d-0001", {IDS[0]: manifest}).shared(QUERY, set(there), there)
-    other = Bases("d-0002", {IDS[0]: manifest}).shared(QUERY, set(there), there)
+    same = Bases("d-0001", {IDS[0]: manifest}).shared(QUERY, set(there), there, shelf.checkpoints)
+    other = Bases("d-0002", {IDS[0]: manifest}).shared(QUERY, set(there), there, shelf.checkpoints)
     assert (len(same), other) == (len(files), {})
 
 
