@@ -228,6 +228,8 @@ class Remover:
                     " others it refers to: nothing is deleted while it is there"
                 )
                 return None
+            if view.unreadable:
+                view.at_rest.clear()  # restored from a server, it may name files that lie with others
             return view
         removed.problems.append("snapshots are being taken all the time: the next prune goes on")
         return None
@@ -279,7 +281,7 @@ class Remover:
         empty = []
         for snapshot_id in register.condemned:
             folder = layout.snapshot_folder(stream_id, snapshot_id)
-            if is_whole and not any(_has_data(store, folder) for store in stores.values()):
+            if is_whole and not any(has_data(store, folder) for store in stores.values()):
                 empty.append(snapshot_id)
                 self._before_deleting()
                 for store in dict.fromkeys((home, *stores.values())):
@@ -316,7 +318,8 @@ class Remover:
         return sorted({*self._control.snapshot_ids(), *there})
 
 
-def _has_data(store: Store, folder: str) -> bool:
+def has_data(store: Store, folder: str) -> bool:
+    """Whether anything lies in the data folders of a snapshot, by the key of its own folder."""
     takes = [name for name in store.list_folders(folder) if layout.take_of(name) is not None]
     return any(keys_below(store, f"{folder}/{name}/") for name in takes)
 

@@ -27,6 +27,7 @@ from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, la
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.snapshot.removal import has_data
 from airflow_streamstate.store.listing import keys_below
 from airflow_streamstate.store.many import delete_many
 from airflow_streamstate.store.trees import delete_below
@@ -180,9 +181,10 @@ class Leftovers:
             with suppress(DataError):
                 if self._control.manifest(snapshot_id) is None:
                     folder = layout.snapshot_folder(self._stream_id, snapshot_id)
-                    if not keys_below(self._home.checkpoints, f"{folder}/data"):
+                    if not has_data(self._home.checkpoints, folder):
                         self._same.check()
-                        delete_below(self._home.home, folder)
+                        for store in dict.fromkeys((self._home.checkpoints, self._home.home)):
+                            delete_below(store, folder)
 
     def _cut_down(self, deployment_id: str) -> None:
         """Its checkpoints but for the ends of their logs; what was being built or tried; launches but for the last."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECOND
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
@@ -277,6 +279,27 @@ def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
     remover.condemn({IDS[0]: shelf.control.need_manifest(IDS[0])}, all_but(*IDS[1:]))
     assert "cannot be read" in remover.sweep().problems[0]
     assert data_keys(shelf, IDS[0]) == before
+
+
+def test_on_a_disk_it_keeps_what_a_restored_home_has_of_older_ones(tmp_path: Path) -> None:
+    """A snapshot that was brought back from a server names files in the folders of others, which came without their
+    manifests: these look like halves, and nobody but the damaged one knows better (Law 7)."""
+    shelf = shelf_with(2)
+    disk = LocalStore(tmp_path, fsync=False)
+    manifest = shelf.control.need_manifest(IDS[1])
+    for key in keys_of(manifest) | {layout.manifest_key(STREAM, IDS[1])}:
+        stored = shelf.checkpoints.get(key)
+        assert stored is not None
+        disk.put(key, stored.body)
+    restored = Shelf(disk, clock=shelf.clock)
+    whole = disk.get(layout.manifest_key(STREAM, IDS[1]))
+    flip_byte(disk, layout.manifest_key(STREAM, IDS[1]), at=40)
+    for _ in range(3):
+        Remover(restored.control, restored.places, "test").sweep()
+        shelf.clock.sleep(HALF_SECONDS + 1)
+    assert whole is not None
+    disk.put(layout.manifest_key(STREAM, IDS[1]), whole.body)
+    assert verify(restored.control, disk, IDS[1]) == []
 
 
 def test_a_damaged_register_stops_no_snapshot() -> None:

@@ -373,12 +373,14 @@ def test_the_record_of_a_half_goes_after_its_deployment(stage: Stage) -> None:
     mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
     for deployment_id in ("d-0001", "d-0009"):
         stage.store.put(f"{layout.snapshot_data_folder(STREAM, f'{deployment_id}-live-000007', 'counts')}/x", b"half")
+    stage.store.put(layout.data_note_key(STREAM, "d-0001-live-000007"), b"it was to be durable")
     prune(stage, is_dry=False)
     stage.clock.sleep(HALF_SECONDS + 1)
     assert prune(stage).swept.abandoned == ["d-0001-live-000007", "d-0009-live-000007"]
     prune(stage)
     assert "d-0001" not in stage.control.deployment_ids()
     assert "d-0001-live-000007" not in stage.control.snapshot_ids()
+    assert not list(stage.store.list_objects(f"{layout.snapshot_folder(STREAM, 'd-0001-live-000007')}/"))
     assert stage.control.snapshot_slot("d-0009-live-000007") is not None
 
 
