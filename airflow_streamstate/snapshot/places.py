@@ -79,7 +79,7 @@ def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, le
         ObjectMissingError, DataError: a file is not there, or no checkpoint can be made of it.
     """
     files = manifest.queries[query_name].files
-    folder = _one_folder(manifest, query_name)
+    folder = one_folder(manifest, query_name)
     if folder:
         return Checkpoint(checkpoints, folder)
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
@@ -87,7 +87,7 @@ def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, le
     return target
 
 
-def _one_folder(manifest: SnapshotManifest, query_name: str) -> str:
+def one_folder(manifest: SnapshotManifest, query_name: str) -> str:
     """The folder that holds a query, and nothing else; "" where its files lie with those of another owner."""
     found = {entry.shared_from for entry in manifest.queries[query_name].files} or {""}
     place = found.pop()
@@ -102,7 +102,7 @@ def gathered_logs(checkpoints: Store, manifest: SnapshotManifest, query_name: st
     """The logs of one query of a snapshot in one folder, without its state, also where it is drained. Arguments and
     errors as for ``gathered``."""
     files = manifest.queries[query_name].files
-    folder = _one_folder(manifest, query_name)
+    folder = one_folder(manifest, query_name)
     if folder:
         return Checkpoint(checkpoints, folder)
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
