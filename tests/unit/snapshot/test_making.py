@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.snapshot import copying
 from airflow_streamstate.snapshot.making import making
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import ObjectInfo
+from airflow_streamstate.store.interface import Link, ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.server_store import ServerStore
 from support.shelf_acts import prune
-from support.snapshots import DEPLOYMENT, PLACE, STREAM, Shelf, run_stateful
+from support.snapshots import DEPLOYMENT, PLACE, QUERY, STREAM, Shelf, run_stateful
 
 REHEARSAL = "r-5f0c1b7e6a0c-0001"
 
@@ -34,6 +38,18 @@ class SlowStore(MemoryStore):
         if self.shelf is not None and "/data/" in key:
             self.shelf.clock.sleep(MAKING_SECONDS / 3)
             prune(self.shelf)
+
+
+class SlowServer(ServerStore):
+    """One that takes as long for each list of files."""
+
+    shelf: Shelf | None = None
+
+    def link_many(self, links: Sequence[Link]) -> list[str]:
+        if self.shelf is not None:
+            self.shelf.clock.sleep(MAKING_SECONDS / 3)
+            prune(self.shelf)
+        return super().link_many(links)
 
 
 def test_it_is_recorded_for_as_long_as_it_is_made() -> None:
@@ -74,3 +90,17 @@ def test_what_takes_hours_is_not_abandoned_while_somebody_is_at_it(kept_at: str)
     slow.shelf = None
     assert (shelf.clock.now() - began_at).total_seconds() > 3 * MAKING_SECONDS
     assert (manifest.take, verify(shelf.control, slow, manifest.snapshot_id)) == (1, [])
+
+
+def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It copies many side by side; between two lists of them whoever takes the snapshot says that he is at it."""
+    monkeypatch.setattr(copying, "LINKS_AT_ONCE", 3)
+    server = SlowServer()
+    shelf = Shelf(server)
+    run_stateful(shelf.checkpoint(), 2)
+    server.shelf = shelf
+    manifest = shelf.capture()
+    server.shelf = None
+    files = manifest.queries[QUERY].files
+    assert (sum(server.lists), max(server.lists)) == (len(files), 3)
+    assert (manifest.take, verify(shelf.control, server, manifest.snapshot_id)) == (1, [])
