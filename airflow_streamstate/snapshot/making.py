@@ -52,6 +52,7 @@ class Making:
             UnavailableError: it was abandoned meanwhile; the same call from its beginning takes it.
         """
         try:
+            self._need_record(manifest)
             self.control.create_manifest(manifest, over=self.abandoned_version)
         except ObjectExistsError:
             found = self.control.manifest(manifest.snapshot_id)
@@ -66,6 +67,22 @@ class Making:
             with suppress(StreamStateError):  # it is complete; who prunes finds that, too
                 Retention(self.control, manifest.taken_by).finish(self.begun, completed=manifest)
         return manifest
+
+    def _need_record(self, manifest: SnapshotManifest) -> None:
+        """See that it is still known as being taken: one that was abandoned, or that another one has completed, may
+        have been removed since, and its id forgotten.
+
+        Raises:
+            ObjectExistsError: it is not.
+        """
+        if self.begun is None:
+            return
+        try:
+            makings = Retention(self.control).read().makings
+        except StreamStateError:
+            return  # then it is as well known as before, and what counts is the manifest
+        if self.begun.making_id not in makings:
+            raise ObjectExistsError("nobody knows any more that this snapshot is taken", key=manifest.snapshot_id)
 
 
 @contextmanager

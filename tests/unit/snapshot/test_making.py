@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.snapshot import copying
 from airflow_streamstate.snapshot.making import making
+from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Link, ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.server_store import ServerStore
-from support.shelf_acts import prune
+from support.shelf_acts import IDS, prune
 from support.snapshots import DEPLOYMENT, PLACE, QUERY, STREAM, Shelf, run_stateful
 
 REHEARSAL = "r-5f0c1b7e6a0c-0001"
@@ -104,3 +105,24 @@ def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     files = manifest.queries[QUERY].files
     assert (sum(server.lists), max(server.lists)) == (len(files), 3)
     assert (manifest.take, verify(shelf.control, server, manifest.snapshot_id)) == (1, [])
+
+
+def test_who_slept_for_days_in_the_making_completes_nothing_that_was_removed_since() -> None:
+    """Another one had completed the same snapshot, and a prune has removed it and forgotten its id: no manifest stands
+    over files that are gone (Laws 3 and 4)."""
+    shelf = Shelf()
+    run_stateful(shelf.checkpoint(), 2)
+
+    def others() -> None:
+        shelf.capture(snapshot_id=IDS[0], kind="live")
+        assert [prune(shelf), prune(shelf)] == [[], [IDS[0]]]  # at first somebody seems to be taking it
+        shelf.clock.sleep(REMEMBERED_SECONDS + 1)
+        prune(shelf)
+        assert Retention(shelf.control).read().condemned == {}
+
+    plan = FaultPlan(meanwhile={5: others})  # at its first look into the home since it had begun: all is linked
+    zombie = Shelf(shelf.checkpoints, FaultyStore(shelf.checkpoints, plan), shelf.clock)
+    with pytest.raises(UnavailableError, match="abandoned"):
+        zombie.capture(snapshot_id=IDS[0], kind="live")
+    assert [call.method for call in plan.calls[3:5]] == ["create", "get"]
+    assert shelf.control.snapshot_slot(IDS[0]) is None
