@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from airflow_streamstate.cli import tables
 from airflow_streamstate.cli.exits import DONE, FAILED
@@ -14,6 +15,8 @@ from airflow_streamstate.cli.start import split
 from airflow_streamstate.cli.state import reader_driver_options
 from airflow_streamstate.lifecycle.reading.choosing import ReadingRequest
 from airflow_streamstate.lifecycle.reading.verifying import verify_snapshot
+
+DRIVER_OPTIONS = {"deadline_seconds": "--wait", "packages": "--packages", "conf": "--conf", "master": "--master"}
 
 
 @click.command(cls=HelpfulCommand, short_help="Read every byte of a snapshot, and name what is wrong.")
@@ -33,9 +36,18 @@ def verify(
 
     Exit status 1 if anything is wrong. `streamstate snapshots STREAM` lists the ids.
     """
+    if not deep:
+        _refuse_driver_options()
     request = ReadingRequest(stream_id=stream_id, snapshot_id=snapshot_id, packages=split(packages), **rest)
     controller = session.controller()
     with session.progress(f"verifying {snapshot_id}") as on_progress:
         result = verify_snapshot(controller.snapshots, controller.readings, request, deep=deep, on_progress=on_progress)
     session.emit(result, lambda console: tables.verified(console, result))
     return DONE if result["ok"] else FAILED
+
+
+def _refuse_driver_options() -> None:
+    context = click.get_current_context()
+    for name, option in DRIVER_OPTIONS.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} is about the driver of --deep: give --deep, or leave it out")

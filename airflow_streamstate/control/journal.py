@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.control.cells import Cells, check_owner
-from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError
+from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import Command
@@ -99,6 +100,13 @@ class Journal:
     def delete_command(self, slot: CommandSlot) -> None:
         """Clean a retired command up; one that changed meanwhile stays (VersionConflictError)."""
         self.cells.store.delete(slot.key, slot.version)
+
+    def withdraw_command(self, command_id: str) -> None:
+        """Take back a command that nobody has taken up, where it still lies there unchanged."""
+        for slot in self.commands():
+            if slot.command is not None and slot.command.command_id == command_id:
+                with suppress(VersionConflictError):
+                    self.delete_command(slot)
 
     def events(self, after: int = 0) -> Iterator[NumberedEvent]:
         """Events with a number above ``after``, in order. Unreadable ones come with their problem (Law 7)."""

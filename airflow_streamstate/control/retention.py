@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from airflow_streamstate.control.stream import StreamControl
@@ -33,7 +33,9 @@ from airflow_streamstate.protocol.retention import (
 )
 
 MAKING_SECONDS = 3_600.0
-"""So long a snapshot may be in the making before it counts as abandoned."""
+"""So long a snapshot may be in the making, without a sign of whoever takes it, before it counts as abandoned."""
+CLOCKS_DIFFER_SECONDS = 600.0
+"""A lease that ended by less than this, by the clock of whoever prunes, may still be held by its reader's."""
 TRIES = 30
 AT_ONCE_TRIES = 5
 """So often a change is tried again at once: mostly one other was first, and a start is not to wait for that."""
@@ -165,6 +167,18 @@ class Retention:
         version = slot.version if slot is not None and abandoned is not None else None
         return Begun(making_id, making.take, making.base_ids, version)
 
+    def keep_on(self, begun: Begun) -> None:
+        """Record that a snapshot is still being taken; one that counts as abandoned already stays that."""
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            making = register.makings.get(begun.making_id)
+            if making is None:
+                return register
+            making = replace(making, expires_at=self._clock.now() + timedelta(seconds=MAKING_SECONDS))
+            return replace(register, makings={**register.makings, begun.making_id: making})
+
+        self.change(edit)
+
     def finish(self, begun: Begun, *, completed: SnapshotManifest | None = None) -> None:
         """Record that a snapshot is complete, or given up; twice is once."""
 
@@ -247,6 +261,21 @@ class Retention:
         """Take a pin away; where there is none, nothing is changed."""
         return self.change(lambda register: replace(register, pins=without(register.pins, (snapshot_id,))))
 
+    def spare(self, snapshot_id: str) -> None:
+        """Take back that a snapshot is being removed: it comes again from elsewhere. What had gone of it is not back.
+
+        Raises:
+            DataError: the register is damaged.
+            UnavailableError: others keep changing it.
+        """
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            if snapshot_id not in register.condemned:
+                return register
+            return _moved(register, condemned=without(register.condemned, (snapshot_id,)))
+
+        self.change(edit)
+
     def mark_good(self, deployment_id: str) -> RetentionRegister:
         """Record that a version has been healthy; an older one than is marked already changes nothing."""
 
@@ -262,6 +291,11 @@ class Retention:
 def _moved(register: RetentionRegister, **changes: object) -> RetentionRegister:
     """The register with a change of what may refer to a file."""
     return replace(register, generation=register.generation + 1, **changes)  # type: ignore[arg-type]
+
+
+def is_held(lease: Lease, now: datetime) -> bool:
+    """Whether its reader may still read, by this clock of another machine."""
+    return lease.expires_at + timedelta(seconds=CLOCKS_DIFFER_SECONDS) > now
 
 
 def without(mapping: Mapping[str, Value], keys: Collection[str]) -> dict[str, Value]:

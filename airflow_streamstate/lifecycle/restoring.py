@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
@@ -157,6 +158,8 @@ class Restoring:
                 taken_at=manifest.taken_at,
                 next_step="Look for a newer one (another mirror, the old home); --accept-duplicates goes on from this.",
             )
+        with suppress(DataError):  # then nothing is removed by it
+            Retention(control, self._requested_by).spare(manifest.snapshot_id)  # as what is left of the old home has it
         sealed = sealed_in(found.holders[0], manifest.snapshot_id)
         fetched = fetch_data(
             manifest,

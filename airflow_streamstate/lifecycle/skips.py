@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from airflow_streamstate.adapters.measuring import moves_of_batch
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.control.answers import answered_by, begun_skips
+from airflow_streamstate.control.answers import answered_by, begun_skips, pending_skip
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.lifecycle.attempts import Attempts, check_same_wish
@@ -136,6 +136,8 @@ class Skips:
         else:
             self._refuse(control, seen, wish)
         view = self._look(seen, wish, command_id)
+        if record is None:
+            self._refuse_second(control, seen, view.query_name, command_id)
         on_view(view)
         if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
             self._means.drivers.check(seen.spec, seen.attempt + 1)
@@ -159,7 +161,13 @@ class Skips:
             batch_id=wish.batch_id,
             accepts_written=wish.accepts_written,
         )
-        number, key = control.journal(seen.deployment_id).write_command(command, NEWEST_PROTOCOL)
+        journal = control.journal(seen.deployment_id)
+        number, key = journal.write_command(command, NEWEST_PROTOCOL)
+        try:
+            self._refuse_second(control, seen, view.query_name, command_id)
+        except ConflictError:
+            journal.withdraw_command(command_id)
+            raise
         attempt = seen.attempt
         if not seen.is_unlaunched:
             self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead)
@@ -169,6 +177,26 @@ class Skips:
         return CommandView(
             seen.stream_id, seen.deployment_id, command_id, number, key, decide_state(seen, seen.observed_at), "skip"
         )
+
+    def _refuse_second(self, control: StreamControl, seen: Observation, query_name: str, command_id: str) -> None:
+        """Of two that skip at once the lower number is first: the attempt takes that up, whoever starts it.
+
+        Looked at before an order is recorded, and again when its own number is there for the other one to see.
+        """
+        journal = control.journal(seen.deployment_id)
+        events = [entry.event for entry in journal.events()]
+        first = pending_skip(journal.commands(), events, seen.deployment_id, query_name)
+        if first is not None and first[0].command_id != command_id:
+            raise ConflictError(
+                "another skip of this query was asked for first",
+                stream_id=seen.stream_id,
+                deployment_id=seen.deployment_id,
+                query_name=query_name,
+                batch_id=first[0].batch_id,
+                requested_by=first[0].requested_by,
+                reason=first[0].reason,
+                next_step=f"The next attempt does it: `streamstate resume {seen.stream_id}`, if none runs by then.",
+            )
 
     def _refuse(self, control: StreamControl, seen: Observation, wish: SkipWish) -> None:
         refuse_during_upgrade(control, seen.register, self._means.upgrade_id)

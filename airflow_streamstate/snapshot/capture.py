@@ -147,12 +147,12 @@ def capture(
     places = places or SnapshotPlaces(checkpoints, clock=control.clock)
     needs = sorted({query.carried_snapshot_id for query in queries.values() if query.carried_snapshot_id is not None})
     with making(control, snapshot_id, deployment_id, taken_by, needs, uri_of(kept_at)) as made:
-        carrying = Carrying(control, places, made.bases, made.place_uri)
+        carrying = Carrying(control, places, made.bases, made.place_uri, made.go_on)
         bases = None if kept_at == NO_SNAPSHOTS else made.bases
         captured: dict[str, QuerySnapshot] = {}
         for query_name, query in sorted(queries.items()):
             key = layout.snapshot_data_folder(control.stream_id, snapshot_id, query_name, made.take)
-            data = DataFolder(checkpoints, key)
+            data = DataFolder(checkpoints, key, made.go_on)
             referred = ReferredFolder(checkpoints, control.stream_id, deployment_id, query_name)
             folder = referred if kept_at == NO_SNAPSHOTS else data
             shot = _Shot(checkpoints, control, folder, query_name, query, bases, partial(carrying.take, folder=data))
@@ -255,7 +255,8 @@ class _Shot:
         listed = self._list(checkpoint, position, entry, drained=drained)
         paths = [key[len(checkpoint.prefix) + 1 :] for key in listed]
         there = self._listed(checkpoint, paths)
-        shared = self._bases.shared(self._query_name, set(paths), there) if self._bases is not None else {}
+        bases, name = self._bases, self._query_name
+        shared = bases.shared(name, set(paths), there, self._checkpoints) if bases is not None else {}
         copied = [path for path in paths if path not in shared]
         taken = self._folder.take([checkpoint.key(path) for path in copied], copied)
         own = {entry.path: _noted(entry, there) for entry in taken}

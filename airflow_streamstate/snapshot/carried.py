@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from airflow_streamstate.control.stream import StreamControl
@@ -24,13 +25,22 @@ class Carrying:
         places: of the home.
         bases: what the new snapshot may share files with; None for nothing.
         uri: of the place of the new snapshot; "" for with the checkpoints.
+        go_on: called again and again while files are on their way.
     """
 
-    def __init__(self, control: StreamControl, places: SnapshotPlaces, bases: Bases | None, uri: str) -> None:
+    def __init__(
+        self,
+        control: StreamControl,
+        places: SnapshotPlaces,
+        bases: Bases | None,
+        uri: str,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> None:
         self._control = control
         self._places = places
         self._bases = bases
         self._uri = uri
+        self._go_on = go_on
 
     def take(self, query_name: str, carried: QuerySnapshot, source_id: str, folder: DataFolder) -> QuerySnapshot:
         """One query as the older snapshot has it: named where it lies, or linked into this folder.
@@ -50,7 +60,7 @@ class Carrying:
             return named
         reader = f"a snapshot of {source.stream_id} that is being taken"
         with leased(self._control, source_id, reader, is_kept_anyhow=True) as lease:
-            here = lease.landed(self._places, source, [query_name])
+            here = lease.landed(self._places, source, [query_name], self._go_on)
             files = here.queries[query_name].files
             keys = {entry.path: key_of(here, query_name, entry) for entry in files}
             try:

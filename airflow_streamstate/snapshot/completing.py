@@ -37,7 +37,8 @@ def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) ->
             checkpoints.put(layout.data_note_key(control.stream_id, staged.snapshot_id), to_bytes(staged))
         return made.complete(staged)
     try:
-        manifest = made.complete(put_in_place(control, places, _with_shared(made, staged), made.place_uri))
+        placed = put_in_place(control, places, _with_shared(made, places, staged), made.place_uri, made.go_on)
+        manifest = made.complete(placed)
     except StreamStateError:
         # Another one that takes the very same snapshot may have been first, and removed what both had linked.
         found = control.readable_manifest(staged.snapshot_id)
@@ -50,12 +51,13 @@ def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) ->
     return manifest
 
 
-def _with_shared(made: Making, staged: SnapshotManifest) -> SnapshotManifest:
+def _with_shared(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) -> SnapshotManifest:
     """Without copies of what an older snapshot has at the same place, byte for byte."""
     if made.bases is None:
         return staged
-    bases = made.bases
+    bases, store = made.bases, places.need_own(made.control, made.place_uri)
     queries = {
-        name: replace(query, files=bases.with_same_bytes(name, query.files)) for name, query in staged.queries.items()
+        name: replace(query, files=bases.with_same_bytes(name, query.files, store))
+        for name, query in staged.queries.items()
     }
     return replace(staged, queries=queries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from airflow_streamstate.errors import ObjectMissingError
 from airflow_streamstate.protocol import layout
@@ -13,6 +13,8 @@ from airflow_streamstate.store.interface import Link, ManyAtOnce, Store
 from airflow_streamstate.store.many import link_many
 
 BUFFER_BYTES = 1 << 18
+LINKS_AT_ONCE = 256
+"""Where a link is a copy, so many are under way or waiting before somebody is told that it goes on."""
 
 
 class DataFolder:
@@ -21,11 +23,13 @@ class DataFolder:
     Args:
         checkpoints: the store.
         folder: the key of the folder.
+        go_on: called again and again while files are linked.
     """
 
-    def __init__(self, checkpoints: Store, folder: str) -> None:
+    def __init__(self, checkpoints: Store, folder: str, go_on: Callable[[], None] = lambda: None) -> None:
         self._checkpoints = checkpoints
         self._folder = folder
+        self._go_on = go_on
         self._place = ""
 
     def take(self, keys: Sequence[str], paths: Sequence[str]) -> tuple[FileEntry, ...]:
@@ -44,6 +48,7 @@ class DataFolder:
         named, buffer = set(paths), bytearray(BUFFER_BYTES)
         entries = []
         for path, checksum in zip(paths, checksums, strict=True):
+            self._go_on()
             key = f"{self._folder}/{path}"
             if key not in sizes:
                 raise gone(key)
@@ -54,7 +59,12 @@ class DataFolder:
 
     def _put(self, keys: Sequence[str], paths: Sequence[str]) -> list[str]:
         links = [Link(key, f"{self._folder}/{path}") for key, path in zip(keys, paths, strict=True)]
-        return link_many(self._checkpoints, links)
+        at_once = LINKS_AT_ONCE if isinstance(self._checkpoints, ManyAtOnce) else 1
+        checksums: list[str] = []
+        for start in range(0, len(links), at_once):
+            checksums += link_many(self._checkpoints, links[start : start + at_once])
+            self._go_on()
+        return checksums
 
     def _companion_crc32(self, path: str, buffer: bytearray) -> str:
         crc32 = crc32_of(self._checkpoints, f"{self._folder}/{path}", buffer)

@@ -6,7 +6,7 @@ lasts, in one act that cannot renew it, takes a longer one from the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -22,7 +22,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.snapshot.places import gathered, gathered_logs
+from airflow_streamstate.snapshot.places import gathered, gathered_logs, one_folder
 from airflow_streamstate.snapshot.placing import SnapshotPlaces, land
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.trees import delete_below
@@ -51,6 +51,7 @@ class SnapshotLease:
         self._seconds = seconds
         self._renewed_at_seconds = control.clock.monotonic_seconds()
         self._gathered: Store | None = None
+        self._is_held = False
 
     def take(self) -> None:
         """Take it, or renew it now.
@@ -68,6 +69,7 @@ class SnapshotLease:
         except (DataError, InvalidRequestError):
             pass  # nothing is pruned by a damaged register; and who may only read does without a lease
         self._renewed_at_seconds = self._control.clock.monotonic_seconds()
+        self._is_held = True
 
     def renew(self) -> None:
         """Renew it where that is due; what cannot be renewed now is tried again at the next call."""
@@ -77,11 +79,15 @@ class SnapshotLease:
                 self.take()
 
     def landed(
-        self, places: SnapshotPlaces, manifest: SnapshotManifest, query_names: Collection[str]
+        self,
+        places: SnapshotPlaces,
+        manifest: SnapshotManifest,
+        query_names: Collection[str],
+        go_on: Callable[[], None] = lambda: None,
     ) -> SnapshotManifest:
         """The snapshot with these of its queries beside the checkpoints, for as long as the lease is held.
 
-        It is as it is where it lies there, or its files are copied from their place.
+        It is as it is where it lies there, or its files are copied from their place; ``go_on`` is called meanwhile.
 
         Raises:
             UnavailableError: the place does not answer.
@@ -89,22 +95,34 @@ class SnapshotLease:
         """
         if not manifest.data_uri:
             return manifest
-        self._gathered = places.checkpoints
-        return land(places, manifest, query_names, self.lease_id, self.renew)
+        self._gather(places.checkpoints)
+
+        def still_there() -> None:
+            self.renew()
+            go_on()
+
+        return land(places, manifest, query_names, self.lease_id, still_there)
 
     def folder_of(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> Checkpoint:
         """One query of the snapshot as a folder that Spark can read, for as long as the lease is held.
 
         Raises:
             ObjectMissingError, DataError: the snapshot is not whole.
+            UnavailableError: it has to be gathered, and that needs a lease, which cannot be taken now.
         """
-        self._gathered = checkpoints
+        self._gather(checkpoints, is_needed=not one_folder(manifest, query_name))
         return gathered(checkpoints, manifest, query_name, self.lease_id)
 
     def logs_of(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> Checkpoint:
         """The same of its logs alone, which a drained query has, too."""
-        self._gathered = checkpoints
+        self._gather(checkpoints, is_needed=not one_folder(manifest, query_name))
         return gathered_logs(checkpoints, manifest, query_name, self.lease_id)
+
+    def _gather(self, checkpoints: Store, *, is_needed: bool = True) -> None:
+        """What is gathered goes with the lease: without one a prune would take it for a dead reader's."""
+        if is_needed and not self._is_held:
+            self.take()
+        self._gathered = checkpoints
 
     def release(self) -> None:
         """Give it back; what cannot be given back expires."""

@@ -7,11 +7,12 @@ then nothing is completed, and the same snapshot is begun anew, in a data folder
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from airflow_streamstate.control.retention import Begun, Retention
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.retention import MAKING_SECONDS, Begun, Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.ids import is_rehearsal_id
@@ -20,6 +21,9 @@ from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.sharing import Bases
 
 log = logging.getLogger(__name__)
+
+RENEW_AFTER_SHARE = 0.1
+"""Of the time after which it counts as abandoned: so that one large file may take the rest of it."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Making:
         take: which data folder is its own.
         bases: what it may share files with; None where it copies all, because nobody can keep those files for it.
         place_uri: of the place of its data; "" for with the checkpoints.
+        go_on: called between any two files: it says from time to time that somebody is still at it.
     """
 
     control: StreamControl
@@ -38,6 +43,7 @@ class Making:
     begun: Begun | None
     abandoned_version: str | None
     place_uri: str = ""
+    go_on: Callable[[], None] = lambda: None
 
     def complete(self, manifest: SnapshotManifest) -> SnapshotManifest:
         """Write the manifest; the one that is there, where another was first.
@@ -46,6 +52,7 @@ class Making:
             UnavailableError: it was abandoned meanwhile; the same call from its beginning takes it.
         """
         try:
+            self._need_record(manifest)
             self.control.create_manifest(manifest, over=self.abandoned_version)
         except ObjectExistsError:
             found = self.control.manifest(manifest.snapshot_id)
@@ -60,6 +67,22 @@ class Making:
             with suppress(StreamStateError):  # it is complete; who prunes finds that, too
                 Retention(self.control, manifest.taken_by).finish(self.begun, completed=manifest)
         return manifest
+
+    def _need_record(self, manifest: SnapshotManifest) -> None:
+        """See that it is still known as being taken: one that was abandoned, or that another one has completed, may
+        have been removed since, and its id forgotten.
+
+        Raises:
+            ObjectExistsError: it is not.
+        """
+        if self.begun is None:
+            return
+        try:
+            makings = Retention(self.control).read().makings
+        except StreamStateError:
+            return  # then it is as well known as before, and what counts is the manifest
+        if self.begun.making_id not in makings:
+            raise ObjectExistsError("nobody knows any more that this snapshot is taken", key=manifest.snapshot_id)
 
 
 @contextmanager
@@ -101,11 +124,31 @@ def making(
     manifests = {base: control.readable_manifest(base) for base in begun.base_ids}
     beside = {base: found for base, found in manifests.items() if found is not None and found.data_uri == place_uri}
     try:
-        yield Making(control, begun.take, Bases(deployment_id, beside), begun, begun.abandoned_version, place_uri)
+        bases, go_on = Bases(deployment_id, beside), _Signs(retention, begun, control.clock).give
+        yield Making(control, begun.take, bases, begun, begun.abandoned_version, place_uri, go_on)
     except StreamStateError:
         with suppress(StreamStateError):  # it expires
             retention.finish(begun)
         raise
+
+
+class _Signs:
+    """Says from time to time that a snapshot is still being taken."""
+
+    def __init__(self, retention: Retention, begun: Begun, clock: Clock) -> None:
+        self._retention = retention
+        self._begun = begun
+        self._clock = clock
+        self._given_at_seconds = clock.monotonic_seconds()
+
+    def give(self) -> None:
+        """Say it where that is due; what cannot be said now is tried again at the next file."""
+        now_seconds = self._clock.monotonic_seconds()
+        if now_seconds - self._given_at_seconds < MAKING_SECONDS * RENEW_AFTER_SHARE:
+            return
+        with suppress(StreamStateError):
+            self._retention.keep_on(self._begun)
+            self._given_at_seconds = now_seconds
 
 
 def _unrecorded(control: StreamControl, snapshot_id: str, place_uri: str) -> Making:

@@ -5,11 +5,15 @@ In the snapshot's own folder; or, on stores where a link is a copy, in that of a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.interface import ManyAtOnce, Store
+from airflow_streamstate.store.rounds import side_by_side
 
 
 def key_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
@@ -38,7 +42,28 @@ def sizes_of(checkpoints: Store, manifest: SnapshotManifest, query_name: str) ->
     """The sizes of what is there of a query's files, by key; of a few listings."""
     files = manifest.queries[query_name].files
     folders = dict.fromkeys(folder_of(manifest, query_name, entry) for entry in files)
-    return {info.key: info.size_bytes for folder in folders for info in checkpoints.list_objects(f"{folder}/")}
+    return {key: size for folder in folders for key, size in _sizes_below(checkpoints, folder).items()}
+
+
+def lying(store: Store, stream_id: str, query_name: str, entries: Sequence[FileEntry]) -> list[FileEntry]:
+    """Those of some shared files of a query that are where they are said to lie; of one listing for each place.
+
+    Args:
+        store: in which they lie.
+        stream_id, query_name: whose they are.
+        entries: each with its ``shared_from``.
+    """
+    folder_at = {
+        entry.shared_from: layout.shared_data_folder(stream_id, entry.shared_from, query_name) for entry in entries
+    }
+    lists = [partial(_sizes_below, store, folder) for folder in folder_at.values()]
+    found = side_by_side(lists) if isinstance(store, ManyAtOnce) else [look() for look in lists]
+    sizes = {key: size for there in found for key, size in there.items()}
+    return [one for one in entries if sizes.get(f"{folder_at[one.shared_from]}/{one.path}") == one.size_bytes]
+
+
+def _sizes_below(store: Store, folder: str) -> dict[str, int]:
+    return {info.key: info.size_bytes for info in store.list_objects(f"{folder}/")}
 
 
 def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, lease_id: str) -> Checkpoint:
@@ -54,7 +79,7 @@ def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, le
         ObjectMissingError, DataError: a file is not there, or no checkpoint can be made of it.
     """
     files = manifest.queries[query_name].files
-    folder = _one_folder(manifest, query_name)
+    folder = one_folder(manifest, query_name)
     if folder:
         return Checkpoint(checkpoints, folder)
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
@@ -62,7 +87,7 @@ def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, le
     return target
 
 
-def _one_folder(manifest: SnapshotManifest, query_name: str) -> str:
+def one_folder(manifest: SnapshotManifest, query_name: str) -> str:
     """The folder that holds a query, and nothing else; "" where its files lie with those of another owner."""
     found = {entry.shared_from for entry in manifest.queries[query_name].files} or {""}
     place = found.pop()
@@ -77,7 +102,7 @@ def gathered_logs(checkpoints: Store, manifest: SnapshotManifest, query_name: st
     """The logs of one query of a snapshot in one folder, without its state, also where it is drained. Arguments and
     errors as for ``gathered``."""
     files = manifest.queries[query_name].files
-    folder = _one_folder(manifest, query_name)
+    folder = one_folder(manifest, query_name)
     if folder:
         return Checkpoint(checkpoints, folder)
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))

@@ -190,7 +190,11 @@ def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> 
 
 
 def put_in_place(
-    control: StreamControl, places: SnapshotPlaces, staged: SnapshotManifest, uri: str
+    control: StreamControl,
+    places: SnapshotPlaces,
+    staged: SnapshotManifest,
+    uri: str,
+    go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
     """Copy what of a snapshot was linked beside the checkpoints to its place; gives the manifest that says so.
 
@@ -201,6 +205,7 @@ def put_in_place(
         places: of the home.
         staged: the manifest, which nobody has seen yet.
         uri: of the place.
+        go_on: called again and again while files are on their way.
 
     Raises:
         UnavailableError: the place does not answer.
@@ -222,6 +227,7 @@ def put_in_place(
         store,
         batch_bytes=FETCH_BATCH_BYTES,
         timeout_seconds=FETCH_TIMEOUT_SECONDS,
+        go_on=go_on,
     )
     placed = replace(as_kept_in(staged, store), data_uri=uri)
     store.put(layout.data_note_key(staged.stream_id, staged.snapshot_id), to_bytes(placed))

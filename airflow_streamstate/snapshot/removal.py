@@ -8,10 +8,11 @@ taken from a manifest that has it: once no manifest has it, none ever will, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from airflow_streamstate.control.retention import Retention, without
+from airflow_streamstate.control.retention import Retention, is_held, without
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, VersionConflictError
 from airflow_streamstate.protocol import layout
@@ -73,15 +74,23 @@ class Remover:
         control: the stream.
         places: where the data may lie.
         by: who asks, for the record.
+        before_deleting: called right before anything is condemned or deleted; raises to give up.
     """
 
-    def __init__(self, control: StreamControl, places: SnapshotPlaces, by: str) -> None:
+    def __init__(
+        self,
+        control: StreamControl,
+        places: SnapshotPlaces,
+        by: str,
+        before_deleting: Callable[[], None] = lambda: None,
+    ) -> None:
         self._control = control
         self._checkpoints = places.checkpoints
         self._places = places
         self._clock = control.clock
         self._retention = Retention(control, by)
         self._by = by
+        self._before_deleting = before_deleting
 
     def condemn(self, manifests: Mapping[str, SnapshotManifest], choose: Condemn) -> list[str]:
         """Record which snapshots are to go; from then on nobody begins to read, pin or share them.
@@ -102,6 +111,7 @@ class Remover:
             gone = {one: Condemned(now, manifests[one].take) for one in chosen}
             if not gone:
                 return register
+            self._before_deleting()
             return replace(register, condemned={**register.condemned, **gone}, generation=register.generation + 1)
 
         return sorted(set(self._retention.change(edit).condemned) - before)
@@ -195,7 +205,11 @@ class Remover:
 
     def _remove_manifest(self, snapshot_id: str) -> None:
         key = layout.manifest_key(self._control.stream_id, snapshot_id)
-        self._control.home.delete(key)
+        found = self._control.home.head(key)
+        if found is not None:
+            self._before_deleting()
+            with suppress(VersionConflictError):  # of another stream of this name by now
+                self._control.home.delete(key, found.version)
 
     def _view(self, removed: Removed, stores: Mapping[str, Store]) -> _View | None:
         """What refers to what, as of one moment; None where that cannot be told."""
@@ -214,6 +228,8 @@ class Remover:
                     " others it refers to: nothing is deleted while it is there"
                 )
                 return None
+            if view.unreadable:
+                view.at_rest.clear()  # restored from a server, it may name files that lie with others
             return view
         removed.problems.append("snapshots are being taken all the time: the next prune goes on")
         return None
@@ -248,6 +264,8 @@ class Remover:
     def _delete_unneeded(self, store: Store, folder: str, needed: Collection[str]) -> int:
         keys = keys_below(store, f"{folder}/")
         unneeded = [key for key in keys if key not in needed]
+        if unneeded:
+            self._before_deleting()
         delete_many(store, unneeded)
         if len(unneeded) == len(keys):
             delete_below(store, folder)  # on a disk: the folders themselves
@@ -263,8 +281,9 @@ class Remover:
         empty = []
         for snapshot_id in register.condemned:
             folder = layout.snapshot_folder(stream_id, snapshot_id)
-            if is_whole and not any(_has_data(store, folder) for store in stores.values()):
+            if is_whole and not any(has_data(store, folder) for store in stores.values()):
                 empty.append(snapshot_id)
+                self._before_deleting()
                 for store in dict.fromkeys((home, *stores.values())):
                     delete_below(store, folder)
         there = set(self._listed(stores))
@@ -275,7 +294,7 @@ class Remover:
         def edit(before: RetentionRegister) -> RetentionRegister:
             aged = now - timedelta(seconds=REMEMBERED_SECONDS)
             over = [one for one in empty if one in before.condemned and before.condemned[one].condemned_at <= aged]
-            leases = {key: lease for key, lease in before.leases.items() if lease.expires_at > now}
+            leases = {key: lease for key, lease in before.leases.items() if is_held(lease, now)}
             known = there | {made.snapshot_id for made in before.makings.values()}
             lost = [one for one, pin in before.pins.items() if one not in known and pin.pinned_at <= aged]
             return replace(
@@ -299,7 +318,8 @@ class Remover:
         return sorted({*self._control.snapshot_ids(), *there})
 
 
-def _has_data(store: Store, folder: str) -> bool:
+def has_data(store: Store, folder: str) -> bool:
+    """Whether anything lies in the data folders of a snapshot, by the key of its own folder."""
     takes = [name for name in store.list_folders(folder) if layout.take_of(name) is not None]
     return any(keys_below(store, f"{folder}/{name}/") for name in takes)
 
@@ -320,6 +340,6 @@ def held_in(register: RetentionRegister, now: datetime) -> dict[str, str]:
         held |= dict.fromkeys(made.base_ids, f"{made.snapshot_id}, which is being taken, shares its files")
         held[made.snapshot_id] = "it is being taken"
     for lease in register.leases.values():
-        if lease.expires_at > now:
+        if is_held(lease, now):
             held[lease.snapshot_id] = f"leased until {lease.expires_at:%Y-%m-%d %H:%M:%SZ} by {lease.reader}"
     return held | dict.fromkeys(register.pins, "pinned")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import companion_of
-from airflow_streamstate.snapshot.places import place_of
-from airflow_streamstate.store.interface import ObjectInfo
+from airflow_streamstate.snapshot.places import lying, place_of
+from airflow_streamstate.store.interface import ObjectInfo, Store
 
 _DIGEST = re.compile(r'"?(?:[0-9a-f]{32}|[0-9a-f]{64})"?')
 
@@ -31,13 +31,16 @@ class Bases:
     deployment_id: str
     manifests: Mapping[str, SnapshotManifest]
 
-    def shared(self, query_name: str, paths: Collection[str], there: Mapping[str, ObjectInfo]) -> dict[str, FileEntry]:
-        """The files of a query that need no copy, by path.
+    def shared(
+        self, query_name: str, paths: Collection[str], there: Mapping[str, ObjectInfo], store: Store
+    ) -> dict[str, FileEntry]:
+        """The files of a query that need no copy, by path; each was looked for, as a manifest alone proves no file.
 
         Args:
             query_name: the query.
             paths: what the new snapshot holds of it.
             there: the same files in the checkpoint, by path, as they were listed.
+            store: in which the data of the older ones lie.
         """
         found: dict[str, FileEntry] = {}
         for manifest in self.manifests.values():
@@ -46,17 +49,29 @@ class Bases:
                 info = there.get(entry.path)
                 if info is not None and self._is_same(manifest, entry, info):
                     found.setdefault(entry.path, replace(entry, shared_from=place_of(manifest, entry)))
-        return _with_companions(paths, {path: entry for path, entry in found.items() if path in paths})
+        wanted = [entry for path, entry in found.items() if path in paths]
+        return _with_companions(paths, {entry.path: entry for entry in self._lying(store, query_name, wanted)})
+
+    def _lying(self, store: Store, query_name: str, wanted: Sequence[FileEntry]) -> list[FileEntry]:
+        if not wanted:
+            return []
+        stream_id = next(iter(self.manifests.values())).stream_id
+        return lying(store, stream_id, query_name, wanted)
 
     def _is_same(self, manifest: SnapshotManifest, entry: FileEntry, info: ObjectInfo) -> bool:
         if not entry.source_version or (entry.source_version, entry.size_bytes) != (info.version, info.size_bytes):
             return False
         return manifest.deployment_id == self.deployment_id or _DIGEST.fullmatch(info.version) is not None
 
-    def with_same_bytes(self, query_name: str, files: Sequence[FileEntry]) -> tuple[FileEntry, ...]:
+    def with_same_bytes(self, query_name: str, files: Sequence[FileEntry], store: Store) -> tuple[FileEntry, ...]:
         """Files that were linked already, those named where they lie whose bytes an older one of this deployment has.
 
-        That is said by Spark's checksums of them, which a manifest knows by one of its own.
+        That is said by Spark's checksums of them, which a manifest knows by one of its own. Each was looked for there.
+
+        Args:
+            query_name: the query.
+            files: of it.
+            store: in which the data of the older ones lie.
         """
         older: dict[str, FileEntry] = {}
         for manifest in self.manifests.values():
@@ -71,6 +86,7 @@ class Bases:
                 continue
             if (same.size_bytes, same.spark_crc32) == (entry.size_bytes, entry.spark_crc32):
                 found |= {entry.path: same, companion: older[companion]}
+        found = _with_companions(paths, {one.path: one for one in self._lying(store, query_name, [*found.values()])})
         return tuple(entry if entry.shared_from else found.get(entry.path, entry) for entry in files)
 
     def carried(self, query: QuerySnapshot, snapshot_id: str) -> QuerySnapshot | None:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
@@ -51,8 +52,8 @@ from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExpo
 from airflow_streamstate.store.trees import delete_below
 
 Report = Callable[[str], None]
-LATE_SECONDS = 45.0
-"""So long after its deadline a driver that lives has ended itself, also where its clock is half a minute behind."""
+LATE_SECONDS = 15.0
+"""So long after its deadline, by its own clock, a driver that lives has ended itself."""
 END_SECONDS = 10.0
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
@@ -164,7 +165,7 @@ class Readings:
         for reading_id in control.reading_ids():
             with suppress(StreamStateError):  # the next reading tries again, and none is refused for it
                 reading = control.reading(reading_id)
-                late = timedelta(seconds=LATE_SECONDS)
+                late = timedelta(seconds=LATE_SECONDS + CLOCKS_DIFFER_SECONDS)
                 if reading is None or self._clock.now() >= reading.deadline_at + late:
                     self._remove(control, reading_id)
 

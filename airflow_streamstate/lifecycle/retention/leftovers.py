@@ -19,6 +19,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import Needs
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
@@ -26,6 +27,7 @@ from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, la
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.snapshot.removal import has_data
 from airflow_streamstate.store.listing import keys_below
 from airflow_streamstate.store.many import delete_many
 from airflow_streamstate.store.trees import delete_below
@@ -71,6 +73,7 @@ class Leftovers:
         kept: the snapshots that are kept.
         current: the current deployment.
         known_good: the last known good version; None for none: then nothing of any deployment goes.
+        same: whether the stream is still the one of which all this was said.
         is_dry: whether it is only told what would go.
     """
 
@@ -82,6 +85,7 @@ class Leftovers:
         kept: Collection[SnapshotManifest],
         current: str,
         known_good: str | None,
+        same: SameStream,
         *,
         is_dry: bool,
     ) -> None:
@@ -94,6 +98,7 @@ class Leftovers:
         self._referred = {one for manifest in kept for one in manifest.referred_deployments}
         self._current = current
         self._known_good = known_good
+        self._same = same
         self._is_dry = is_dry
         self._now = means.clock.now()
         self._found: list[Leftover] = []
@@ -122,6 +127,8 @@ class Leftovers:
     def _tell(self, what: str, which: str, why: str) -> bool:
         """Note it; whether it is to be done."""
         self._found.append(Leftover(what, which, why))
+        if not self._is_dry:
+            self._same.check()
         return not self._is_dry
 
     # deployments
@@ -174,8 +181,10 @@ class Leftovers:
             with suppress(DataError):
                 if self._control.manifest(snapshot_id) is None:
                     folder = layout.snapshot_folder(self._stream_id, snapshot_id)
-                    if not keys_below(self._home.checkpoints, f"{folder}/data"):
-                        delete_below(self._home.home, folder)
+                    if not has_data(self._home.checkpoints, folder):
+                        self._same.check()
+                        for store in dict.fromkeys((self._home.checkpoints, self._home.home)):
+                            delete_below(store, folder)
 
     def _cut_down(self, deployment_id: str) -> None:
         """Its checkpoints but for the ends of their logs; what was being built or tried; launches but for the last."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.retention import Retention, is_held
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
@@ -14,6 +14,7 @@ from airflow_streamstate.lifecycle.rehearsals import Rehearsals
 from airflow_streamstate.lifecycle.retention.deciding import Fate, RetentionPolicy, decide_fates, last_use
 from airflow_streamstate.lifecycle.retention.known_good import has_proven_itself
 from airflow_streamstate.lifecycle.retention.leftovers import Leftover, Leftovers
+from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import Needs, needs_of
 from airflow_streamstate.lifecycle.retention.retiring import Retired, Retiring
 from airflow_streamstate.lifecycle.retention.settling import settle
@@ -116,10 +117,13 @@ class Retaining:
             StreamNotFoundError: there is none.
             InvalidRequestError: its checkpoints lie elsewhere than this home has them.
             DataError: a record that says what is needed cannot be read: then nothing is removed.
+            ConflictError: the stream was deleted meanwhile.
         """
         control = self._home.need_stream(stream_id)
         register = control.need_register().value
-        self._home.check_place(control.spec(str(register.deployment_id)))
+        spec = control.spec(str(register.deployment_id))
+        self._home.check_place(spec)
+        same = SameStream(control, spec)
         if not is_dry:
             self._mark_known_good(control)
             Rehearsals(self._means).sweep(stream_id)
@@ -134,14 +138,14 @@ class Retaining:
         removed = {one: fate.why for one, fate in fates.items() if fate.goes}
         if not is_dry:
             settle(self._home, control, retention, self._until(control, register, kept_register, needs))
-            removed = self._condemned(control, manifests, needs, policy, fates)
+            removed = self._condemned(self._remover(control, same), manifests, needs, policy, fates)
         stays = [manifest for one, manifest in manifests.items() if one not in removed]
         freed = freed_bytes(self._home.checkpoints, [manifests[one] for one in removed], stays)
-        swept = Removed() if is_dry else self._remover(control).sweep()
+        swept = Removed() if is_dry else self._remover(control, same).sweep()
         notes = (*notes, *swept.problems)
         current = str(register.deployment_id)
         good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
-        leftovers = Leftovers(self._means, control, needs, stays, current, good, is_dry=is_dry).remove()
+        leftovers = Leftovers(self._means, control, needs, stays, current, good, same, is_dry=is_dry).remove()
         before = now - timedelta(seconds=STALE_SECONDS)
         places, _ = self._home.places.all_of(control)
         stores = dict.fromkeys((self._home.home, *places.values()))
@@ -152,14 +156,13 @@ class Retaining:
 
     def _condemned(
         self,
-        control: StreamControl,
+        remover: Remover,
         manifests: dict[str, SnapshotManifest],
         needs: Needs,
         policy: RetentionPolicy,
         fates: dict[str, Fate],
     ) -> dict[str, tuple[str, ...]]:
         """Decide by the register as it is in the moment of the act, and record it."""
-        remover = self._remover(control)
 
         def choose(register: RetentionRegister) -> list[str]:
             now = self._means.clock.now()
@@ -168,8 +171,8 @@ class Retaining:
 
         return {one: fates[one].why for one in remover.condemn(manifests, choose) if one in fates}
 
-    def _remover(self, control: StreamControl) -> Remover:
-        return Remover(control, self._home.places, self._means.requested_by)
+    def _remover(self, control: StreamControl, same: SameStream) -> Remover:
+        return Remover(control, self._home.places, self._means.requested_by, same.check)
 
     def _needs(
         self,
@@ -236,7 +239,7 @@ class Retaining:
         shared = shared_bytes(self._home.checkpoints, manifests)
         kept, good = self._looked(control, {one.snapshot_id: one for one in manifests})
         now = self._means.clock.now()
-        leases = [lease for lease in kept.leases.values() if lease.expires_at > now]
+        leases = [lease for lease in kept.leases.values() if is_held(lease, now)]
         return [
             KeptSnapshot(
                 manifest,

@@ -78,6 +78,19 @@ def test_a_deep_look_counts_what_spark_loads(shelf: Shelf) -> None:
     assert "Spark looked at counts, operator 0 stateStoreSave: 3 rows" in told.out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("--wait", 600), ("--conf", "spark.sql.shuffle.partitions=1"), ("--packages", "a:b:1"), ("--master", "local[1]")],
+)
+def test_what_is_about_the_driver_of_a_deep_look_alone_is_refused_without_one(
+    shelf: Shelf, words: tuple[str, object]
+) -> None:
+    """Exit status 2, with the option's name: whoever gives it takes the look for a deep one."""
+    answer = shell("verify", STREAM, SNAPSHOT, *words, "--json")
+    assert (answer.status, answer.error["type"]) == (2, "UsageError")
+    assert answer.error["message"].startswith(f"{words[0]} is about the driver of --deep")
+
+
 def test_no_driver_is_started_over_bytes_that_are_wrong(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are named already."""
     monkeypatch.setenv(VARIABLE, "dies")

@@ -22,6 +22,7 @@ from airflow_streamstate.lifecycle.restoring import Restoring
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Claimed
 from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
@@ -150,6 +151,32 @@ def test_another_attempt_in_what_is_left_of_the_old_home_ran_behind_it(stage: St
             Restoring(stage.home, [mirror], "me").restore(STREAM)
         Restoring(stage.home, [mirror], "me").restore(STREAM, accept_duplicates=True)
         stage.store.delete(layout.register_key(STREAM))
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_what_a_prune_of_the_old_home_had_condemned_comes_back(stage: Stage, is_swept: bool) -> None:
+    """Its register of what is kept was left: the restored snapshot starts the next deployment, and no prune removes it,
+    whether the old one had come as far as its files or not."""
+    snapshot_id = stopped(stage)
+    mirror, remover = mirrored(stage, snapshot_id), Remover(stage.control, stage.home.places, "old")
+    manifest = stage.control.need_manifest(snapshot_id)
+    assert remover.condemn({snapshot_id: manifest}, lambda _register: [snapshot_id]) == [snapshot_id]
+    if is_swept:
+        remover.sweep()
+    stage.store.delete(layout.register_key(STREAM))
+    Restoring(stage.home, [mirror], "me").restore(STREAM)
+    remover.sweep()
+    assert verify(stage.control, stage.store, snapshot_id) == []
+    assert stage.deploy("print('v2')\n").start.snapshot_id == snapshot_id
+
+
+def test_a_damaged_register_of_what_is_kept_hinders_no_restore(stage: Stage) -> None:
+    """Nothing is removed by it either."""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.store.delete(layout.register_key(STREAM))
+    stage.store.put(layout.retention_key(STREAM), b"{")
+    assert Restoring(stage.home, [mirror], "me").restore(STREAM).snapshot_id == snapshot_id
 
 
 def test_no_stream_is_made_over_something_else_in_the_place_of_its_snapshot(stage: Stage) -> None:

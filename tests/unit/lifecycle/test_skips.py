@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
@@ -11,7 +13,9 @@ from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.events import Accepted, Failed, Rejected
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.checkpoints import commit_batch, plan_batch
+from support.examples import example
 from support.sim_stage import STREAM, Stage
 
 WISH = SkipWish(STREAM, 4, "a bad row")
@@ -109,6 +113,26 @@ def test_the_wait_ends_with_what_became_of_it(stage: Stage) -> None:
     assert (told["query"], told["batch_id"], told["skipped"], told["reason"]) == ("counts", 4, True, "b")
     assert told["moves"][0]["passed_over"] == 1
     assert stage.controller.starts.skip(WISH, "r-1").outcome is not None
+
+
+def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage) -> None:
+    """Whoever is told that another was first has no order left that an attempt could take up. (Law 2)"""
+    failed(stage)
+    fields = {"deployment_id": "d-0001", "query_name": "counts", "batch_id": 4, "reason": "of another"}
+    journal, second = stage.control.journal("d-0001"), SkipWish(STREAM, 4, "mine", accepts_written=True)
+
+    def first(_view: SkipView) -> None:
+        journal.write_command(replace(example(SkipRequest), **fields), NEWEST_PROTOCOL)
+
+    with pytest.raises(ConflictError, match="another skip of this query was asked for first"):
+        stage.controller.starts.skip(second, "r-2", first)
+    assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
+    assert stage.seen().attempt == 1
+    with pytest.raises(ConflictError, match="asked for first"):
+        stage.controller.starts.skip(second, "r-3")
+    assert stage.control.request("r-3") is None
+    stage.controller.resume(STREAM)
+    assert stage.seen().attempt == 2
 
 
 def test_a_rejected_skip_raises_with_the_reason_of_the_driver(stage: Stage) -> None:

@@ -31,6 +31,16 @@ def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> N
         assert verify(shelf.control, place, manifest.snapshot_id) == []
 
 
+def test_what_somebody_deleted_at_the_place_is_copied_again() -> None:
+    """An older snapshot names it there, and it is not there (Law 3)."""
+    shelf, place = placed_shelf(3)
+    shelf.capture(kind="live", snapshot_id="s-1", kept_at=PLACE)
+    place.delete(shelf.data_key("sources/0/0", snapshot_id="s-1"))
+    run_stateful(shelf.checkpoint(), 4, first=4)
+    shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE)
+    assert verify(shelf.control, place, "s-2") == []
+
+
 def test_what_is_altered_on_its_way_makes_no_snapshot() -> None:
     """Each file is held against what was captured as it arrives."""
     shelf, _ = placed_shelf(3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
 from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot import fetch
@@ -57,7 +57,7 @@ def half_copied(shelf: Shelf, snapshot_id: str, mirror: Store, writes: int = 12)
 
 def removed(shelf: Shelf, *keep: str) -> None:
     """What a dead reader had leased is over, and all but these are pruned."""
-    shelf.clock.sleep(LEASE_SECONDS + 1)
+    shelf.clock.sleep(LEASE_SECONDS + CLOCKS_DIFFER_SECONDS + 1)
     prune(shelf, *keep)
 
 

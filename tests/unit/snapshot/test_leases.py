@@ -10,13 +10,19 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
-from support.snapshots import SNAPSHOT, STREAM, Shelf, run_stateful
+from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, run_stateful
 
 
 class ReadOnlyStore(MemoryStore):
-    """Whoever uses it may read alone, from a moment on."""
+    """Whoever uses it may read alone, or change nothing of what is kept, from a moment on."""
 
     is_closed = False
+    is_busy = False
+
+    def replace(self, key: str, body: bytes, version: str) -> str:
+        if self.is_busy and key == layout.retention_key(STREAM):
+            raise UnavailableError("slow down", key=key)
+        return super().replace(key, body, version)
 
     def put(self, key: str, body: bytes) -> str:
         if self.is_closed:
@@ -66,6 +72,24 @@ def test_a_store_that_does_not_answer_is_told_unless_the_snapshot_is_kept_anyhow
         pass
     with leased(mute.control, SNAPSHOT, "start", is_kept_anyhow=True):
         pass
+
+
+def test_nothing_is_gathered_without_a_lease() -> None:
+    """A prune would take it for what a dead reader left; what lies in one folder is read all the same."""
+    store = ReadOnlyStore()
+    shelf = kept(store)
+    run_stateful(shelf.checkpoint(), 3, first=3)
+    second = shelf.capture(snapshot_id="d-0001-live-000002", kind="live")
+    store.is_busy = True
+    for manifest, is_refused in ((shelf.control.need_manifest(SNAPSHOT), False), (second, True)):
+        with leased(shelf.control, manifest.snapshot_id, "start", is_kept_anyhow=True) as lease:
+            for look in (lease.folder_of, lease.logs_of):
+                if not is_refused:
+                    assert look(store, manifest, QUERY).exists()
+                    continue
+                with pytest.raises(UnavailableError):
+                    look(store, manifest, QUERY)
+    assert store.list_folders(layout.gathered_folders(STREAM)) == []
 
 
 def test_what_a_rehearsal_forked_needs_none() -> None:

@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.snapshot import copying
 from airflow_streamstate.snapshot.making import making
+from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import Link, ObjectInfo
+from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
-from support.snapshots import DEPLOYMENT, STREAM, Shelf, run_stateful
+from support.server_store import ServerStore
+from support.shelf_acts import IDS, prune
+from support.snapshots import DEPLOYMENT, PLACE, QUERY, STREAM, Shelf, run_stateful
 
 REHEARSAL = "r-5f0c1b7e6a0c-0001"
+
+
+class SlowStore(MemoryStore):
+    """A server that takes twenty minutes for each file of a snapshot, while somebody else prunes."""
+
+    shelf: Shelf | None = None
+
+    def link(self, source_key: str, target_key: str) -> None:
+        super().link(source_key, target_key)
+        self._take_long(target_key)
+
+    def head(self, key: str) -> ObjectInfo | None:  # whoever puts a file there looks for it first
+        self._take_long(key)
+        return super().head(key)
+
+    def _take_long(self, key: str) -> None:
+        if self.shelf is not None and "/data/" in key:
+            self.shelf.clock.sleep(MAKING_SECONDS / 3)
+            prune(self.shelf)
+
+
+class SlowServer(ServerStore):
+    """One that takes as long for each list of files."""
+
+    shelf: Shelf | None = None
+
+    def link_many(self, links: Sequence[Link]) -> list[str]:
+        if self.shelf is not None:
+            self.shelf.clock.sleep(MAKING_SECONDS / 3)
+            prune(self.shelf)
+        return super().link_many(links)
 
 
 def test_it_is_recorded_for_as_long_as_it_is_made() -> None:
@@ -37,3 +77,52 @@ def test_what_a_rehearsal_forks_is_none_that_is_kept() -> None:
     with making(shelf.control, REHEARSAL, DEPLOYMENT, "controller", ()) as made:
         assert (made.take, made.bases, made.begun) == (1, None, None)
     assert shelf.checkpoints.head(f"{STREAM}/retention.json") is None
+
+
+@pytest.mark.parametrize("kept_at", ["", PLACE])
+def test_what_takes_hours_is_not_abandoned_while_somebody_is_at_it(kept_at: str) -> None:
+    """Its record is renewed between its files, wherever they go: a stop of a large stream ends beside any prunes."""
+    slow = SlowStore("slow")
+    shelf = Shelf(MemoryStore() if kept_at else slow, elsewhere={PLACE: slow})
+    run_stateful(shelf.checkpoint(), 2)
+    shelf.places.claim(shelf.control, kept_at)
+    slow.shelf, began_at = shelf, shelf.clock.now()
+    manifest = shelf.capture(kept_at=kept_at)
+    slow.shelf = None
+    assert (shelf.clock.now() - began_at).total_seconds() > 3 * MAKING_SECONDS
+    assert (manifest.take, verify(shelf.control, slow, manifest.snapshot_id)) == (1, [])
+
+
+def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It copies many side by side; between two lists of them whoever takes the snapshot says that he is at it."""
+    monkeypatch.setattr(copying, "LINKS_AT_ONCE", 3)
+    server = SlowServer()
+    shelf = Shelf(server)
+    run_stateful(shelf.checkpoint(), 2)
+    server.shelf = shelf
+    manifest = shelf.capture()
+    server.shelf = None
+    files = manifest.queries[QUERY].files
+    assert (sum(server.lists), max(server.lists)) == (len(files), 3)
+    assert (manifest.take, verify(shelf.control, server, manifest.snapshot_id)) == (1, [])
+
+
+def test_who_slept_for_days_in_the_making_completes_nothing_that_was_removed_since() -> None:
+    """Another one had completed the same snapshot, and a prune has removed it and forgotten its id: no manifest stands
+    over files that are gone (Laws 3 and 4)."""
+    shelf = Shelf()
+    run_stateful(shelf.checkpoint(), 2)
+
+    def others() -> None:
+        shelf.capture(snapshot_id=IDS[0], kind="live")
+        assert [prune(shelf), prune(shelf)] == [[], [IDS[0]]]  # at first somebody seems to be taking it
+        shelf.clock.sleep(REMEMBERED_SECONDS + 1)
+        prune(shelf)
+        assert Retention(shelf.control).read().condemned == {}
+
+    plan = FaultPlan(meanwhile={5: others})  # at its first look into the home since it had begun: all is linked
+    zombie = Shelf(shelf.checkpoints, FaultyStore(shelf.checkpoints, plan), shelf.clock)
+    with pytest.raises(UnavailableError, match="abandoned"):
+        zombie.capture(snapshot_id=IDS[0], kind="live")
+    assert [call.method for call in plan.calls[3:5]] == ["create", "get"]
+    assert shelf.control.snapshot_slot(IDS[0]) is None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
 from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
@@ -18,7 +20,9 @@ from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECOND
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.interleaved import TO_THE_END, play
 from support.shelf_acts import (
@@ -63,6 +67,17 @@ def test_what_was_written_anew_under_the_same_name_is_not_shared() -> None:
     assert entry.shared_from == ""
 
 
+@pytest.mark.parametrize("path", ["state/0/0/2.delta", "state/0/0/.2.delta.crc"])
+def test_what_somebody_deleted_from_an_older_snapshot_is_copied_again(path: str) -> None:
+    """The checkpoint has it: the new snapshot does not name what is not there, though its base does (Law 3)."""
+    shelf = shelf_with(1)
+    MemoryStore.delete(shelf.checkpoints, shelf.data_key(path, snapshot_id=IDS[0]))  # type: ignore[arg-type]
+    shelf.capture(snapshot_id=IDS[1], kind="live")
+    assert verify(shelf.control, shelf.checkpoints, IDS[1]) == []
+    (entry,) = [one for one in shelf.control.need_manifest(IDS[1]).queries[QUERY].files if one.path == path]
+    assert entry.shared_from == ""
+
+
 def test_versions_of_another_deployment_count_only_as_digests() -> None:
     """Equal versions of two keys mean equal bytes only where they are digests of them."""
     shelf = shelf_with(1)
@@ -72,8 +87,8 @@ def test_versions_of_another_deployment_count_only_as_digests() -> None:
     shelf.control.create_manifest(replace(base, queries={QUERY: replace(base.queries[QUERY], files=files)}))
     manifest = shelf.control.need_manifest(IDS[0])
     there = {entry.path: ObjectInfo(entry.path, entry.size_bytes, "7") for entry in files}
-    same = Bases("d-0001", {IDS[0]: manifest}).shared(QUERY, set(there), there)
-    other = Bases("d-0002", {IDS[0]: manifest}).shared(QUERY, set(there), there)
+    same = Bases("d-0001", {IDS[0]: manifest}).shared(QUERY, set(there), there, shelf.checkpoints)
+    other = Bases("d-0002", {IDS[0]: manifest}).shared(QUERY, set(there), there, shelf.checkpoints)
     assert (len(same), other) == (len(files), {})
 
 
@@ -98,10 +113,22 @@ def test_what_is_pinned_or_leased_is_not_condemned() -> None:
     lease = SnapshotLease(shelf.control, IDS[1], "bob", 60.0)
     lease.take()
     assert prune(shelf) == [IDS[2]]
-    shelf.clock.sleep(61.0)
+    shelf.clock.sleep(61.0 + CLOCKS_DIFFER_SECONDS)
     assert prune(shelf) == [IDS[1]]
     Retention(shelf.control, "ada").unpin(IDS[0])
     assert prune(shelf) == [IDS[0]]
+
+
+def test_whoever_prunes_on_a_machine_that_is_ahead_takes_no_living_lease_for_over() -> None:
+    """Neither the snapshot goes, nor what its reader has gathered of it, though the lease looks a moment too old."""
+    shelf = shelf_with(2)
+    with leased(shelf.control, IDS[1], "reader", 60.0) as lease:
+        folder = lease.folder_of(shelf.checkpoints, shelf.control.need_manifest(IDS[1]), QUERY)
+        ahead = Shelf(shelf.checkpoints, clock=FakeClock(shelf.clock.now() + timedelta(seconds=CLOCKS_DIFFER_SECONDS)))
+        assert prune(ahead, IDS[0]) == []
+        assert folder.exists()
+        late = FakeClock(shelf.clock.now() + timedelta(seconds=CLOCKS_DIFFER_SECONDS + 61))
+        assert prune(Shelf(shelf.checkpoints, clock=late), IDS[0]) == [IDS[1]]
 
 
 def test_a_condemned_snapshot_is_neither_read_nor_pinned_nor_taken_again() -> None:
@@ -252,6 +279,27 @@ def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
     remover.condemn({IDS[0]: shelf.control.need_manifest(IDS[0])}, all_but(*IDS[1:]))
     assert "cannot be read" in remover.sweep().problems[0]
     assert data_keys(shelf, IDS[0]) == before
+
+
+def test_on_a_disk_it_keeps_what_a_restored_home_has_of_older_ones(tmp_path: Path) -> None:
+    """A snapshot that was brought back from a server names files in the folders of others, which came without their
+    manifests: these look like halves, and nobody but the damaged one knows better (Law 7)."""
+    shelf = shelf_with(2)
+    disk = LocalStore(tmp_path, fsync=False)
+    manifest = shelf.control.need_manifest(IDS[1])
+    for key in keys_of(manifest) | {layout.manifest_key(STREAM, IDS[1])}:
+        stored = shelf.checkpoints.get(key)
+        assert stored is not None
+        disk.put(key, stored.body)
+    restored = Shelf(disk, clock=shelf.clock)
+    whole = disk.get(layout.manifest_key(STREAM, IDS[1]))
+    flip_byte(disk, layout.manifest_key(STREAM, IDS[1]), at=40)
+    for _ in range(3):
+        Remover(restored.control, restored.places, "test").sweep()
+        shelf.clock.sleep(HALF_SECONDS + 1)
+    assert whole is not None
+    disk.put(layout.manifest_key(STREAM, IDS[1]), whole.body)
+    assert verify(restored.control, disk, IDS[1]) == []
 
 
 def test_a_damaged_register_stops_no_snapshot() -> None:

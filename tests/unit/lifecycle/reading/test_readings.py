@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
@@ -139,13 +140,15 @@ def test_a_reading_that_fails_leaves_nothing(
 
 
 def test_the_next_reading_removes_what_a_killed_shell_left(shop: Shop) -> None:
-    """Once its time is over; one that may still be read by somebody is left alone."""
+    """Once its time is over; one that may still be read by somebody is left alone, also where that one's clock is some
+    minutes behind ours."""
     before = shop.files()
-    shop.left_behind("reading-000000000001", -readings.LATE_SECONDS - 1)
+    shop.left_behind("reading-000000000001", -CLOCKS_DIFFER_SECONDS - readings.LATE_SECONDS - 1)
     shop.left_behind("reading-000000000002", 600)
+    shop.left_behind("reading-000000000003", 60 - CLOCKS_DIFFER_SECONDS)
     shop.look()
     kept = {name for name in shop.files() if name not in before}
-    assert {name.split("/")[2] for name in kept} == {"reading-000000000002"}
+    assert {name.split("/")[2] for name in kept} == {"reading-000000000002", "reading-000000000003"}
 
 
 def test_what_is_asked_for_in_vain_starts_no_driver(shop: Shop) -> None:

@@ -23,6 +23,7 @@ from airflow_streamstate.lifecycle.retention.leftovers import (
     UNUSED_SECONDS,
     Leftovers,
 )
+from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import needs_of
 from airflow_streamstate.lifecycle.retention.pruning import STALE_SECONDS, Pruned
 from airflow_streamstate.lifecycle.retention.settling import settle
@@ -372,12 +373,14 @@ def test_the_record_of_a_half_goes_after_its_deployment(stage: Stage) -> None:
     mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
     for deployment_id in ("d-0001", "d-0009"):
         stage.store.put(f"{layout.snapshot_data_folder(STREAM, f'{deployment_id}-live-000007', 'counts')}/x", b"half")
+    stage.store.put(layout.data_note_key(STREAM, "d-0001-live-000007"), b"it was to be durable")
     prune(stage, is_dry=False)
     stage.clock.sleep(HALF_SECONDS + 1)
     assert prune(stage).swept.abandoned == ["d-0001-live-000007", "d-0009-live-000007"]
     prune(stage)
     assert "d-0001" not in stage.control.deployment_ids()
     assert "d-0001-live-000007" not in stage.control.snapshot_ids()
+    assert not list(stage.store.list_objects(f"{layout.snapshot_folder(STREAM, 'd-0001-live-000007')}/"))
     assert stage.control.snapshot_slot("d-0009-live-000007") is not None
 
 
@@ -429,6 +432,8 @@ def test_the_parts_say_what_they_do(stage: Stage) -> None:
     settle(stage.home, stage.control, Retention(stage.control), None)
     assert Retention(stage.control).read().settled is None
     means = stage.controller.retention._means
-    leftovers = Leftovers(means, stage.control, needs, (), "d-0002", None, is_dry=True).remove()
+    leftovers = Leftovers(
+        means, stage.control, needs, (), "d-0002", None, SameStream(stage.control, stage.spec("d-0002")), is_dry=True
+    ).remove()
     assert leftovers == []
     assert stage.clock.now() - stage.control.spec("d-0001").created_at >= timedelta(seconds=60)
