@@ -44,6 +44,8 @@ def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) ->
         if found is None:
             raise
         manifest = found
+    if not manifest.data_uri:
+        return manifest  # another one was first, who keeps it with the checkpoints: in the very folder
     folder = layout.snapshot_folder(control.stream_id, staged.snapshot_id)
     with suppress(StreamStateError):
         delete_below(checkpoints, f"{folder}/{layout.data_folder_name(staged.take)}")

@@ -12,10 +12,11 @@ from airflow_streamstate.errors import (
     SnapshotCorruptError,
     UnavailableError,
 )
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import KILL_POINTS, FaultPlan, FaultyStore, SimulatedCrash
-from support.snapshots import PLACE, QUERY, SNAPSHOT, placed_shelf, run_stateful
+from support.snapshots import PLACE, QUERY, SNAPSHOT, Shelf, placed_shelf, run_stateful
 
 
 def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> None:
@@ -100,3 +101,22 @@ def test_two_that_take_the_same_snapshot_end_with_one() -> None:
         found = slow.capture(kept_at=PLACE)
         assert found == shelf.control.need_manifest(SNAPSHOT)
         assert verify(shelf.control, place, SNAPSHOT) == []
+
+
+@pytest.mark.parametrize(("mine", "others"), [(PLACE, ""), ("", PLACE), (PLACE, NO_SNAPSHOTS)])
+def test_two_that_keep_the_same_snapshot_in_different_places_end_with_one(mine: str, others: str) -> None:
+    """A takeover that copies to a place for so long that a second one, which keeps snapshots elsewhere, is first: it
+    removes what it had linked, and nothing that the other's manifest names (Laws 2 and 4)."""
+
+    def paused_by(shelf: Shelf, plan: FaultPlan) -> Shelf:
+        faulty = {uri: FaultyStore(store, plan) for uri, store in shelf.elsewhere.items()}
+        return replace(shelf, checkpoints=FaultyStore(shelf.checkpoints, plan), elsewhere=faulty)
+
+    calm = FaultPlan()
+    paused_by(placed_shelf(2)[0], calm).capture(kept_at=mine)
+    for call in [call for call in calm.calls if call.writes]:
+        shelf, _ = placed_shelf(2)
+        paused = FaultPlan(meanwhile={call.number: partial(shelf.capture, kept_at=others)})
+        found = paused_by(shelf, paused).capture(kept_at=mine)
+        assert found == shelf.control.need_manifest(SNAPSHOT)
+        assert verify(shelf.control, shelf.places.of(found), SNAPSHOT) == []
