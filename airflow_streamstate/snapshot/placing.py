@@ -129,22 +129,36 @@ class SnapshotPlaces:
             kept_at: as ``DeploymentSpec.snapshots``; where that names no other place, there is nothing to claim.
 
         Raises:
-            ConflictError: it holds the snapshots of a stream of this name in another home.
-            UnavailableError, InvalidRequestError: it cannot be written.
+            ConflictError: it holds the snapshots of a stream of this name in another home, or a mirror of one.
+            UnavailableError: it does not answer, or what answers is not the place that it was.
+            InvalidRequestError: it cannot be written, or is where the checkpoints lie, by another name.
         """
         uri = uri_of(kept_at)
         if not uri:
             return
-        store = self.at(uri)
-        record = SnapshotPlace(control.stream_id, control.home.uri, control.clock.now(), control.clock.new_uuid())
+        store, key = self.at(uri), layout.place_record_key(control.stream_id)
         found = self._record(store, control.stream_id)
         if found is None:
+            _refuse_lost(control, uri)
+            _refuse_used(control, store)
+            record = SnapshotPlace(control.stream_id, control.home.uri, control.clock.now(), control.clock.new_uuid())
             try:
-                Cells(store, control.clock).create(layout.place_record_key(control.stream_id), record)
+                Cells(store, control.clock).create(key, record)
+                found = record
             except ObjectExistsError:
                 found = self._record(store, control.stream_id)
         if found is not None and found.home_uri != control.home.uri:
             raise _of_another_home(control, uri, found)
+        beside = self._record(self.checkpoints, control.stream_id)
+        if found is not None and beside is not None and found.write_id == beside.write_id:
+            store.delete(key)
+            raise InvalidRequestError(
+                "this place is where the checkpoints lie, by another name",
+                stream_id=control.stream_id,
+                place=uri,
+                checkpoints_uri=self.checkpoints.uri,
+                next_step="Leave it out, or name another disk, bucket or region.",
+            )
 
     def need_own(self, control: StreamControl, uri: str) -> Store:
         """The store of a place to which this home writes, and in which it deletes.
@@ -177,6 +191,44 @@ class SnapshotPlaces:
         key = layout.place_record_key(stream_id)
         stored = Cells(store, self._clock).read(key, SnapshotPlace, stream_id=stream_id)
         return None if stored is None else stored.value
+
+
+def _refuse_lost(control: StreamControl, uri: str) -> None:
+    """See that no snapshot lies at a place whose record is not there: made anew in the folder on which its disk is not
+    mounted, it would be one place as long as that is so, and another one after that.
+
+    Raises:
+        UnavailableError: one lies there.
+    """
+    known = set[str]()
+    with suppress(DataError):  # nothing is removed by a damaged register
+        known.update(Retention(control).read().places)
+    manifests = map(control.readable_manifest, control.snapshot_ids())
+    if uri in known or any(manifest is not None and manifest.data_uri == uri for manifest in manifests):
+        raise UnavailableError(
+            "snapshots lie at this place, and what answers there is not that place: its record is missing",
+            stream_id=control.stream_id,
+            place=uri,
+            key=layout.place_record_key(control.stream_id),
+            next_step="Mount or reach it again; where it is lost for good, name another folder or prefix.",
+        )
+
+
+def _refuse_used(control: StreamControl, store: Store) -> None:
+    """See that a place is no mirror, and no other home: there copies and records are cleared by other rules.
+
+    Raises:
+        ConflictError: deployments of a stream of this name are on record there.
+    """
+    found = next(iter(store.list_objects(f"{layout.deployments_folder(control.stream_id)}/")), None)
+    if found is not None and store.uri != control.home.uri:
+        raise ConflictError(
+            "a mirror of a stream of this name, or a home with one, lies at this place",
+            stream_id=control.stream_id,
+            place=store.uri,
+            key=found.key,
+            next_step="Name a folder or prefix of its own.",
+        )
 
 
 def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> ConflictError:
