@@ -131,7 +131,8 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         upgrade = tools.upgrade
         returns = Return(beginning.snapshot_id, way == "undo", upgrade.undo_command, upgrade.accepts_duplicates)
     try:
-        wish = tools.version(tools.old_spec()).wish(returns)
+        # Where snapshots are kept is said of the stream by whoever deployed it last: the old place may be lost by now.
+        wish = tools.version(replace(tools.old_spec(), snapshots=seen.spec.snapshots)).wish(returns)
         view = tools.patiently(
             state,
             2 * PATIENCE_SECONDS,

@@ -539,3 +539,19 @@ def test_a_place_that_falls_silent_on_the_way_back_holds_the_stream_only_so_long
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
     assert stage.deploy("print('v2')\n", snapshots=str(tmp_path / "new")).deployment_id == "d-0002"
+
+
+def test_the_old_code_keeps_its_snapshots_where_the_stream_keeps_them_now(tmp_path: Path) -> None:
+    """Its own place may be lost by then, which is why the stream was given another one."""
+    stage = Stage(tmp_path)
+    upgraded = UpgradeStage(stage)
+    stage.deploy(snapshots=str(tmp_path / "lost"))
+    stage.stopped()
+    stage.deploy("print('v2')\n", snapshots=str(tmp_path / "new"))
+    shutil.rmtree(tmp_path / "lost")
+    upgraded.new_runs(5)
+    view = upgraded.rehearsed(upgraded.advance(upgraded.begin_rollback(way="forward")))
+    upgraded.stops("d-0002")
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way) == ("returned", "forward")
+    assert stage.spec("d-0003").snapshots == str(tmp_path / "new")
