@@ -30,7 +30,7 @@ from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, Snap
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.carried import Carrying
-from airflow_streamstate.snapshot.completing import completed
+from airflow_streamstate.snapshot.completing import completed, with_whole_bases
 from airflow_streamstate.snapshot.content import content_digest
 from airflow_streamstate.snapshot.copying import DataFolder, ReferredFolder, gone
 from airflow_streamstate.snapshot.making import making
@@ -106,6 +106,8 @@ def capture(
     spark_version: str = "",
     places: SnapshotPlaces | None = None,
     kept_at: str = "",
+    when_linked: Callable[[], None] = lambda: None,
+    go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
     """Take the snapshot of this id, or find that it is there (Law 2). Returns its manifest.
 
@@ -127,6 +129,8 @@ def capture(
         places: of the home; None where none but the store of the checkpoints is known.
         kept_at: where the deployment keeps its snapshots, as ``DeploymentSpec.snapshots``; a position that a rehearsal
             forks always lies with the checkpoints.
+        when_linked: called when nothing of the checkpoints is wanted any more, before anything is copied to its place.
+        go_on: called again and again while that is done; raises to give up.
 
     Raises:
         InvalidRequestError: ``live``, and no query has committed a batch, or the deployment keeps no snapshots.
@@ -146,7 +150,8 @@ def capture(
         raise no_snapshots(deployment_id)
     places = places or SnapshotPlaces(checkpoints, clock=control.clock)
     needs = sorted({query.carried_snapshot_id for query in queries.values() if query.carried_snapshot_id is not None})
-    with making(control, snapshot_id, deployment_id, taken_by, needs, uri_of(kept_at)) as made:
+    with making(control, snapshot_id, deployment_id, taken_by, needs, uri_of(kept_at)) as begun:
+        made = with_whole_bases(begun, places)
         carrying = Carrying(control, places, made.bases, made.place_uri)
         bases = None if kept_at == NO_SNAPSHOTS else made.bases
         captured: dict[str, QuerySnapshot] = {}
@@ -180,7 +185,8 @@ def capture(
             content_digest=content_digest(captured),
             take=made.take,
         )
-        return completed(made, places, manifest)
+        when_linked()
+        return completed(made, places, manifest, go_on)
 
 
 class _Shot:

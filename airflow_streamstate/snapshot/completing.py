@@ -1,11 +1,14 @@
 """The last acts of taking a snapshot: its data put where they are to be kept, and then its manifest (Law 3).
 
+And what its place is asked before the first one.
+
 What was linked on the way to a place elsewhere goes when the manifest is there; where that is cut short, ``prune``
 removes it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,18 +16,53 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.snapshot.making import Making
+from airflow_streamstate.snapshot.making import Making, Renewal
+from airflow_streamstate.snapshot.places import key_of, sizes_of
 from airflow_streamstate.snapshot.placing import SnapshotPlaces, put_in_place
+from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.trees import delete_below
 
 
-def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) -> SnapshotManifest:
+def with_whole_bases(made: Making, places: SnapshotPlaces) -> Making:
+    """The try, sharing at a place elsewhere only with snapshots of which every file is there.
+
+    What was lost at the place would else be lost to every later snapshot, although the checkpoint has it.
+
+    Args:
+        made: the try.
+        places: of the home.
+
+    Raises:
+        UnavailableError: the place does not answer.
+        ConflictError: it is that of another home.
+    """
+    if not made.place_uri:
+        return made
+    store = places.need_own(made.control, made.place_uri)
+    if made.bases is None:
+        return made
+    whole = {one: manifest for one, manifest in made.bases.manifests.items() if _is_whole(store, manifest)}
+    return replace(made, bases=replace(made.bases, manifests=whole))
+
+
+def _is_whole(store: Store, manifest: SnapshotManifest) -> bool:
+    for name, query in manifest.queries.items():
+        there = sizes_of(store, manifest, name)
+        if any(there.get(key_of(manifest, name, entry)) != entry.size_bytes for entry in query.files):
+            return False
+    return True
+
+
+def completed(
+    made: Making, places: SnapshotPlaces, staged: SnapshotManifest, go_on: Callable[[], None] = lambda: None
+) -> SnapshotManifest:
     """Complete a snapshot whose files were linked beside the checkpoints, or shared, or are only named.
 
     Args:
         made: the try.
         places: of the home.
         staged: its manifest, as if its data stayed where they are.
+        go_on: called again and again while it is copied to a place elsewhere; raises to give up.
 
     Raises:
         UnavailableError: the place does not answer, or it was abandoned meanwhile.
@@ -36,8 +74,15 @@ def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) ->
             # Links are made durable by the next whole write of their store: not after the manifest (Law 3).
             checkpoints.put(layout.data_note_key(control.stream_id, staged.snapshot_id), to_bytes(staged))
         return made.complete(staged)
+    renewal = Renewal(made)
+
+    def still_ours() -> None:
+        renewal.renew()
+        go_on()
+
     try:
-        manifest = made.complete(put_in_place(control, places, _with_shared(made, staged), made.place_uri))
+        shared = _with_shared(made, staged)
+        manifest = made.complete(put_in_place(control, places, shared, made.place_uri, still_ours))
     except StreamStateError:
         # Another one that takes the very same snapshot may have been first, and removed what both had linked.
         found = control.readable_manifest(staged.snapshot_id)

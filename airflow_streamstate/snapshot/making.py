@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from airflow_streamstate.control.retention import Begun, Retention
+from airflow_streamstate.control.retention import MAKING_SECONDS, Begun, Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.ids import is_rehearsal_id
@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.sharing import Bases
 
 log = logging.getLogger(__name__)
+RENEW_AFTER_SECONDS = MAKING_SECONDS / 4
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,30 @@ class Making:
             with suppress(StreamStateError):  # it is complete; who prunes finds that, too
                 Retention(self.control, manifest.taken_by).finish(self.begun, completed=manifest)
         return manifest
+
+
+class Renewal:
+    """Keeps a try from being abandoned for as long as it goes on.
+
+    Args:
+        made: the try, which has just begun.
+    """
+
+    def __init__(self, made: Making) -> None:
+        self._made = made
+        self._clock = made.control.clock
+        self._renewed_at_seconds = self._clock.monotonic_seconds()
+
+    def renew(self) -> None:
+        """Where that is due; called again and again.
+
+        Raises:
+            UnavailableError: it was abandoned already; the same call from its beginning takes it.
+        """
+        now_seconds = self._clock.monotonic_seconds()
+        if self._made.begun is not None and now_seconds - self._renewed_at_seconds >= RENEW_AFTER_SECONDS:
+            Retention(self._made.control).renew(self._made.begun)
+            self._renewed_at_seconds = now_seconds
 
 
 @contextmanager

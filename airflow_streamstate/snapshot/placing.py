@@ -30,10 +30,12 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, SnapshotPlace
 from airflow_streamstate.snapshot.arriving import fetch_data
 from airflow_streamstate.snapshot.data import data_files
-from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS
+from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES
 from airflow_streamstate.store.interface import ManyAtOnce, Store
 from airflow_streamstate.store.open import open_store
 
+LONE_TIMEOUT_SECONDS = 120.0
+"""So long a piece may be on its way: there is no other place that could give it sooner."""
 OpenPlace = Callable[[str], Store]
 
 
@@ -242,7 +244,11 @@ def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> 
 
 
 def put_in_place(
-    control: StreamControl, places: SnapshotPlaces, staged: SnapshotManifest, uri: str
+    control: StreamControl,
+    places: SnapshotPlaces,
+    staged: SnapshotManifest,
+    uri: str,
+    go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
     """Copy what of a snapshot was linked beside the checkpoints to its place; gives the manifest that says so.
 
@@ -253,6 +259,7 @@ def put_in_place(
         places: of the home.
         staged: the manifest, which nobody has seen yet.
         uri: of the place.
+        go_on: called again and again; raises to give up.
 
     Raises:
         UnavailableError: the place does not answer.
@@ -273,7 +280,8 @@ def put_in_place(
         [places.checkpoints],
         store,
         batch_bytes=FETCH_BATCH_BYTES,
-        timeout_seconds=FETCH_TIMEOUT_SECONDS,
+        timeout_seconds=LONE_TIMEOUT_SECONDS,
+        go_on=go_on,
     )
     placed = replace(as_kept_in(staged, store), data_uri=uri)
     store.put(layout.data_note_key(staged.stream_id, staged.snapshot_id), to_bytes(placed))
@@ -327,7 +335,7 @@ def land(
         [places.of(manifest)],
         places.checkpoints,
         batch_bytes=FETCH_BATCH_BYTES,
-        timeout_seconds=FETCH_TIMEOUT_SECONDS,
+        timeout_seconds=LONE_TIMEOUT_SECONDS,
         arrives_as=here,
         go_on=go_on,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from airflow_streamstate.control.answers import is_accepted
@@ -26,10 +27,16 @@ PATIENCE_SECONDS = 60.0
 
 
 class LiveSnapshots:
-    """Takes the snapshots that are asked for while the queries run on."""
+    """Takes the snapshots that are asked for while the queries run on.
 
-    def __init__(self, attempt: Attempt) -> None:
+    Args:
+        attempt: this attempt.
+        give_way: called while one is copied to its place; raises where something else comes first.
+    """
+
+    def __init__(self, attempt: Attempt, give_way: Callable[[], None]) -> None:
         self._attempt = attempt
+        self._give_way = give_way
         self._first_tried: dict[str, float] = {}
 
     def take(self, order: Order, key: str) -> None:
@@ -42,9 +49,18 @@ class LiveSnapshots:
                 return
             accept(attempt, order)
 
-            def take() -> SnapshotManifest:
+            def take(when_linked: Callable[[], None] = lambda: None) -> SnapshotManifest:
                 queries = queries_to_capture(attempt)
-                return take_snapshot(attempt, snapshot_id, "live", order.command_id, queries, request_id)
+                return take_snapshot(
+                    attempt,
+                    snapshot_id,
+                    "live",
+                    order.command_id,
+                    queries,
+                    request_id,
+                    when_linked=when_linked,
+                    go_on=self._give_way,
+                )
 
             if isinstance(order.command, SnapshotRequest) and order.command.consistent:
                 manifest = while_all_stand(attempt, order, take, lambda: self._is_late(order.command))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_streamstate.control.answers import answered_ids, is_accepted, is_late, out_of_date
 from airflow_streamstate.control.journal import CommandSlot
-from airflow_streamstate.errors import DataError
+from airflow_streamstate.errors import DataError, UnavailableError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -40,13 +40,41 @@ class CommandDesk:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._live_snapshots = LiveSnapshots(attempt)
+        self._live_snapshots = LiveSnapshots(attempt, self.give_way)
+        self._looked_at_seconds = attempt.clock.monotonic_seconds()
         self._foresight = Foresight(attempt)
 
     @property
     def is_trying_a_drain(self) -> bool:
         """Whether a drain is being tried, which is how its ending begins."""
         return self._foresight.is_busy
+
+    def give_way(self) -> None:
+        """See, as often as commands are looked at, that nobody wants an end while a snapshot is copied to its place.
+
+        Raises:
+            UnavailableError: somebody does: the end has a snapshot of its own.
+            FencedError: this attempt was replaced.
+        """
+        attempt = self._attempt
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        now_seconds = attempt.clock.monotonic_seconds()
+        if now_seconds - self._looked_at_seconds < attempt.spec.settings.command_poll_seconds:
+            return
+        self._looked_at_seconds = now_seconds
+        if any(self._is_end(slot.command) for slot in attempt.journal.commands()):
+            raise UnavailableError("the deployment is being ended, and that comes first")
+
+    def _is_end(self, command: Command | None) -> bool:
+        """Whether a command is one to end, which is still to be obeyed here."""
+        return (
+            isinstance(command, StopRequest | DrainNotification)
+            and command.command_id not in answered_ids(self._attempt.reporter.events)
+            and self._meant_elsewhere(command) is None
+            and not self._is_for_a_later_attempt(command)
+            and not self._is_expired(command)
+        )
 
     def poll(self) -> None:
         """Look at every command that lies there, in the order of their numbers.
@@ -55,6 +83,7 @@ class CommandDesk:
             FencedError: this attempt was replaced.
             UnavailableError, OutcomeUnknownError: the store does not answer; the next look goes on.
         """
+        self._looked_at_seconds = self._attempt.clock.monotonic_seconds()
         latch = self._attempt.latch
         if not latch.is_released and latch.state == "drain":
             # Ordered before this attempt began, or cut short.

@@ -7,12 +7,15 @@ from functools import partial
 
 import pytest
 
+from airflow_streamstate.control.retention import MAKING_SECONDS
 from airflow_streamstate.errors import (
     OutcomeUnknownError,
     SnapshotCorruptError,
     UnavailableError,
 )
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.snapshot.making import RENEW_AFTER_SECONDS
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import KILL_POINTS, FaultPlan, FaultyStore, SimulatedCrash
@@ -120,3 +123,32 @@ def test_two_that_keep_the_same_snapshot_in_different_places_end_with_one(mine: 
         found = paused_by(shelf, paused).capture(kept_at=mine)
         assert found == shelf.control.need_manifest(SNAPSHOT)
         assert verify(shelf.control, shelf.places.of(found), SNAPSHOT) == []
+
+
+def test_what_is_lost_at_a_place_is_copied_there_again() -> None:
+    """A snapshot refers to none of an older one of which a file is gone: the checkpoint still has it."""
+    shelf, place = placed_shelf(3)
+    shelf.capture(kind="live", snapshot_id="s-1", kept_at=PLACE)
+    place.delete(shelf.data_key("state/0/1/2.delta", snapshot_id="s-1"))
+    second = shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE)
+    third = shelf.capture(kind="live", snapshot_id="s-3", kept_at=PLACE)
+    assert verify(shelf.control, place, "s-2") == []
+    assert {entry.shared_from for entry in second.queries[QUERY].files} == {""}
+    assert "s-2/data" in {entry.shared_from for entry in third.queries[QUERY].files}
+
+
+def test_a_copy_that_takes_long_is_not_abandoned() -> None:
+    """It says again and again that it is being made: else every prune would make it begin anew (Law 6)."""
+    shelf, place = placed_shelf(2)
+    plan = FaultPlan()
+    plan.before_each = lambda: shelf.clock.sleep(RENEW_AFTER_SECONDS / 8)
+    abandoned: list[str] = []
+
+    def go_on() -> None:
+        abandoned.extend(Remover(shelf.control, shelf.places, "test").sweep().abandoned)
+
+    began = shelf.clock.monotonic_seconds()
+    manifest = replace(shelf, elsewhere={PLACE: FaultyStore(place, plan)}).capture(kept_at=PLACE, go_on=go_on)
+    assert shelf.clock.monotonic_seconds() - began > MAKING_SECONDS
+    assert abandoned == []
+    assert verify(shelf.control, shelf.places.of(manifest), SNAPSHOT) == []
