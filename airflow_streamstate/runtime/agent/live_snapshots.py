@@ -26,6 +26,10 @@ from airflow_streamstate.snapshot.requested import requested_snapshot
 PATIENCE_SECONDS = 60.0
 
 
+class GaveWayError(UnavailableError):
+    """A snapshot was given up, because an end of the deployment was ordered, which comes first."""
+
+
 class LiveSnapshots:
     """Takes the snapshots that are asked for while the queries run on.
 
@@ -68,6 +72,8 @@ class LiveSnapshots:
                 manifest = take()
         except FencedError:
             raise
+        except GaveWayError as error:
+            self._reject(order, key, error)
         except (UnavailableError, OutcomeUnknownError) as error:
             attempt.reporter.outage(f"snapshot {snapshot_id}", error)
             if self._is_hopeless(order):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_streamstate.control.answers import answered_ids, is_accepted, is_late, out_of_date
 from airflow_streamstate.control.journal import CommandSlot
-from airflow_streamstate.errors import DataError, UnavailableError
+from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.commands import (
 )
 from airflow_streamstate.protocol.events import Drained, Expired, Rejected
 from airflow_streamstate.runtime.agent.foresight import Foresight
-from airflow_streamstate.runtime.agent.live_snapshots import LiveSnapshots
+from airflow_streamstate.runtime.agent.live_snapshots import GaveWayError, LiveSnapshots
 from airflow_streamstate.runtime.attempt.answering import clean_up, ignore
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.cancelling import cancel_drains
@@ -53,7 +53,7 @@ class CommandDesk:
         """See, as often as commands are looked at, that nobody wants an end while a snapshot is copied to its place.
 
         Raises:
-            UnavailableError: somebody does: the end has a snapshot of its own.
+            GaveWayError: somebody does.
             FencedError: this attempt was replaced.
         """
         attempt = self._attempt
@@ -64,7 +64,9 @@ class CommandDesk:
             return
         self._looked_at_seconds = now_seconds
         if any(self._is_end(slot.command) for slot in attempt.journal.commands()):
-            raise UnavailableError("the deployment is being ended, and that comes first")
+            raise GaveWayError(
+                "the deployment is being ended, and that comes first", next_step="Its end has a snapshot of its own."
+            )
 
     def _is_end(self, command: Command | None) -> bool:
         """Whether a command is one to end, which is still to be obeyed here."""
