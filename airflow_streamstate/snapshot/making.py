@@ -127,7 +127,7 @@ def making(
     beside = {base: found for base, found in manifests.items() if found is not None and found.data_uri == place_uri}
     try:
         yield Making(control, begun.take, Bases(deployment_id, beside), begun, begun.abandoned_version, place_uri)
-    except StreamStateError:
+    except Exception:
         with suppress(StreamStateError):  # it expires
             retention.finish(begun)
         raise

@@ -283,21 +283,28 @@ def put_in_place(
         timeout_seconds=LONE_TIMEOUT_SECONDS,
         go_on=go_on,
     )
-    placed = replace(as_kept_in(staged, store), data_uri=uri)
+    placed = replace(as_kept_in(staged, store, but_shared=True), data_uri=uri)
     store.put(layout.data_note_key(staged.stream_id, staged.snapshot_id), to_bytes(placed))
     return placed
 
 
-def as_kept_in(manifest: SnapshotManifest, store: Store) -> SnapshotManifest:
-    """The manifest with what this store says of the files, in place of what another one said."""
+def as_kept_in(manifest: SnapshotManifest, store: Store, *, but_shared: bool = False) -> SnapshotManifest:
+    """The manifest with what this store says of the files, in place of what another one said.
+
+    Args:
+        manifest: of a snapshot.
+        store: where its files lie.
+        but_shared: what is shared with an older snapshot is known by what the same store said of it then, and is not
+            asked for again.
+    """
     queries = {}
     for name, query in manifest.queries.items():
         keys = data_files(manifest, name)
-        wanted = [keys[entry.path] for entry in query.files]
+        asked = [entry.path for entry in query.files if not (but_shared and entry.shared_from)]
+        wanted = [keys[path] for path in asked]
         told = store.checksums_of(wanted) if isinstance(store, ManyAtOnce) else [""] * len(wanted)
-        files = tuple(
-            replace(entry, checksum=checksum or "") for entry, checksum in zip(query.files, told, strict=True)
-        )
+        checksums = {path: checksum or "" for path, checksum in zip(asked, told, strict=True)}
+        files = tuple(replace(entry, checksum=checksums.get(entry.path, entry.checksum)) for entry in query.files)
         queries[name] = replace(query, files=files)
     return replace(manifest, queries=queries)
 

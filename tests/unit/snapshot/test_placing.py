@@ -150,13 +150,20 @@ def test_a_place_that_has_snapshots_is_not_claimed_anew_where_its_disk_is_not_mo
 
 def test_a_server_that_tells_checksums_is_asked_for_those_of_the_place() -> None:
     """What the manifest says of the bytes is what the place says; versions are those of the checkpoint."""
-    place = ServerStore(MemoryStore("bucket"))
+    place = ServerStore()
     shelf = Shelf(elsewhere={PLACE: place})
     run_stateful(shelf.checkpoint(), 3)
     shelf.places.claim(shelf.control, PLACE)
     manifest = shelf.capture(kept_at=PLACE)
     assert all(entry.checksum for entry in manifest.queries[QUERY].files)
     assert verify(shelf.control, place, SNAPSHOT) == []
+    run_stateful(shelf.checkpoint(), 4, first=4)
+    place.asked_keys.clear()
+    later = shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE)
+    own = [entry for entry in later.queries[QUERY].files if not entry.shared_from]
+    assert 0 < len(place.asked_keys) == len(own) < later.files_count
+    assert all(entry.checksum for entry in later.queries[QUERY].files)
+    assert verify(shelf.control, place, "s-2") == []
 
 
 def test_a_deployment_that_keeps_no_snapshots_refers_to_its_own_checkpoint() -> None:
