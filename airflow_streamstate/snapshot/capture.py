@@ -106,6 +106,8 @@ def capture(
     spark_version: str = "",
     places: SnapshotPlaces | None = None,
     kept_at: str = "",
+    when_linked: Callable[[], None] = lambda: None,
+    go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
     """Take the snapshot of this id, or find that it is there (Law 2). Returns its manifest.
 
@@ -127,6 +129,8 @@ def capture(
         places: of the home; None where none but the store of the checkpoints is known.
         kept_at: where the deployment keeps its snapshots, as ``DeploymentSpec.snapshots``; a position that a rehearsal
             forks always lies with the checkpoints.
+        when_linked: called when nothing of the checkpoints is wanted any more, before anything is copied to its place.
+        go_on: called again and again while that is done; raises to give up.
 
     Raises:
         InvalidRequestError: ``live``, and no query has committed a batch, or the deployment keeps no snapshots.
@@ -180,7 +184,8 @@ def capture(
             content_digest=content_digest(captured),
             take=made.take,
         )
-        return completed(made, places, manifest)
+        when_linked()
+        return completed(made, places, manifest, go_on)
 
 
 class _Shot:

@@ -6,6 +6,7 @@ removes it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,13 +19,16 @@ from airflow_streamstate.snapshot.placing import SnapshotPlaces, put_in_place
 from airflow_streamstate.store.trees import delete_below
 
 
-def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) -> SnapshotManifest:
+def completed(
+    made: Making, places: SnapshotPlaces, staged: SnapshotManifest, go_on: Callable[[], None] = lambda: None
+) -> SnapshotManifest:
     """Complete a snapshot whose files were linked beside the checkpoints, or shared, or are only named.
 
     Args:
         made: the try.
         places: of the home.
         staged: its manifest, as if its data stayed where they are.
+        go_on: called again and again while it is copied to a place elsewhere; raises to give up.
 
     Raises:
         UnavailableError: the place does not answer, or it was abandoned meanwhile.
@@ -36,8 +40,13 @@ def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) ->
             # Links are made durable by the next whole write of their store: not after the manifest (Law 3).
             checkpoints.put(layout.data_note_key(control.stream_id, staged.snapshot_id), to_bytes(staged))
         return made.complete(staged)
+
+    def step() -> None:
+        made.go_on()
+        go_on()
+
     try:
-        placed = put_in_place(control, places, _with_shared(made, places, staged), made.place_uri, made.go_on)
+        placed = put_in_place(control, places, _with_shared(made, places, staged), made.place_uri, step)
         manifest = made.complete(placed)
     except StreamStateError:
         # Another one that takes the very same snapshot may have been first, and removed what both had linked.
@@ -45,6 +54,8 @@ def completed(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) ->
         if found is None:
             raise
         manifest = found
+    if not manifest.data_uri:
+        return manifest  # another one was first, who keeps it with the checkpoints: in the very folder
     folder = layout.snapshot_folder(control.stream_id, staged.snapshot_id)
     with suppress(StreamStateError):
         delete_below(checkpoints, f"{folder}/{layout.data_folder_name(staged.take)}")

@@ -17,6 +17,7 @@ from airflow_streamstate.errors import DataError, ObjectExistsError, VersionConf
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
+from airflow_streamstate.snapshot.mirror import refuse_place
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
 from airflow_streamstate.store.interface import Store
@@ -41,6 +42,7 @@ def clear_halves(control: StreamControl, mirror: Store, by: str, *, of_all: bool
     Raises:
         UnavailableError, InvalidRequestError: home or mirror does not answer, or does not let us.
     """
+    refuse_place(control, mirror)
     try:
         return _Halves(control, mirror, by).clear(of_all)
     except DataError:

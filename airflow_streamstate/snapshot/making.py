@@ -126,7 +126,7 @@ def making(
     try:
         bases, go_on = Bases(deployment_id, beside), _Signs(retention, begun, control.clock).give
         yield Making(control, begun.take, bases, begun, begun.abandoned_version, place_uri, go_on)
-    except StreamStateError:
+    except Exception:
         with suppress(StreamStateError):  # it expires
             retention.finish(begun)
         raise

@@ -15,6 +15,7 @@ from airflow_streamstate.errors import (
     ConflictError,
     DataError,
     DeploymentNotFoundError,
+    InvalidRequestError,
     ObjectExistsError,
     SnapshotNotFoundError,
     VersionConflictError,
@@ -167,13 +168,33 @@ def carry_records(
         carry(control.home, mirror, key)
 
 
+def refuse_place(control: StreamControl, mirror: Store) -> None:
+    """See that a mirror is no place of the stream's snapshots: there it would have no copy, and what is just being
+    taken would be cleared as a half.
+
+    Raises:
+        InvalidRequestError: it is.
+    """
+    key = layout.place_record_key(control.stream_id)
+    if mirror.head(key) is not None:
+        raise InvalidRequestError(
+            "a mirror is another place than that of the snapshots",
+            stream_id=control.stream_id,
+            mirror=mirror.uri,
+            key=key,
+            next_step="Name another disk, bucket or region.",
+        )
+
+
 def _refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) -> None:
     """See that a deployment of this id at the mirror is this one: two homes may have streams of one name, and the name
     of one that was deleted is free.
 
     Raises:
         ConflictError: it is another.
+        InvalidRequestError: as ``refuse_place``.
     """
+    refuse_place(control, mirror)
     try:
         there = StreamControl(mirror, control.stream_id, control.clock).spec(spec.deployment_id)
     except (DeploymentNotFoundError, DataError):  # whoever restores is told of a damaged one

@@ -30,10 +30,12 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, SnapshotPlace
 from airflow_streamstate.snapshot.arriving import fetch_data
 from airflow_streamstate.snapshot.data import data_files
-from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS
+from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES
 from airflow_streamstate.store.interface import ManyAtOnce, Store
 from airflow_streamstate.store.open import open_store
 
+LONE_TIMEOUT_SECONDS = 120.0
+"""So long a piece may be on its way: there is no other place that could give it sooner."""
 OpenPlace = Callable[[str], Store]
 
 
@@ -129,22 +131,36 @@ class SnapshotPlaces:
             kept_at: as ``DeploymentSpec.snapshots``; where that names no other place, there is nothing to claim.
 
         Raises:
-            ConflictError: it holds the snapshots of a stream of this name in another home.
-            UnavailableError, InvalidRequestError: it cannot be written.
+            ConflictError: it holds the snapshots of a stream of this name in another home, or a mirror of one.
+            UnavailableError: it does not answer, or what answers is not the place that it was.
+            InvalidRequestError: it cannot be written, or is where the checkpoints lie, by another name.
         """
         uri = uri_of(kept_at)
         if not uri:
             return
-        store = self.at(uri)
-        record = SnapshotPlace(control.stream_id, control.home.uri, control.clock.now(), control.clock.new_uuid())
+        store, key = self.at(uri), layout.place_record_key(control.stream_id)
         found = self._record(store, control.stream_id)
         if found is None:
+            _refuse_lost(control, uri)
+            _refuse_used(control, store)
+            record = SnapshotPlace(control.stream_id, control.home.uri, control.clock.now(), control.clock.new_uuid())
             try:
-                Cells(store, control.clock).create(layout.place_record_key(control.stream_id), record)
+                Cells(store, control.clock).create(key, record)
+                found = record
             except ObjectExistsError:
                 found = self._record(store, control.stream_id)
         if found is not None and found.home_uri != control.home.uri:
             raise _of_another_home(control, uri, found)
+        beside = self._record(self.checkpoints, control.stream_id)
+        if found is not None and beside is not None and found.write_id == beside.write_id:
+            store.delete(key)
+            raise InvalidRequestError(
+                "this place is where the checkpoints lie, by another name",
+                stream_id=control.stream_id,
+                place=uri,
+                checkpoints_uri=self.checkpoints.uri,
+                next_step="Leave it out, or name another disk, bucket or region.",
+            )
 
     def need_own(self, control: StreamControl, uri: str) -> Store:
         """The store of a place to which this home writes, and in which it deletes.
@@ -179,6 +195,44 @@ class SnapshotPlaces:
         return None if stored is None else stored.value
 
 
+def _refuse_lost(control: StreamControl, uri: str) -> None:
+    """See that no snapshot lies at a place whose record is not there: made anew in the folder on which its disk is not
+    mounted, it would be one place as long as that is so, and another one after that.
+
+    Raises:
+        UnavailableError: one lies there.
+    """
+    known = set[str]()
+    with suppress(DataError):  # nothing is removed by a damaged register
+        known.update(Retention(control).read().places)
+    manifests = map(control.readable_manifest, control.snapshot_ids())
+    if uri in known or any(manifest is not None and manifest.data_uri == uri for manifest in manifests):
+        raise UnavailableError(
+            "snapshots lie at this place, and what answers there is not that place: its record is missing",
+            stream_id=control.stream_id,
+            place=uri,
+            key=layout.place_record_key(control.stream_id),
+            next_step="Mount or reach it again; where it is lost for good, name another folder or prefix.",
+        )
+
+
+def _refuse_used(control: StreamControl, store: Store) -> None:
+    """See that a place is no mirror, and no other home: there copies and records are cleared by other rules.
+
+    Raises:
+        ConflictError: deployments of a stream of this name are on record there.
+    """
+    found = next(iter(store.list_objects(f"{layout.deployments_folder(control.stream_id)}/")), None)
+    if found is not None and store.uri != control.home.uri:
+        raise ConflictError(
+            "a mirror of a stream of this name, or a home with one, lies at this place",
+            stream_id=control.stream_id,
+            place=store.uri,
+            key=found.key,
+            next_step="Name a folder or prefix of its own.",
+        )
+
+
 def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> ConflictError:
     return ConflictError(
         "this place holds the snapshots of a stream of the same name in another home",
@@ -205,7 +259,7 @@ def put_in_place(
         places: of the home.
         staged: the manifest, which nobody has seen yet.
         uri: of the place.
-        go_on: called again and again while files are on their way.
+        go_on: called again and again; raises to give up.
 
     Raises:
         UnavailableError: the place does not answer.
@@ -226,24 +280,31 @@ def put_in_place(
         [places.checkpoints],
         store,
         batch_bytes=FETCH_BATCH_BYTES,
-        timeout_seconds=FETCH_TIMEOUT_SECONDS,
+        timeout_seconds=LONE_TIMEOUT_SECONDS,
         go_on=go_on,
     )
-    placed = replace(as_kept_in(staged, store), data_uri=uri)
+    placed = replace(as_kept_in(staged, store, but_shared=True), data_uri=uri)
     store.put(layout.data_note_key(staged.stream_id, staged.snapshot_id), to_bytes(placed))
     return placed
 
 
-def as_kept_in(manifest: SnapshotManifest, store: Store) -> SnapshotManifest:
-    """The manifest with what this store says of the files, in place of what another one said."""
+def as_kept_in(manifest: SnapshotManifest, store: Store, *, but_shared: bool = False) -> SnapshotManifest:
+    """The manifest with what this store says of the files, in place of what another one said.
+
+    Args:
+        manifest: of a snapshot.
+        store: where its files lie.
+        but_shared: what is shared with an older snapshot is known by what the same store said of it then, and is not
+            asked for again.
+    """
     queries = {}
     for name, query in manifest.queries.items():
         keys = data_files(manifest, name)
-        wanted = [keys[entry.path] for entry in query.files]
+        asked = [entry.path for entry in query.files if not (but_shared and entry.shared_from)]
+        wanted = [keys[path] for path in asked]
         told = store.checksums_of(wanted) if isinstance(store, ManyAtOnce) else [""] * len(wanted)
-        files = tuple(
-            replace(entry, checksum=checksum or "") for entry, checksum in zip(query.files, told, strict=True)
-        )
+        checksums = {path: checksum or "" for path, checksum in zip(asked, told, strict=True)}
+        files = tuple(replace(entry, checksum=checksums.get(entry.path, entry.checksum)) for entry in query.files)
         queries[name] = replace(query, files=files)
     return replace(manifest, queries=queries)
 
@@ -281,7 +342,7 @@ def land(
         [places.of(manifest)],
         places.checkpoints,
         batch_bytes=FETCH_BATCH_BYTES,
-        timeout_seconds=FETCH_TIMEOUT_SECONDS,
+        timeout_seconds=LONE_TIMEOUT_SECONDS,
         arrives_as=here,
         go_on=go_on,
     )

@@ -89,6 +89,7 @@ class SimulatedStream:
         start: StartPlan | None = None,
         settings: AgentSettings | None = None,
         conf: dict[str, str] | None = None,
+        snapshots: str = "",
     ) -> DeploymentSpec:
         """Record deployment ``d-000<number>`` with its first attempt, as the current one."""
         spec = DeploymentSpec(
@@ -110,6 +111,7 @@ class SimulatedStream:
             reason="",
             created_at=self.clock.now(),
             settings=settings or AgentSettings(),
+            snapshots=snapshots,
         )
         self.control.create_spec(spec)
         self.point_register(spec.deployment_id, 1, fencing_token=number)

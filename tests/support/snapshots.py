@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry, stop_entry
@@ -64,6 +65,7 @@ class Shelf:
         snapshot_id: str = SNAPSHOT,
         kind: SnapshotKind = "stopped",
         kept_at: str = "",
+        go_on: Callable[[], None] = lambda: None,
     ) -> SnapshotManifest:
         """Take a snapshot; of the query ``counts`` alone by default, and with the checkpoints."""
         return capture(
@@ -78,6 +80,7 @@ class Shelf:
             queries={QUERY: QueryToCapture(self.checkpoint())} if queries is None else queries,
             places=self.places,
             kept_at=kept_at,
+            go_on=go_on,
         )
 
     def data_key(self, path: str, *, snapshot_id: str = SNAPSHOT, query_name: str = QUERY) -> str:

@@ -70,11 +70,13 @@ class Leftovers:
         means: of the controller.
         control: the stream.
         needs: what the stream needs.
-        kept: the snapshots that are kept.
+        kept: the snapshots that are kept, as of now.
         current: the current deployment.
         known_good: the last known good version; None for none: then nothing of any deployment goes.
         same: whether the stream is still the one of which all this was said.
         is_dry: whether it is only told what would go.
+        is_blind: a snapshot may name files of any deployment's checkpoint, and nobody can read which: then nothing of
+            deployments goes.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class Leftovers:
         same: SameStream,
         *,
         is_dry: bool,
+        is_blind: bool = False,
     ) -> None:
+        self._is_blind = is_blind
         self._means = means
         self._home = means.home
         self._control = control
@@ -108,7 +112,7 @@ class Leftovers:
         if self._needs.is_moving:
             return []
         ids = self._control.deployment_ids()
-        older = [one for one in ids if self._is_behind(one)]
+        older = [] if self._is_blind else [one for one in ids if self._is_behind(one)]
         gone = [one for one in older if self._may_go(one, ids)]
         for deployment_id in older:
             if deployment_id in gone:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from airflow_streamstate.control.retention import Retention, is_held
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.reading.readings import Readings
 from airflow_streamstate.lifecycle.rehearsals import Rehearsals
@@ -23,6 +23,7 @@ from airflow_streamstate.lifecycle.views import CommandView
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.removal import Removed, Remover
@@ -130,7 +131,7 @@ class Retaining:
             Readings(self._means).sweep(stream_id)
         retention = Retention(control, self._means.requested_by)
         kept_register = retention.read()
-        manifests = self._manifests(control, kept_register)
+        manifests, _ = self._manifests(control, kept_register)
         needs = self._needs(control, register, manifests, kept_register)
         now = self._means.clock.now()
         fates = decide_fates(manifests, needs.snapshots, kept_register, policy, now)
@@ -145,7 +146,15 @@ class Retaining:
         notes = (*notes, *swept.problems)
         current = str(register.deployment_id)
         good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
-        leftovers = Leftovers(self._means, control, needs, stays, current, good, same, is_dry=is_dry).remove()
+        # What was completed since may refer to a checkpoint to which, of the others, only one refers that goes now.
+        found, unreadable = self._manifests(control, retention.read())
+        stays = [manifest for one, manifest in found.items() if one not in removed]
+        is_blind = bool(unreadable) and self._names_checkpoints(control)
+        if is_blind:
+            notes = (*notes, f"the manifest of {', '.join(unreadable)} cannot be read: what deployments left stays")
+        leftovers = Leftovers(
+            self._means, control, needs, stays, current, good, same, is_dry=is_dry, is_blind=is_blind
+        ).remove()
         before = now - timedelta(seconds=STALE_SECONDS)
         places, _ = self._home.places.all_of(control)
         stores = dict.fromkeys((self._home.home, *places.values()))
@@ -213,18 +222,35 @@ class Retaining:
         if seen.register.upgrade_id is None and has_proven_itself(self._means, seen):
             Retention(control, self._means.requested_by).mark_good(seen.deployment_id)
 
-    def _manifests(self, control: StreamControl, kept: RetentionRegister) -> dict[str, SnapshotManifest]:
-        found = {}
+    def _manifests(
+        self, control: StreamControl, kept: RetentionRegister
+    ) -> tuple[dict[str, SnapshotManifest], list[str]]:
+        """Those that stay as far as the register says, by id; and the ids of those that cannot be read."""
+        found, unreadable = {}, []
         for snapshot_id in control.snapshot_ids():
             if snapshot_id in kept.condemned:
                 continue  # a prune that was cut short had decided on it
             try:
                 manifest = control.manifest(snapshot_id)
             except DataError:
-                continue  # told by ``verify``; what it refers to stays as long as it is there
+                unreadable.append(snapshot_id)  # told by ``verify``; what it refers to stays as long as it is there
+                continue
             if manifest is not None:
                 found[snapshot_id] = manifest
-        return found
+        return found, unreadable
+
+    def _names_checkpoints(self, control: StreamControl) -> bool:
+        """Whether a deployment was told to keep no snapshots: its end, and that of the one before it, may name files of
+        a checkpoint itself."""
+        for deployment_id in control.deployment_ids():
+            try:
+                if control.spec(deployment_id).snapshots == NO_SNAPSHOTS:
+                    return True
+            except DeploymentNotFoundError:
+                continue
+            except DataError:
+                return True
+        return False
 
     # what there is
 

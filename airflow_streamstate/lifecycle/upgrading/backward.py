@@ -22,11 +22,12 @@ from airflow_streamstate.lifecycle.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.deciding import decide_return
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.forward import cancelled_before
-from airflow_streamstate.lifecycle.upgrading.returning import returned, returning
+from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS, returned, returning
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
 from airflow_streamstate.lifecycle.upgrading.undoing import beginning_of, why_not_undone
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import ReturnWay
+from airflow_streamstate.snapshot.data import check_complete
 
 MAX_REHEARSALS = 3
 """So often the old code is rehearsed on what the new one left, where its driver gives no verdict."""
@@ -65,7 +66,8 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
         problem = _why_not_begun(tools, beginning)
         if problem:  # and from its end no better: it is the same
             return Act(partial(_cannot, tools, state, problem))
-        return Act(lambda: tools.take(state, "returning", way="handover"))
+        if not _why_not_whole(tools, state, beginning):
+            return Act(lambda: tools.take(state, "returning", way="handover"))
     if seen.spec.start.snapshot_id is None and not has_run and built_checkpoints(tools.means.home, tools.old()):
         # Forward from nothing would be with nothing (Law 5).
         kept = ", and where the old version had ended was not kept" if beginning is None else ""
@@ -79,6 +81,22 @@ def _why_not_begun(tools: Tools, beginning: SnapshotManifest) -> str:
     request = tools.version(tools.old_spec()).as_deploy_request()
     decision = decide_start(request, tools.upgrade.old_deployment_id, beginning)
     return in_words(decision.error) if isinstance(decision, Refused) else ""
+
+
+def _why_not_whole(tools: Tools, state: UpgradeState, beginning: SnapshotManifest) -> str:
+    """Why nothing can be built of a snapshot: a file of it is missing, or its place does not answer; "" where it can.
+
+    Raises:
+        UnavailableError: it does not answer, and may in a moment.
+    """
+    home = tools.means.home
+    try:
+        tools.patiently(state, PATIENCE_SECONDS, lambda: check_complete(home.places.of(beginning), beginning))
+    except StreamStateError as error:
+        if is_passing(error) and tools.waited_seconds(state) < PATIENCE_SECONDS:
+            raise
+        return in_words(error)
+    return ""
 
 
 def _has_run(tools: Tools, seen: Observation, beginning: SnapshotManifest | None) -> bool:
@@ -99,13 +117,17 @@ def _has_run(tools: Tools, seen: Observation, beginning: SnapshotManifest | None
 def _try(tools: Tools, state: UpgradeState) -> None:
     """Rehearse the old code on what the new one has left by now."""
     try:
-        view = tools.planning.begin(
-            tools.version(tools.old_spec()),
-            request_id=tools.request_id("back-plan"),
-            deadline_seconds=tools.upgrade.rehearsal_within_seconds,
+        view = tools.patiently(
+            state,
+            PATIENCE_SECONDS,
+            lambda: tools.planning.begin(
+                tools.version(tools.old_spec()),
+                request_id=tools.request_id("back-plan"),
+                deadline_seconds=tools.upgrade.rehearsal_within_seconds,
+            ),
         )
     except StreamStateError as error:
-        if is_passing(error):
+        if is_passing(error) and tools.waited_seconds(state) < PATIENCE_SECONDS:
             raise
         _undo(tools, state, f"the old code cannot go on from the new one's last commit: {in_words(error)}", None)
         return
@@ -158,7 +180,7 @@ def _why_not_gone_back(tools: Tools, state: UpgradeState) -> str:
     beginning = beginning_of(tools, tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id))
     if beginning is None:
         return "the snapshot to go back to is gone, or cannot be read"
-    return _why_not_begun(tools, beginning)
+    return _why_not_begun(tools, beginning) or _why_not_whole(tools, state, beginning)
 
 
 def _cannot(tools: Tools, state: UpgradeState, reason: str) -> None:

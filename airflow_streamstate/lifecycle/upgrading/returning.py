@@ -30,6 +30,9 @@ PATIENCE_SECONDS = 60.0
 """So long a version that is given up may take to end its batch; then it is killed, and the batch is run again over the
 same bounds, or undone."""
 KILL_GRACE_SECONDS = 10.0
+SILENCE_SECONDS = 900.0
+"""So long what the way back needs may not answer, such as the place of the snapshot that it goes back to; then the
+stream is left as it is, and is free for what a person decides (Law 6)."""
 
 
 def returning(tools: Tools, state: UpgradeState) -> Next:
@@ -128,7 +131,8 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         upgrade = tools.upgrade
         returns = Return(beginning.snapshot_id, way == "undo", upgrade.undo_command, upgrade.accepts_duplicates)
     try:
-        wish = tools.version(tools.old_spec()).wish(returns)
+        # Where snapshots are kept is said of the stream by whoever deployed it last: the old place may be lost by now.
+        wish = tools.version(replace(tools.old_spec(), snapshots=seen.spec.snapshots)).wish(returns)
         view = tools.patiently(
             state,
             2 * PATIENCE_SECONDS,
@@ -151,7 +155,10 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
 
 
 def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> None:
-    if is_passing(error) or (isinstance(error, ConflictError) and tools.waited_seconds(state) < 2 * PATIENCE_SECONDS):
+    waited_seconds = tools.waited_seconds(state)
+    if is_passing(error) and waited_seconds < SILENCE_SECONDS:
+        raise error
+    if isinstance(error, ConflictError) and waited_seconds < 2 * PATIENCE_SECONDS:
         raise error
     finish(tools, state, "failed", f"the old version could not be started again: {in_words(error)}")
 

@@ -138,15 +138,15 @@ class Tools:
         return (self.means.clock.now() - state.phase_since).total_seconds()
 
     def patiently(self, state: UpgradeState, patience_seconds: float, act: Callable[[], Result]) -> Result:
-        """Do an act that somebody else may stand in the way of for a moment.
+        """Do an act that somebody else, or a store that does not answer, may stand in the way of for a moment.
 
-        A conflict goes up at once while the phase is younger than ``patience_seconds``: the next look tries again. Who
-        comes later has not seen what was before, so that for him one conflict is no answer either.
+        What stands in the way goes up at once while the phase is younger than ``patience_seconds``: the next look tries
+        again. Who comes later has not seen what was before, so that for him one such error is no answer either.
         """
         for _ in range(LATE_TRIES):
             try:
                 return act()
-            except ConflictError as error:
+            except (ConflictError, UnavailableError, OutcomeUnknownError) as error:
                 if isinstance(error, UsedError) or self.waited_seconds(state) < patience_seconds:
                     raise
                 self.means.clock.sleep(LATE_PAUSE_SECONDS)

@@ -38,7 +38,7 @@ class Agent:
         self._mirroring = None if open_mirror is None else Mirroring(self._attempt, open_mirror)
         self._end_process = end_process
         self._desk = CommandDesk(self._attempt)
-        self._periodic = PeriodicSnapshots(self._attempt)
+        self._periodic = PeriodicSnapshots(self._attempt, self._desk.give_way)
         self._heart = Heart(self._attempt)
         self._stopped = threading.Event()
         self._is_polling = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from airflow_streamstate.control.answers import is_accepted
@@ -25,11 +26,21 @@ from airflow_streamstate.snapshot.requested import requested_snapshot
 PATIENCE_SECONDS = 60.0
 
 
-class LiveSnapshots:
-    """Takes the snapshots that are asked for while the queries run on."""
+class GaveWayError(UnavailableError):
+    """A snapshot was given up, because an end of the deployment was ordered, which comes first."""
 
-    def __init__(self, attempt: Attempt) -> None:
+
+class LiveSnapshots:
+    """Takes the snapshots that are asked for while the queries run on.
+
+    Args:
+        attempt: this attempt.
+        give_way: called while one is copied to its place; raises where something else comes first.
+    """
+
+    def __init__(self, attempt: Attempt, give_way: Callable[[], None]) -> None:
         self._attempt = attempt
+        self._give_way = give_way
         self._first_tried: dict[str, float] = {}
 
     def take(self, order: Order, key: str) -> None:
@@ -42,9 +53,18 @@ class LiveSnapshots:
                 return
             accept(attempt, order)
 
-            def take() -> SnapshotManifest:
+            def take(when_linked: Callable[[], None] = lambda: None) -> SnapshotManifest:
                 queries = queries_to_capture(attempt)
-                return take_snapshot(attempt, snapshot_id, "live", order.command_id, queries, request_id)
+                return take_snapshot(
+                    attempt,
+                    snapshot_id,
+                    "live",
+                    order.command_id,
+                    queries,
+                    request_id,
+                    when_linked=when_linked,
+                    go_on=self._give_way,
+                )
 
             if isinstance(order.command, SnapshotRequest) and order.command.consistent:
                 manifest = while_all_stand(attempt, order, take, lambda: self._is_late(order.command))
@@ -52,6 +72,8 @@ class LiveSnapshots:
                 manifest = take()
         except FencedError:
             raise
+        except GaveWayError as error:
+            self._reject(order, key, error)
         except (UnavailableError, OutcomeUnknownError) as error:
             attempt.reporter.outage(f"snapshot {snapshot_id}", error)
             if self._is_hopeless(order):

@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.commands import (
 )
 from airflow_streamstate.protocol.events import Drained, Expired, Rejected
 from airflow_streamstate.runtime.agent.foresight import Foresight
-from airflow_streamstate.runtime.agent.live_snapshots import LiveSnapshots
+from airflow_streamstate.runtime.agent.live_snapshots import GaveWayError, LiveSnapshots
 from airflow_streamstate.runtime.attempt.answering import clean_up, ignore
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.cancelling import cancel_drains
@@ -40,13 +40,43 @@ class CommandDesk:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._live_snapshots = LiveSnapshots(attempt)
+        self._live_snapshots = LiveSnapshots(attempt, self.give_way)
+        self._looked_at_seconds = attempt.clock.monotonic_seconds()
         self._foresight = Foresight(attempt)
 
     @property
     def is_trying_a_drain(self) -> bool:
         """Whether a drain is being tried, which is how its ending begins."""
         return self._foresight.is_busy
+
+    def give_way(self) -> None:
+        """See, as often as commands are looked at, that nobody wants an end while a snapshot is copied to its place.
+
+        Raises:
+            GaveWayError: somebody does.
+            FencedError: this attempt was replaced.
+        """
+        attempt = self._attempt
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        now_seconds = attempt.clock.monotonic_seconds()
+        if now_seconds - self._looked_at_seconds < attempt.spec.settings.command_poll_seconds:
+            return
+        self._looked_at_seconds = now_seconds
+        if any(self._is_end(slot.command) for slot in attempt.journal.commands()):
+            raise GaveWayError(
+                "the deployment is being ended, and that comes first", next_step="Its end has a snapshot of its own."
+            )
+
+    def _is_end(self, command: Command | None) -> bool:
+        """Whether a command is one to end, which is still to be obeyed here."""
+        return (
+            isinstance(command, StopRequest | DrainNotification)
+            and command.command_id not in answered_ids(self._attempt.reporter.events)
+            and self._meant_elsewhere(command) is None
+            and not self._is_for_a_later_attempt(command)
+            and not self._is_expired(command)
+        )
 
     def poll(self) -> None:
         """Look at every command that lies there, in the order of their numbers.
@@ -55,6 +85,7 @@ class CommandDesk:
             FencedError: this attempt was replaced.
             UnavailableError, OutcomeUnknownError: the store does not answer; the next look goes on.
         """
+        self._looked_at_seconds = self._attempt.clock.monotonic_seconds()
         latch = self._attempt.latch
         if not latch.is_released and latch.state == "drain":
             # Ordered before this attempt began, or cut short.

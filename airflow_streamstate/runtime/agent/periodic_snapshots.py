@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import Drained, Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.ids import periodic_snapshot_id_for
@@ -21,10 +23,12 @@ class PeriodicSnapshots:
 
     Args:
         attempt: this attempt.
+        give_way: as in ``LiveSnapshots``.
     """
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Attempt, give_way: Callable[[], None]) -> None:
         self._attempt = attempt
+        self._give_way = give_way
         self._every_seconds = attempt.spec.settings.snapshot_every_seconds
         self._due_seconds = attempt.clock.monotonic_seconds() + (self._every_seconds or 0.0)
         self._is_sealing = False
@@ -53,7 +57,8 @@ class PeriodicSnapshots:
         snapshot_id = periodic_snapshot_id_for(attempt.deployment_id, attempt.number, self._taken() + 1)
         try:
             attempt.check_current()
-            manifest = take_snapshot(attempt, snapshot_id, "live", "", queries_to_capture(attempt))
+            queries = queries_to_capture(attempt)
+            manifest = take_snapshot(attempt, snapshot_id, "live", "", queries, go_on=self._give_way)
         except FencedError:
             raise
         except (UnavailableError, OutcomeUnknownError) as error:

@@ -199,8 +199,11 @@ def take_snapshot(
     command_id: str,
     queries: Mapping[str, QueryToCapture],
     request_id: str = "",
+    *,
+    when_linked: Callable[[], None] = lambda: None,
+    go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
-    """Capture these queries; one try."""
+    """Capture these queries; one try. ``when_linked`` and ``go_on`` as in ``capture``."""
     return capture(
         attempt.control,
         attempt.checkpoints,
@@ -216,6 +219,8 @@ def take_snapshot(
         spark_version=_written_by(attempt, queries) if kind == "stopped" else attempt.spark_version,
         places=attempt.places,
         kept_at=attempt.spec.snapshots,
+        when_linked=when_linked,
+        go_on=go_on,
     )
 
 

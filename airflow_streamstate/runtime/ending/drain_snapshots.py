@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from airflow_streamstate.errors import DataError
@@ -29,9 +29,17 @@ class DrainSnapshots:
         self._order = order
 
     def take(
-        self, kind: SnapshotKind, flushed: Sequence[Flush] = (), windows: OpenWindows | None = None
+        self,
+        kind: SnapshotKind,
+        flushed: Sequence[Flush] = (),
+        windows: OpenWindows | None = None,
+        *,
+        check: Callable[[], None] = lambda: None,
     ) -> SnapshotManifest:
-        """The snapshot of this kind for this drain; an earlier attempt may have made it."""
+        """The snapshot of this kind for this drain; an earlier attempt may have made it.
+
+        ``check`` is called before each try, and while it is copied to its place; it raises to give up.
+        """
         attempt = self._attempt
 
         def take() -> SnapshotManifest:
@@ -39,8 +47,9 @@ class DrainSnapshots:
             made = self._made_before(kind)
             if made is not None:
                 return made
+            check()
             queries = self._to_capture(flushed, windows)
-            return take_snapshot(attempt, self._free_id(kind), kind, self._order.command_id, queries)
+            return take_snapshot(attempt, self._free_id(kind), kind, self._order.command_id, queries, go_on=check)
 
         return persist(attempt, f"snapshot {kind}", take)
 

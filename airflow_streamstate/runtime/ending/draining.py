@@ -169,9 +169,10 @@ class _Drain:
                 self._ends.kept_all(foreseen.problems, [], None)
                 return
             self._check()
-        self._limits.begin_flush()
         stages = stages_of(queries, plans) or [[]]
-        windows = OpenWindows(attempt, self._keep_before(queries), stages[0])  # those behind read on before they flush
+        kept_id = self._keep_before(queries)
+        self._limits.begin_flush()
+        windows = OpenWindows(attempt, kept_id, stages[0])  # those behind read on before they flush
         done: list[Flush] = []
         for number, stage in enumerate(stages):
             if number > 0 and not catch_up(
@@ -256,7 +257,7 @@ class _Drain:
             return said[-1].snapshot_id
         if not any(has_committed(self._attempt, query) for query in queries):
             return None
-        return self._snapshots.take("pre-drain").snapshot_id
+        return self._snapshots.take("pre-drain", check=self._limits.check_cancelled).snapshot_id
 
     def _announce(self, batch_ids: dict[str, int]) -> None:
         """Say which queries are flushed now, and in which batches; once."""

@@ -70,6 +70,12 @@ class Limits:
         if self.is_enough() and self._reached is not None:
             raise CalledOffError(self._reached)
 
+    def check_cancelled(self) -> None:
+        """Raises CalledOffError: it was taken back before its flush, whose batches are committed by now."""
+        self._reached = self._reached or self._cancelled()
+        if self._reached is not None:
+            raise CalledOffError(self._reached)
+
     @property
     def reached(self) -> CallOff | None:
         """Why it is called off; None where it is not."""

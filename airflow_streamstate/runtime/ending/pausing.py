@@ -24,14 +24,17 @@ Result = TypeVar("Result")
 
 
 def while_all_stand(
-    attempt: Attempt, order: Order, act: Callable[[], Result], is_enough: Callable[[], bool] = lambda: False
+    attempt: Attempt,
+    order: Order,
+    act: Callable[[Callable[[], None]], Result],
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Bring every query to its barrier, do something, and let them go on, whatever came of it.
 
     Args:
         attempt: this attempt, whose latch is open, or closed for this.
         order: what asks for it.
-        act: what is done.
+        act: what is done; it is given what lets the queries go on, for as soon as they need not stand any more.
         is_enough: asked again and again; whether to wait no longer for the batches in flight.
 
     Raises:
@@ -43,6 +46,14 @@ def while_all_stand(
     if not close_latch(attempt, "snapshot", order) and attempt.latch.state != "snapshot":
         raise ConflictError("the deployment is being ended", next_step="Its end has a snapshot of its own.")
     endings: Sequence[Ending] = ()
+    stand = True
+
+    def let_go() -> None:
+        nonlocal stand
+        if stand and not attempt.is_fenced:
+            stand = False
+            carry_on(attempt, endings, order.command_id)
+
     try:
         failures = end_at_barriers(attempt, running_queries(attempt), order.command_id, is_enough=is_enough)
         if failures:
@@ -51,7 +62,7 @@ def while_all_stand(
                 queries=sorted(failures),
                 next_step="`streamstate logs` shows why; ask again when the query runs.",
             )
-        return act()
+        return act(let_go)
     except NotWaitedForError as late:
         endings = late.endings
         raise DeadlineExceededError(
@@ -60,5 +71,4 @@ def while_all_stand(
             next_step="Ask again with a longer --ttl or --begin-within, or without --consistent.",
         ) from None
     finally:
-        if not attempt.is_fenced:
-            carry_on(attempt, endings, order.command_id)
+        let_go()

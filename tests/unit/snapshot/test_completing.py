@@ -7,15 +7,19 @@ from functools import partial
 
 import pytest
 
+from airflow_streamstate.control.retention import MAKING_SECONDS
 from airflow_streamstate.errors import (
     OutcomeUnknownError,
     SnapshotCorruptError,
     UnavailableError,
 )
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.snapshot.making import RENEW_AFTER_SHARE
+from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import KILL_POINTS, FaultPlan, FaultyStore, SimulatedCrash
-from support.snapshots import PLACE, QUERY, SNAPSHOT, placed_shelf, run_stateful
+from support.snapshots import PLACE, QUERY, SNAPSHOT, Shelf, placed_shelf, run_stateful
 
 
 def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> None:
@@ -110,3 +114,52 @@ def test_two_that_take_the_same_snapshot_end_with_one() -> None:
         found = slow.capture(kept_at=PLACE)
         assert found == shelf.control.need_manifest(SNAPSHOT)
         assert verify(shelf.control, place, SNAPSHOT) == []
+
+
+@pytest.mark.parametrize(("mine", "others"), [(PLACE, ""), ("", PLACE), (PLACE, NO_SNAPSHOTS)])
+def test_two_that_keep_the_same_snapshot_in_different_places_end_with_one(mine: str, others: str) -> None:
+    """A takeover that copies to a place for so long that a second one, which keeps snapshots elsewhere, is first: it
+    removes what it had linked, and nothing that the other's manifest names (Laws 2 and 4)."""
+
+    def paused_by(shelf: Shelf, plan: FaultPlan) -> Shelf:
+        faulty = {uri: FaultyStore(store, plan) for uri, store in shelf.elsewhere.items()}
+        return replace(shelf, checkpoints=FaultyStore(shelf.checkpoints, plan), elsewhere=faulty)
+
+    calm = FaultPlan()
+    paused_by(placed_shelf(2)[0], calm).capture(kept_at=mine)
+    for call in [call for call in calm.calls if call.writes]:
+        shelf, _ = placed_shelf(2)
+        paused = FaultPlan(meanwhile={call.number: partial(shelf.capture, kept_at=others)})
+        found = paused_by(shelf, paused).capture(kept_at=mine)
+        assert found == shelf.control.need_manifest(SNAPSHOT)
+        assert verify(shelf.control, shelf.places.of(found), SNAPSHOT) == []
+
+
+def test_what_is_lost_at_a_place_is_copied_there_again() -> None:
+    """A snapshot refers to no file of an older one that is gone: the checkpoint still has it."""
+    shelf, place = placed_shelf(3)
+    shelf.capture(kind="live", snapshot_id="s-1", kept_at=PLACE)
+    lost = "state/0/1/2.delta"
+    place.delete(shelf.data_key(lost, snapshot_id="s-1"))
+    second = shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE)
+    third = shelf.capture(kind="live", snapshot_id="s-3", kept_at=PLACE)
+    assert verify(shelf.control, place, "s-2") == []
+    assert {entry.path: entry.shared_from for entry in second.queries[QUERY].files}[lost] == ""
+    assert {entry.path: entry.shared_from for entry in third.queries[QUERY].files}[lost] == "s-2/data"
+
+
+def test_a_copy_that_takes_long_is_not_abandoned() -> None:
+    """It says again and again that it is being made: else every prune would make it begin anew (Law 6)."""
+    shelf, place = placed_shelf(2)
+    plan = FaultPlan()
+    plan.before_each = lambda: shelf.clock.sleep(MAKING_SECONDS * RENEW_AFTER_SHARE / 4)
+    abandoned: list[str] = []
+
+    def go_on() -> None:
+        abandoned.extend(Remover(shelf.control, shelf.places, "test").sweep().abandoned)
+
+    began = shelf.clock.monotonic_seconds()
+    manifest = replace(shelf, elsewhere={PLACE: FaultyStore(place, plan)}).capture(kept_at=PLACE, go_on=go_on)
+    assert shelf.clock.monotonic_seconds() - began > MAKING_SECONDS
+    assert abandoned == []
+    assert verify(shelf.control, shelf.places.of(manifest), SNAPSHOT) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
-from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot import fetch
 from airflow_streamstate.snapshot.halves import clear_halves
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS
-from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
 from airflow_streamstate.snapshot.verify import verify
@@ -44,7 +45,7 @@ from support.shelf_acts import (
     waiting,
     with_spec,
 )
-from support.snapshots import STREAM, Shelf
+from support.snapshots import DEPLOYMENT, PLACE, SNAPSHOT, STREAM, Shelf, placed_shelf
 
 
 def half_copied(shelf: Shelf, snapshot_id: str, mirror: Store, writes: int = 12) -> None:
@@ -189,3 +190,22 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
     remover.sweep()
     assert_whole(Shelf(new))
     assert data_there(new) == data_needed(new)
+
+
+def test_a_place_of_snapshots_is_never_cleared_and_is_no_mirror() -> None:
+    """What is just being copied there has no manifest in the home yet, and is no half."""
+    shelf, place = placed_shelf()
+    tried: list[str] = []
+
+    def try_to_mirror() -> None:
+        with pytest.raises(InvalidRequestError, match="another place than that of the snapshots"):
+            clear_halves(shelf.control, place, "test", of_all=True)
+        with pytest.raises(InvalidRequestError, match="another place than that of the snapshots"):
+            carry_records(shelf.control, place, DEPLOYMENT)
+        tried.append("both")
+
+    with_spec(shelf)
+    plan = FaultPlan(meanwhile={12: try_to_mirror})
+    replace(shelf, elsewhere={PLACE: FaultyStore(place, plan)}).capture(kept_at=PLACE)
+    assert tried
+    assert verify(shelf.control, place, SNAPSHOT) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,9 @@ from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.trees import delete_below
 from support.checkpoints import QUERY_ID
 from support.server_store import ServerStore
 from support.snapshots import PLACE, QUERY, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful
@@ -103,15 +106,64 @@ def test_a_place_is_that_of_one_home() -> None:
     assert data_keys(place) == []
 
 
+def test_the_checkpoints_under_another_name_are_no_place(tmp_path: Path) -> None:
+    """What is linked on the way to a place is removed afterwards: there it would be the snapshot itself (Law 3)."""
+    folder, alias = tmp_path / "home", tmp_path / "alias"
+    folder.mkdir()
+    alias.symlink_to(folder)
+    shelf = Shelf(checkpoints=LocalStore(folder), elsewhere={PLACE: LocalStore(alias)})
+    run_stateful(shelf.checkpoint(), 3)
+    with pytest.raises(ConflictError, match="lies at this place"):
+        shelf.places.claim(shelf.control, PLACE)
+    delete_below(shelf.checkpoints, layout.deployments_folder(STREAM))  # as of a stream that is deployed first
+    with pytest.raises(InvalidRequestError, match="by another name"):
+        shelf.places.claim(shelf.control, PLACE)
+    with pytest.raises(UnavailableError, match="is not the place"):
+        shelf.places.need(STREAM, PLACE)
+
+
+def test_a_mirror_is_no_place() -> None:
+    """Whoever clears halves of copies there would clear what is being taken."""
+    shelf, place = placed_shelf()
+    place.delete(layout.place_record_key(STREAM))
+    place.put(layout.spec_key(STREAM, "d-0001"), b"{}")
+    with pytest.raises(ConflictError, match="a mirror of a stream of this name"):
+        shelf.places.claim(shelf.control, PLACE)
+    assert place.get(layout.place_record_key(STREAM)) is None
+
+
+def test_a_place_that_has_snapshots_is_not_claimed_anew_where_its_disk_is_not_mounted() -> None:
+    """One snapshot would lie in the folder, and the next on the disk; a deploy waits for the disk, or names another
+    place (Law 5)."""
+    shelf, _ = placed_shelf()
+    shelf.capture(kept_at=PLACE)
+    empty = MemoryStore("empty")
+    away = replace(shelf, elsewhere={PLACE: empty})
+    with pytest.raises(UnavailableError, match="its record is missing"):
+        away.places.claim(away.control, PLACE)
+    shelf.checkpoints.delete(layout.retention_key(STREAM))
+    with pytest.raises(UnavailableError, match="its record is missing"):
+        away.places.claim(away.control, PLACE)
+    assert list(empty.list_objects("")) == []
+    shelf.places.claim(shelf.control, PLACE)
+
+
 def test_a_server_that_tells_checksums_is_asked_for_those_of_the_place() -> None:
     """What the manifest says of the bytes is what the place says; versions are those of the checkpoint."""
-    place = ServerStore(MemoryStore("bucket"))
+    place = ServerStore()
     shelf = Shelf(elsewhere={PLACE: place})
     run_stateful(shelf.checkpoint(), 3)
     shelf.places.claim(shelf.control, PLACE)
     manifest = shelf.capture(kept_at=PLACE)
     assert all(entry.checksum for entry in manifest.queries[QUERY].files)
     assert verify(shelf.control, place, SNAPSHOT) == []
+    run_stateful(shelf.checkpoint(), 4, first=4)
+    place.asked_keys.clear()
+    later = shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE)
+    own = [entry for entry in later.queries[QUERY].files if not entry.shared_from]
+    assert 0 < len(place.asked_keys) == len(own) < later.files_count
+    assert all(entry.checksum for entry in later.queries[QUERY].files)
+    assert verify(shelf.control, place, "s-2") == []
 
 
 def test_a_deployment_that_keeps_no_snapshots_refers_to_its_own_checkpoint() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.retention.deciding import KEPT_SNAPSHOTS, RetentionPolicy, decide_fates
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -56,7 +57,7 @@ def test_count_and_age_must_both_say_so() -> None:
 
 def test_what_anybody_holds_stays() -> None:
     """Pins, leases that are not over, and what one in the making shares; each with its reason (Law 1)."""
-    later, before = NOW + timedelta(seconds=1), NOW - timedelta(seconds=1)
+    later, before = NOW + timedelta(seconds=1), NOW - timedelta(seconds=CLOCKS_DIFFER_SECONDS + 1)
     register = replace(
         REGISTER,
         pins={"s-1": Pin(AT, "ada")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.errors import DataError, SnapshotNotFoundError
+from airflow_streamstate.errors import DataError, ObjectExistsError, SnapshotNotFoundError
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
@@ -46,10 +47,10 @@ from support.sim_stage import STREAM, Stage
 NOTHING = RetentionPolicy(keep=0)
 
 
-def grow(stage: Stage, count: int, rows_behind: int = 0) -> list[str]:
+def grow(stage: Stage, count: int, rows_behind: int = 0, *, first: int = 1) -> list[str]:
     """So many deployments one after the other, each stopped but the last, which runs; their snapshots."""
     made = []
-    for number in range(1, count + 1):
+    for number in range(first, count + 1):
         deployment_id = deployment_id_for(number)
         stage.deploy(f"print({number})\n")
         checkpoint = stage.checkpoint(deployment_id=deployment_id)
@@ -327,6 +328,49 @@ def test_of_an_older_checkpoint_the_ends_of_its_logs_stay(stage: Stage) -> None:
     assert stage.checkpoint(deployment_id="d-0001").position() == before
     assert [name for name in state_files(stage, "d-0002") if name.startswith("state/")]
     assert whats(prune(stage), "checkpoints") == []
+
+
+def test_a_checkpoint_stays_whole_to_which_a_snapshot_refers_that_was_completed_meanwhile(tmp_path: Path) -> None:
+    """On servers a new one names the files of an older one, until it is recorded that this one goes."""
+    stage = Stage(tmp_path, LocalStore(tmp_path / "home", fsync=False))
+    stage.deploy(snapshots="none")
+    one = str(stage.stopped().snapshot_id)
+    grow(stage, 4, first=2)
+    mark(stage, "d-0004")
+    base, made = stage.control.need_manifest(one), "d-0004-live-000009"
+    plan = FaultPlan()
+
+    def complete() -> None:
+        is_recorded = one in Retention(stage.control).read().condemned
+        if not is_recorded and plan.calls[-1].writes and plan.calls[-1].key == layout.retention_key(STREAM):
+            changed = replace(base, snapshot_id=made, deployment_id="d-0004", write_id="another")
+            with suppress(ObjectExistsError):
+                stage.control.create_manifest(changed)
+
+    plan.meanwhile = dict.fromkeys(range(1, 1000), complete)
+    store = FaultyStore(stage.store, plan)
+    home = Home.of(store, store, tmp_path, stage.clock)
+    pruned = Controller(home, stage.launcher, stage.clock, "prunes").retention.prune(STREAM, NOTHING)
+    assert one in pruned.removed
+    assert verify(stage.control, stage.store, made) == []
+
+
+def test_no_checkpoint_is_cut_down_to_which_a_damaged_manifest_may_refer(tmp_path: Path) -> None:
+    """Once that is put back, the snapshot is whole."""
+    stage = Stage(tmp_path, LocalStore(tmp_path / "home", fsync=False))
+    stage.deploy(snapshots="none")
+    end = str(stage.stopped().snapshot_id)
+    grow(stage, 4, first=2)
+    mark(stage, "d-0004")
+    key = layout.manifest_key(STREAM, end)
+    kept = stage.store.get(key)
+    assert kept is not None
+    stage.store.put(key, b"half a fi")
+    pruned = prune(stage)
+    assert whats(pruned, "checkpoints") == []
+    assert any(end in note and "cannot be read" in note for note in pruned.notes)
+    stage.store.put(key, kept.body)
+    assert verify(stage.control, stage.store, end) == []
 
 
 def test_while_a_deploy_is_under_way_only_snapshots_go(stage: Stage) -> None:

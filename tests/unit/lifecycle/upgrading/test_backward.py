@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.errors import ConflictError, UnavailableError
 from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS
-from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS, SILENCE_SECONDS
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
@@ -17,7 +20,7 @@ from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
-from support.sim_stage import STREAM
+from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import FILES, UpgradeStage
 
 
@@ -491,3 +494,64 @@ def test_a_snapshot_of_the_running_version_is_gone_back_to_with_its_own_code(upg
     start = stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id, start.undoes) == ("restore", kept.snapshot_id, "d-0001")
     assert view.state.last.bad_batches == {"counts": (4, 9)}
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_snapshot_of_which_nothing_can_be_built_is_not_gone_back_to(tmp_path: Path, is_lost: bool) -> None:
+    """Its place is lost, or a file of it: that is found while the version that is to be given up still runs."""
+    stage, place = Stage(tmp_path), tmp_path / "place"
+    upgraded = UpgradeStage(stage, sink=FILES)
+    stage.deploy(snapshots=str(place))
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    keep_plan(stage.control, "d-0001", "counts", plan(sink=FILES))
+    kept = stage.keep(kind="live")
+    stage.run_batches(9)
+    shutil.rmtree(place if is_lost else place / layout.snapshot_data_folder(STREAM, kept.snapshot_id, "counts"))
+    view = upgraded.begin_rollback(snapshot_id=kept.snapshot_id)
+    if is_lost:
+        with pytest.raises(UnavailableError):  # it may be there again in a moment
+            upgraded.advance(view)
+        stage.clock.advance(PATIENCE_SECONDS)
+    view = upgraded.advance(view)
+    assert (view.outcome, upgraded.held_by()) == ("failed", None)
+    assert view.state.last.text.startswith("no way back is exact, so nothing was touched: ")
+    assert stage.control.journal("d-0001").commands() == []
+
+
+def test_a_place_that_falls_silent_on_the_way_back_holds_the_stream_only_so_long(tmp_path: Path) -> None:
+    """Nobody could deploy it from anywhere else as long as the rollback has it (Law 6)."""
+    stage, place = Stage(tmp_path), tmp_path / "place"
+    upgraded = UpgradeStage(stage, sink=FILES)
+    stage.deploy(snapshots=str(place))
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    keep_plan(stage.control, "d-0001", "counts", plan(sink=FILES))
+    kept = stage.keep(kind="live")
+    stage.run_batches(9)
+    view = upgraded.begin_rollback(snapshot_id=kept.snapshot_id)
+    upgraded.advance(view)
+    stage.end("d-0001")
+    shutil.rmtree(place)
+    with pytest.raises(UnavailableError):
+        upgraded.advance(view)
+    stage.clock.advance(SILENCE_SECONDS)
+    view = upgraded.advance(view)
+    assert (view.outcome, upgraded.held_by()) == ("failed", None)
+    assert stage.deploy("print('v2')\n", snapshots=str(tmp_path / "new")).deployment_id == "d-0002"
+
+
+def test_the_old_code_keeps_its_snapshots_where_the_stream_keeps_them_now(tmp_path: Path) -> None:
+    """Its own place may be lost by then, which is why the stream was given another one."""
+    stage = Stage(tmp_path)
+    upgraded = UpgradeStage(stage)
+    stage.deploy(snapshots=str(tmp_path / "lost"))
+    stage.stopped()
+    stage.deploy("print('v2')\n", snapshots=str(tmp_path / "new"))
+    shutil.rmtree(tmp_path / "lost")
+    upgraded.new_runs(5)
+    view = upgraded.rehearsed(upgraded.advance(upgraded.begin_rollback(way="forward")))
+    upgraded.stops("d-0002")
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way) == ("returned", "forward")
+    assert stage.spec("d-0003").snapshots == str(tmp_path / "new")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.events import Ignored, Rejected, SnapshotReady
+from airflow_streamstate.protocol.events import Accepted, Ignored, QueryStarted, Rejected, SnapshotReady, Stopped
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import ObjectInfo
+from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
+from support.snapshots import PLACE
 
 
 def test_a_snapshot_is_taken_while_the_query_runs_on() -> None:
@@ -109,3 +115,50 @@ def test_what_is_no_request_id_is_rejected() -> None:
     assert stream.run(waiting_script(make_plan(500))) == 0
     assert "request id" in stream.events_of(Rejected)[0].reason
     assert stream.kinds()[-1] == "Stopped"
+
+
+class SlowPlace(MemoryStore):
+    """A place that is asked in vain for some time before each file of a live snapshot goes there."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__("slow")
+        self._clock = clock
+
+    def head(self, key: str) -> ObjectInfo | None:
+        if "-live-" in key:
+            self._clock.sleep(2.0)
+        return super().head(key)
+
+
+def run_with_slow_place(stream: SimulatedStream, *plans: SimulatedPlan) -> None:
+    place = SlowPlace(stream.clock)
+    stream.deploy(snapshots=PLACE)
+    SnapshotPlaces(stream.checkpoints, lambda _: place, stream.clock).claim(stream.control, PLACE)
+    driver = SimulatedDriver(stream, open_place=lambda _: place)
+    assert driver.run(waiting_script(*plans, names=[f"counts-{number}" for number in range(len(plans))])) == 0
+
+
+def test_a_copy_to_a_slow_place_gives_way_to_a_stop() -> None:
+    """The end has a snapshot of its own; the request has its end, too (Law 6)."""
+    stream = SimulatedStream()
+    stream.order_at(10.0, SnapshotRequest)
+    stream.order_at(20.0, StopRequest)
+    run_with_slow_place(stream, make_plan(500))
+    assert stream.events_of(SnapshotReady) == []
+    assert "the deployment is being ended" in stream.events_of(Rejected)[0].reason
+    (stopped,) = stream.events_of(Stopped)
+    (accepted,) = [event for event in stream.events_of(Accepted) if event.at <= stopped.at][-1:]
+    assert (stopped.at - accepted.at).total_seconds() < 10
+    assert stream.control.need_manifest(str(stopped.snapshot_id)).data_uri == PLACE
+
+
+def test_no_query_stands_at_its_barrier_while_the_snapshot_is_copied_to_its_place() -> None:
+    """Linked is enough: from then on nothing of the checkpoints is wanted."""
+    stream = SimulatedStream()
+    stream.order_at(10.0, SnapshotRequest, consistent=True, ttl_seconds=60.0)
+    stream.order_at(400.0, StopRequest)
+    run_with_slow_place(stream, make_plan(500), make_plan(500))
+    (ready,) = stream.events_of(SnapshotReady)
+    restarted = [event for event in stream.events_of(QueryStarted) if event.batch_id is not None][-2:]
+    assert all((ready.at - event.at).total_seconds() > 20 for event in restarted)
+    assert [event.batch_id for event in restarted] == [query.batch_id for query in ready.queries.values()]
