@@ -161,7 +161,8 @@ def test_a_deploy_of_the_same_name_may_come_at_any_moment(folder: Path, sweep: S
 
         def deploy() -> None:
             with suppress(ConflictError):
-                deployed.append(stage.deploy("print('another')\n").deployment_id)
+                another = stage.script("print('another')\n", "another.py")  # lives share the folder
+                deployed.append(stage.deploy(application=another).deployment_id)
                 stage.run_batches(9, deployment_id=deployed[0])
 
         ended = adopt(stage, scene, FaultPlan(meanwhile={number: deploy}))
