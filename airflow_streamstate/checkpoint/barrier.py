@@ -246,8 +246,9 @@ def exchange_for_drain(checkpoint: Checkpoint, mark: BarrierMark, *, batch_times
     return barrier_id
 
 
-def withdraw(checkpoint: Checkpoint, batch_id: int) -> bool:
-    """Remove an entry of ours, its checksum first (1a.7). True if there was one.
+def withdraw(checkpoint: Checkpoint, batch_id: int, *, command_id: str | None = None) -> bool:
+    """Remove an entry of ours, its checksum first (1a.7); if a command is named, only an entry of it. True if there was
+    one.
 
     Raises:
         ConflictError: the entry is Spark's own, or changed meanwhile.
@@ -256,8 +257,11 @@ def withdraw(checkpoint: Checkpoint, batch_id: int) -> bool:
     found = checkpoint.store.get(key)
     if found is None:
         return False
-    if not parse_offset_entry(found.body, key=key).is_ours:
+    entry = parse_offset_entry(found.body, key=key)
+    if not entry.is_ours:
         raise ConflictError("this entry of the offset log is Spark's own and is never removed", key=key)
+    if command_id is not None and (entry.mark is None or entry.mark.command_id != command_id):
+        return False
     # A checksum that outlives its file makes Spark's next read of that name fail.
     checkpoint.store.delete(crc_key_of(key))
     checkpoint.store.delete(key, found.version)

@@ -160,7 +160,7 @@ class OutsideBarrier:
             return True
         mine = [one.batch_id for one in self.checkpoint.position().barriers if self._is_mine(one)]
         for batch_id in reversed(mine):
-            withdraw(self.checkpoint, batch_id)
+            withdraw(self.checkpoint, batch_id, command_id=self._mark.command_id)
         return bool(mine)
 
     def _take_back_committed(self) -> bool:
@@ -171,7 +171,7 @@ class OutsideBarrier:
                 key = checkpoint.commit_key(batch_id)
                 checkpoint.store.delete(crc_key_of(key))
                 checkpoint.store.delete(key)
-                return withdraw(checkpoint, batch_id)
+                return withdraw(checkpoint, batch_id, command_id=self._mark.command_id)
         return False
 
     def has_gone_on(self, barrier_id: int) -> bool:

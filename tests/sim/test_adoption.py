@@ -154,6 +154,7 @@ def test_a_deploy_of_the_same_name_may_come_at_any_moment(folder: Path, sweep: S
     other is refused, no checkpoint of a deployment is touched, and no barrier is left (Laws 4, 5 and 12)."""
     scene = SCENES[0]
     calm = counted(folder, scene)
+    staged(folder, scene).script("print('another')\n", "another.py")  # lives share the folder
 
     def live(_: int, number: int) -> None:
         stage = staged(folder, scene)
@@ -161,7 +162,8 @@ def test_a_deploy_of_the_same_name_may_come_at_any_moment(folder: Path, sweep: S
 
         def deploy() -> None:
             with suppress(ConflictError):
-                deployed.append(stage.deploy("print('another')\n").deployment_id)
+                another = stage.script("print('another')\n", "another.py")
+                deployed.append(stage.deploy(application=another).deployment_id)
                 stage.run_batches(9, deployment_id=deployed[0])
 
         ended = adopt(stage, scene, FaultPlan(meanwhile={number: deploy}))

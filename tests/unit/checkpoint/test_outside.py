@@ -118,3 +118,17 @@ def test_offset_log_2_has_no_barrier_below_batch_2() -> None:
     checkpoint.store.put(checkpoint.offset_key(0), body)
     assert barrier.step() == Idle(1)
     assert checkpoint.position().barriers == ()
+
+
+def test_one_that_has_taken_its_place_stays(checkpoint: Checkpoint) -> None:
+    """Between the look and the removal another took ours back, and somebody else put a barrier there. (Law 4)"""
+    OutsideBarrier(checkpoint, MARK).put_over(checkpoint.position())
+    other = BarrierMark("fence", "others", "d-0001", 1, "c-2", "w-2")
+
+    def exchange() -> None:
+        OutsideBarrier(checkpoint, MARK).take_back()
+        OutsideBarrier(checkpoint, other).put_over(checkpoint.position())
+
+    checkpoint.store.after = once(exchange, "get", "offsets/3")  # type: ignore[attr-defined]
+    OutsideBarrier(checkpoint, MARK).take_back()
+    assert [one.entry.mark for one in checkpoint.position().barriers] == [other]
