@@ -165,27 +165,18 @@ class Retention:
         version = slot.version if slot is not None and abandoned is not None else None
         return Begun(making_id, making.take, making.base_ids, version)
 
-    def renew(self, begun: Begun) -> None:
-        """Record that a snapshot is still being taken.
-
-        Raises:
-            UnavailableError: it was abandoned meanwhile; or others keep changing the register.
-        """
+    def renew(self, begun: Begun) -> bool:
+        """Record that a snapshot is still being taken; False where it was abandoned meanwhile."""
 
         def edit(register: RetentionRegister) -> RetentionRegister:
             making = register.makings.get(begun.making_id)
             if making is None:
-                raise UnavailableError(
-                    "this snapshot was so long in the making that it was abandoned",
-                    stream_id=self._control.stream_id,
-                    next_step="Take it again.",
-                )
+                return register
             expires_at = self._clock.now() + timedelta(seconds=MAKING_SECONDS)
-            return replace(
-                register, makings={**register.makings, begun.making_id: replace(making, expires_at=expires_at)}
-            )
+            renewed = replace(making, expires_at=expires_at)
+            return replace(register, makings={**register.makings, begun.making_id: renewed})
 
-        self.change(edit)
+        return begun.making_id in self.change(edit).makings
 
     def finish(self, begun: Begun, *, completed: SnapshotManifest | None = None) -> None:
         """Record that a snapshot is complete, or given up; twice is once."""

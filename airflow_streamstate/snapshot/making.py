@@ -81,10 +81,16 @@ class Renewal:
         Raises:
             UnavailableError: it was abandoned already; the same call from its beginning takes it.
         """
-        now_seconds = self._clock.monotonic_seconds()
-        if self._made.begun is not None and now_seconds - self._renewed_at_seconds >= RENEW_AFTER_SECONDS:
-            Retention(self._made.control).renew(self._made.begun)
-            self._renewed_at_seconds = now_seconds
+        now_seconds, begun = self._clock.monotonic_seconds(), self._made.begun
+        if begun is None or now_seconds - self._renewed_at_seconds < RENEW_AFTER_SECONDS:
+            return
+        if not Retention(self._made.control).renew(begun):
+            raise UnavailableError(
+                "this snapshot was so long in the making that it was abandoned",
+                stream_id=self._made.control.stream_id,
+                next_step="Take it again.",
+            )
+        self._renewed_at_seconds = now_seconds
 
 
 @contextmanager

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.snapshot.making import making
+from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.snapshot.making import Renewal, making
+from airflow_streamstate.snapshot.removal import Remover
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
-from support.snapshots import DEPLOYMENT, STREAM, Shelf, run_stateful
+from support.snapshots import DEPLOYMENT, SNAPSHOT, STREAM, Shelf, run_stateful
 
 REHEARSAL = "r-5f0c1b7e6a0c-0001"
 
@@ -37,3 +38,18 @@ def test_what_a_rehearsal_forks_is_none_that_is_kept() -> None:
     with making(shelf.control, REHEARSAL, DEPLOYMENT, "controller", ()) as made:
         assert (made.take, made.bases, made.begun) == (1, None, None)
     assert shelf.checkpoints.head(f"{STREAM}/retention.json") is None
+
+
+def test_one_that_was_abandoned_while_it_was_made_is_not_renewed() -> None:
+    """Whoever slept for too long finds that before he copies on, and begins anew."""
+    shelf = Shelf()
+    with making(shelf.control, SNAPSHOT, DEPLOYMENT, "agent", ()) as made:
+        renewal = Renewal(made)
+        shelf.clock.advance(MAKING_SECONDS - 1)
+        renewal.renew()
+        shelf.clock.advance(MAKING_SECONDS - 1)
+        assert Remover(shelf.control, shelf.places, "test").sweep().abandoned == []
+        shelf.clock.advance(2)
+        assert Remover(shelf.control, shelf.places, "test").sweep().abandoned == [SNAPSHOT]
+        with pytest.raises(UnavailableError, match="it was abandoned"):
+            renewal.renew()
