@@ -21,7 +21,7 @@ from airflow_streamstate.lifecycle.upgrading.deciding import NoGo, decide_mode, 
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.gap import gap_seconds
 from airflow_streamstate.lifecycle.upgrading.health import Healthy, NotYet, beats_of, decide_health, has_begun
-from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
+from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
 from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON
 from airflow_streamstate.lifecycle.waiting import describe
 from airflow_streamstate.lifecycle.watching import redacted
@@ -276,8 +276,10 @@ def _deploy(tools: Tools, state: UpgradeState) -> None:
             state, CONFLICT_SECONDS, lambda: tools.deployer.deploy(wish, tools.request_id("new"), lambda _: None)
         )
     except StreamStateError as error:
-        is_conflict = isinstance(error, ConflictError) and tools.waited_seconds(state) < CONFLICT_SECONDS
-        if is_passing(error) or is_conflict:
+        waited_seconds = tools.waited_seconds(state)
+        if is_passing(error) and waited_seconds < SILENCE_SECONDS:
+            raise
+        if isinstance(error, ConflictError) and waited_seconds < CONFLICT_SECONDS:
             raise
         tools.take(state, "unhealthy", in_words(error), new_deployment_id=tools.deployed_id())
         return

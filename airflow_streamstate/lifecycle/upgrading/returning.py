@@ -18,7 +18,7 @@ from airflow_streamstate.lifecycle.orders import KIND_OF
 from airflow_streamstate.lifecycle.outcomes import decide_command_outcome
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.upgrading.ends import finish
-from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
+from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
 from airflow_streamstate.lifecycle.upgrading.undoing import beginning_id, beginning_of
 from airflow_streamstate.lifecycle.waiting import describe
 from airflow_streamstate.lifecycle.watching import redacted
@@ -30,9 +30,6 @@ PATIENCE_SECONDS = 60.0
 """So long a version that is given up may take to end its batch; then it is killed, and the batch is run again over the
 same bounds, or undone."""
 KILL_GRACE_SECONDS = 10.0
-SILENCE_SECONDS = 900.0
-"""So long what the way back needs may not answer, such as the place of the snapshot that it goes back to; then the
-stream is left as it is, and is free for what a person decides (Law 6)."""
 
 
 def returning(tools: Tools, state: UpgradeState) -> Next:

@@ -29,6 +29,9 @@ MIN_HANDOVER_PAUSE_SECONDS = 0.05
 HANDOVER_SHARE = 0.05
 """Of what was waited for the end of the old version, so much at the most comes on top because nobody looked."""
 MAX_TEXT_CHARACTERS = 1_000
+SILENCE_SECONDS = 900.0
+"""So long what a deploy needs may not answer, such as the place of the snapshot that it starts from, while the stream
+stands still and is nobody else's; then the next way is gone, or the stream is left to what a person decides (Law 6)."""
 LATE_TRIES = 5
 LATE_PAUSE_SECONDS = 2.0
 

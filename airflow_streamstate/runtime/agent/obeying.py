@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_streamstate.control.answers import answered_ids, is_accepted, is_late, out_of_date
 from airflow_streamstate.control.journal import CommandSlot
-from airflow_streamstate.errors import DataError
+from airflow_streamstate.errors import DataError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -63,7 +63,12 @@ class CommandDesk:
         if now_seconds - self._looked_at_seconds < attempt.spec.settings.command_poll_seconds:
             return
         self._looked_at_seconds = now_seconds
-        if any(self._is_end(slot.command) for slot in attempt.journal.commands()):
+        try:
+            commands = [slot.command for slot in attempt.journal.commands()]
+        except (UnavailableError, OutcomeUnknownError) as error:  # no reason to begin the copy anew
+            attempt.reporter.outage("a look at the commands", error)
+            return
+        if any(self._is_end(command) for command in commands):
             raise GaveWayError(
                 "the deployment is being ended, and that comes first", next_step="Its end has a snapshot of its own."
             )

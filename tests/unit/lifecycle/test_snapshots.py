@@ -58,6 +58,22 @@ def test_a_successor_says_where_the_end_of_a_dead_one_is_kept(tmp_path: Path) ->
     assert stage.controller.snapshots.verify(STREAM, manifest.snapshot_id) == []
 
 
+def test_of_one_that_was_stopped_the_end_is_kept_anew_where_its_place_is_lost(tmp_path: Path) -> None:
+    """Resumed on its own checkpoint and ended, it is taken over as any that died."""
+    stage, lost = Stage(tmp_path), tmp_path / "lost"
+    stage.deploy(snapshots=str(lost))
+    stage.stopped()
+    shutil.rmtree(lost)
+    with pytest.raises(UnavailableError, match="is not the place"):
+        stage.deploy("print('v2')\n", snapshots=str(tmp_path / "new"))
+    stage.controller.resume(STREAM)
+    stage.come_to_life("d-0001", 2, queries=("counts",))
+    stage.end("d-0001", 2)
+    view = stage.deploy("print('v3')\n", snapshots=str(tmp_path / "new"))
+    assert view.start.snapshot_id == "d-0001-stopped-000002"
+    assert stage.controller.snapshots.verify(STREAM, "d-0001-stopped-000002") == []
+
+
 def test_the_checkpoint_that_a_kept_snapshot_names_stays_whole(tmp_path: Path) -> None:
     """However often it is pruned: it is the last way back from the version that runs."""
     stage = Stage(tmp_path)

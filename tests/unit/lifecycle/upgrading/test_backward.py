@@ -10,7 +10,8 @@ import pytest
 
 from airflow_streamstate.errors import ConflictError, UnavailableError
 from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS
-from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS, SILENCE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.data_events import Undone

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 from airflow_streamstate.lifecycle.upgrading.forward import CONFLICT_SECONDS, MAX_DRAIN_TRIES
-from airflow_streamstate.lifecycle.upgrading.tools import MIN_HANDOVER_PAUSE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.tools import MIN_HANDOVER_PAUSE_SECONDS, SILENCE_SECONDS
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
-from support.scripted_rehearsal import with_an_aggregate_more
-from support.sim_stage import STREAM
+from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
+from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
 
 
@@ -395,3 +397,23 @@ def test_a_stream_that_somebody_killed_and_moved_before_the_claim_is_refused(upg
     with pytest.raises(ConflictError, match="somebody else moved this stream"):
         upgraded.advance(view)
     assert journal.view(STREAM, view.upgrade_id).outcome == "refused"
+
+
+def test_where_the_place_of_the_handover_stays_silent_the_old_version_goes_on(tmp_path: Path) -> None:
+    """On its own checkpoint, for which nothing is asked of that place (Law 6)."""
+    stage, place = Stage(tmp_path), tmp_path / "place"
+    upgraded = UpgradeStage(stage)
+    stage.deploy(snapshots=str(place))
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    keep_plan(stage.control, "d-0001", "counts")
+    stage.keep("live")
+    view = upgraded.to_ready()
+    shutil.rmtree(place)
+    stage.end()  # killed, as it waits for the place and keeps no end
+    with pytest.raises(UnavailableError):
+        upgraded.advance(view)
+    stage.clock.advance(SILENCE_SECONDS)
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+    assert stage.seen().attempt == 2
