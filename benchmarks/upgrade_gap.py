@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.upgrades import UpgradeJournal
@@ -26,6 +27,7 @@ from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.streams import Running, Streams
 
+Found = TypeVar("Found", bound=Event)
 NAME = "upgrade-gap"
 SCRIPT = "delays_by_week.py"
 QUERY = "delays"
@@ -164,7 +166,7 @@ def _moments(streams: Streams, old: Running, new: Running, view: UpgradeView) ->
     }
 
 
-def _only(events: list[Event], kind: type[Event]) -> Event:
+def _only(events: list[Event], kind: type[Found]) -> Found:
     return next(event for event in events if isinstance(event, kind))
 
 

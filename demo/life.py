@@ -112,7 +112,7 @@ def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, ou
 
 
 def _judge(console: Console, controller: Controller, out: Path, where: Place, began: float, without_us: Gap) -> bool:
-    drained = [m for m in controller.snapshots(STREAM) if m.snapshot_kind == "drained"]
+    drained = [m for m in controller.snapshots.all(STREAM) if m.snapshot_kind == "drained"]
     first, last = drained[0], drained[-1]
     verdicts = _verdicts(controller, out, first, last)
     lanes = lanes_of(controller, STREAM, where)
@@ -127,7 +127,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
         "flights": f"20,000 of early 2001, in files of {ROWS_PER_FILE}",
         "Spark": next((lane.spark_version for lane in lanes if lane.spark_version), ""),
         "home": where.words,
-        "snapshots": ", ".join(m.snapshot_id for m in controller.snapshots(STREAM)),
+        "snapshots": ", ".join(m.snapshot_id for m in controller.snapshots.all(STREAM)),
         "rows dropped as late, by Spark's count": str(dropped),
         "audit": _in_words(custody),
         "whole life": f"{seconds:.0f} s",
