@@ -16,11 +16,8 @@ from airflow_streamstate.cli import tables
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
-    conf_option,
-    env_option,
+    code_options,
     fresh_query_option,
-    key_values,
-    literal_secrets_option,
     pass_session,
     reason_option,
     request_option,
@@ -29,7 +26,7 @@ from airflow_streamstate.cli.options import (
     wait_option,
 )
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.cli.start import SETTINGS, Goal, settings_of, split, wait_and_emit
+from airflow_streamstate.cli.start import Goal, setting_option, settings_of, split, wait_and_emit
 from airflow_streamstate.lifecycle.adopting.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.requests import DeployRequest
@@ -58,21 +55,8 @@ from airflow_streamstate.lifecycle.views import DeploymentView
 )
 @click.option("--give-up", is_flag=True, help="Take the barriers back: the query may be started again as it was.")
 @click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
-@conf_option
-@env_option
-@literal_secrets_option
-@click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated.")
-@click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned.")
-@click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated.")
-@click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated.")
-@click.option(
-    "--setting",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=key_values,
-    help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
-)
+@code_options
+@setting_option
 @fresh_query_option
 @click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 @reason_option

@@ -10,11 +10,9 @@ import click
 
 from airflow_streamstate.cli.options import (
     accept_lost_input_option,
-    conf_option,
+    code_options,
     discard_state_option,
-    env_option,
     fresh_query_option,
-    literal_secrets_option,
     reason_option,
 )
 from airflow_streamstate.cli.start import split
@@ -29,17 +27,11 @@ _OF_A_CHANGE = frozenset(
 )
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified."),
-    conf_option,
-    env_option,
     click.option("--master", metavar="URL", help="Spark's master."),
-    click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated."),
-    click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned."),
-    click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated."),
-    click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated."),
+    code_options,
     fresh_query_option,
     accept_lost_input_option,
     discard_state_option,
-    literal_secrets_option,
     click.option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
     reason_option,
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]..."),

@@ -212,3 +212,21 @@ literal_secrets_option = click.option(
     is_flag=True,
     help="Record values under secret-like names as they are; without it they are refused.",
 )
+
+
+_CODE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    conf_option,
+    env_option,
+    literal_secrets_option,
+    click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated."),
+    click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned."),
+    click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated."),
+    click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated."),
+)
+
+
+def code_options(verb: Verb) -> Verb:
+    """What the driver of a script is given beside it: configuration, environment, packages, jars and files."""
+    for option in reversed(_CODE_OPTIONS):
+        verb = option(verb)
+    return verb

@@ -16,12 +16,10 @@ from airflow_streamstate.cli.options import (
     HelpfulCommand,
     accept_lost_input_option,
     behind_at_most_option,
-    conf_option,
+    code_options,
     discard_state_option,
-    env_option,
     fresh_query_option,
     key_values,
-    literal_secrets_option,
     max_snapshot_age_option,
     pass_session,
     reason_option,
@@ -39,6 +37,14 @@ from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 
 SETTINGS = tuple(field.name for field in fields(AgentSettings))
+setting_option = click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=key_values,
+    help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
+)
 
 
 @click.command(cls=HelpfulCommand, short_help="Make a script the next version of a stream, and start it.")
@@ -74,21 +80,8 @@ SETTINGS = tuple(field.name for field in fields(AgentSettings))
 @click.option("--assume-dead", is_flag=True, help="Take over although nobody can say whether the old driver is dead.")
 @click.option("--revive", "revives", is_flag=True, help="Deploy although the stream was retired.")
 @click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
-@conf_option
-@env_option
-@literal_secrets_option
-@click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated.")
-@click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned.")
-@click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated.")
-@click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated.")
-@click.option(
-    "--setting",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=key_values,
-    help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
-)
+@code_options
+@setting_option
 @click.option("--attach", "attaches", is_flag=True, help="The script calls runtime.attach(): submit it itself.")
 @click.option(
     "--mirror",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,12 +14,12 @@ from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 Say = Callable[[str], None]
 
 
-class KeepingVerbs:
+class KeepingVerbs(ABC):
     """A part of ``StreamStateHook``, which has the controller; not for use by itself."""
 
+    @abstractmethod
     def get_conn(self) -> Controller:
         """The controller."""
-        raise NotImplementedError
 
     def prune(
         self, stream_id: str, *, keep: int | None = None, older_than_seconds: float | None = None, dry_run: bool = False

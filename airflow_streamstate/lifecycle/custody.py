@@ -16,9 +16,9 @@ from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.lifecycle.edges import end_in_snapshot, end_of, start_of
 from airflow_streamstate.lifecycle.handovers import (
     Break,
-    Edge,
     Evidence,
     compare_edges,
     move_breaks,
@@ -264,18 +264,18 @@ class _Reader:
         is_moved = any(isinstance(event, Repositioned) and event.query_name == name for event in said)
         holder_id = self._holder(spec.start.predecessor_id, name)
         holder = None if holder_id is None else self._checkpoint(holder_id, name)
-        end = _end(holder, known)
+        end = end_of(holder, known)
         if known is not None and (spec.start.undoes is not None or self._undone_event(spec.deployment_id, name)):
             # It begins at its snapshot, and what came after that is out of the sink, or should be (Law 14).
             self._breaks += self._undone(
                 spec.deployment_id, name, holder_id, None if end is None else end.batch_id, known
             )
-            end = _end_in_snapshot(self._checkpoint(self._snapshot_holder(spec), name), known)
+            end = end_in_snapshot(self._checkpoint(self._snapshot_holder(spec), name), known)
         if first.how == "fresh" or (holder_id is None and known is None):
             if end is not None and end.batch_id is not None:
                 self._breaks.append(_fresh(spec.deployment_id, name, end.batch_id))
             return QueryCustody(None, last, "logs")
-        start = _start(checkpoint, first, known, end)
+        start = start_of(checkpoint, first, known, end)
         if start is None or end is None:
             self._unread.append(f"{spec.deployment_id}, query {name}: nobody knows any more where it began")
             return QueryCustody(None, last, "records")
@@ -327,67 +327,6 @@ class _Reader:
             found = self._spec(before)
             before = None if found is None else found.start.predecessor_id
         return None
-
-
-def _end(holder: Checkpoint | None, known: QuerySnapshot | None) -> Edge | None:
-    """Where a query had ended: by the log of who ran it last, else by the manifest of the time; None: nobody knows."""
-    identities = () if known is None else known.identities
-    if holder is None:
-        if known is None:
-            return None
-        position = known.position
-        return Edge(position.batch_id, position.end_offsets, (), identities, evidence="records")
-    found = holder.position()
-    entry = None if found.batch_id is None else holder.read_offset(found.batch_id)
-    return Edge(
-        found.batch_id,
-        entry.source_lines if entry is not None else (),
-        entry.source_names if entry is not None else (),
-        identities,
-        found.planned_id,
-        found.planned.source_lines if found.planned is not None else (),
-    )
-
-
-def _end_in_snapshot(holder: Checkpoint | None, known: QuerySnapshot) -> Edge:
-    """Where a query stood in a snapshot, however far its deployment went on behind it."""
-    position = known.position
-    entry = None if holder is None or position.batch_id is None else holder.read_offset(position.batch_id)
-    planned_id = position.planned_batch_id
-    planned = None if holder is None or planned_id is None else holder.read_offset(planned_id)
-    return Edge(
-        position.batch_id,
-        position.end_offsets if entry is None else entry.source_lines,
-        () if entry is None else entry.source_names,
-        known.identities,
-        planned_id,
-        planned.source_lines if planned is not None and not planned.is_ours else (),
-        "records" if entry is None and position.batch_id is not None else "logs",
-    )
-
-
-def _start(
-    checkpoint: Checkpoint | None, first: QueryStarted, known: QuerySnapshot | None, end: Edge | None
-) -> Edge | None:
-    """Where a query began: by its own log where that reaches back so far, else by what was written down."""
-    batch_id = None if known is None else known.position.batch_id
-    if first.how != "continued":
-        batch_id = first.batch_id  # of a start that told nothing, a later one is the first that is known
-    elif known is None:
-        return None
-    entry = None if checkpoint is None or batch_id is None else checkpoint.read_offset(batch_id)
-    planned_id = None if end is None else end.planned_batch_id
-    planned = None if checkpoint is None or planned_id is None else checkpoint.read_offset(planned_id)
-    recorded = () if known is None else known.position.end_offsets
-    return Edge(
-        batch_id,
-        entry.source_lines if entry is not None else recorded,
-        entry.source_names if entry is not None else (),
-        first.identities if entry is not None or known is None else known.identities,
-        planned_id,
-        planned.source_lines if planned is not None and not planned.is_ours else (),
-        "logs" if entry is not None or batch_id is None else "records",
-    )
 
 
 def _passed_over(deployment_id: str, name: str, batch_id: int) -> Break:

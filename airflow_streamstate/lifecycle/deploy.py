@@ -51,7 +51,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, RequestRecord, StartPlan
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
-from airflow_streamstate.snapshot.verify import Unread, check_before_start
+from airflow_streamstate.snapshot.verify import check_before_start
 
 log = logging.getLogger(__name__)
 TRIES = 3
@@ -223,7 +223,7 @@ class _Deploying:
         """See that the snapshot is what was captured, once; what is to be said about it."""
         if self._checked is None or self._checked[0] != manifest.snapshot_id:
             unread = check_before_start(self._control, self._home.places.of(manifest), manifest)
-            self._checked = manifest.snapshot_id, () if unread is None else (unread_note(manifest.snapshot_id, unread),)
+            self._checked = manifest.snapshot_id, () if unread is None else (unread.in_words(manifest.snapshot_id),)
         return self._checked[1]
 
     def _record(self) -> None:
@@ -375,14 +375,6 @@ class _Deploying:
             intent=None,
             retirement=None,
         )
-
-
-def unread_note(snapshot_id: str, unread: Unread) -> str:
-    """What a person should know of a snapshot that is too large to be read before a start."""
-    return (
-        f"{unread.files} files of {unread.size_bytes:,} bytes of snapshot {snapshot_id} were not read; Spark compares"
-        " them with its checksums when it loads them, and `streamstate verify` does so at any time"
-    )
 
 
 def _is_younger(register: StreamRegister, predecessor: Observation) -> bool:

@@ -139,6 +139,13 @@ class Unread:
     files: int
     size_bytes: int
 
+    def in_words(self, snapshot_id: str) -> str:
+        """What a person should know of a snapshot that is too large to be read before a start."""
+        return (
+            f"{self.files} files of {self.size_bytes:,} bytes of snapshot {snapshot_id} were not read; Spark compares"
+            " them with its checksums when it loads them, and `streamstate verify` does so at any time"
+        )
+
 
 def check_before_start(
     control: StreamControl, checkpoints: Store, manifest: SnapshotManifest, read_bytes: int = READ_BEFORE_START_BYTES

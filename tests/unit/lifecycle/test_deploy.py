@@ -20,7 +20,6 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.deploy import unread_note
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.views import DeploymentView
 from airflow_streamstate.protocol import layout
@@ -339,7 +338,7 @@ def test_a_snapshot_with_a_file_gone_or_altered_starts_nothing(stage: Stage) -> 
 
 def test_what_was_not_read_of_a_large_snapshot_is_said() -> None:
     """A person reads how much was taken on trust, and what checks it."""
-    note = unread_note("d-0001-stopped-000001", Unread(2, 5_000_000_000))
+    note = Unread(2, 5_000_000_000).in_words("d-0001-stopped-000001")
     assert "2 files of 5,000,000,000 bytes of snapshot d-0001-stopped-000001 were not read" in note
 
 
