@@ -78,7 +78,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.mark.parametrize("dag_id", ["deploy_deferred", "deploy_in_worker"])
 def test_marking_a_task_that_waits_stops_its_stream_as_asked(place: Place, dag_id: str) -> None:
     """Whether the triggerer has it or a worker."""
-    stream_id = dag_id.replace("_", "-")
+    stream_id = place.unused(dag_id.replace("_", "-"))
     run_id = place.start(dag_id, stream_id, "hangs")
     if dag_id == "deploy_deferred":
         place.wait_triggerer(dag_id, run_id, "deploy")  # before that Airflow tells nobody: docs/limits.md
@@ -93,18 +93,19 @@ def test_a_triggerer_that_ends_stops_no_stream_and_forgets_no_wait(place: Place)
     """Rolling restarts are every day's business."""
     hook = place.home.hook()
     script = scripted_driver.script(place.scripts, "runs", name="runs.py")
-    hook.deploy(DeployRequest("gated", script, master="local[2]"))
-    hook.wait_for(Watch("healthy", "gated", "d-0001"), deadline_seconds=60)
-    run_id = place.site.trigger("gate", {"stream_id": "gated"})
-    waiting = place.start("deploy_deferred", "surviving", "hangs")
-    place.wait_task("gate", run_id, "drained", "deferred")
-    place.wait_task("deploy_deferred", waiting, "deploy", "deferred")
+    gated, surviving = place.unused("gated"), place.unused("surviving")
+    hook.deploy(DeployRequest(gated, script, master="local[2]"))
+    hook.wait_for(Watch("healthy", gated, "d-0001"), deadline_seconds=60)
+    run_id = place.site.trigger("gate", {"stream_id": gated})
+    waiting = place.start("deploy_deferred", surviving, "hangs")
+    place.wait_put_off("gate", run_id, "drained")
+    place.wait_put_off("deploy_deferred", waiting, "deploy")
     place.site.restart("triggerer")
-    assert hook.status("surviving").state in ("launching", "running")
-    hook.drain("gated")
-    assert place.site.wait_for_run("gate", run_id, 240) == "success"
+    assert hook.status(surviving).state in ("launching", "running")
+    hook.drain(gated)
+    place.site.need_success("gate", run_id, 240)
     assert place.site.xcom("gate", run_id, "drained")["snapshot_id"] == "d-0001-drained-000001"
-    assert hook.status("surviving").state == "running"
+    assert hook.status(surviving).state == "running"
 
 
 def test_the_form_of_the_connection_has_every_field_and_a_button_that_works(place: Place) -> None:
@@ -132,7 +133,7 @@ def test_the_form_of_the_connection_has_every_field_and_a_button_that_works(plac
 
 def test_a_secret_is_nowhere_in_airflow(place: Place) -> None:
     """Not in rendered fields, XComs, logs, events or anywhere else in its database: by its bytes."""
-    run_id = place.start("deploy_deferred", "secretive", "fails")
+    run_id = place.start("deploy_deferred", place.unused("secretive"), "fails")
     assert place.site.wait_for_run("deploy_deferred", run_id, 240) == "failed"
     task = place.site.call("GET", f"/dags/deploy_deferred/dagRuns/{run_id}/taskInstances/deploy")
     assert task["rendered_fields"]["arguments"] == ["--password", "***"]
@@ -147,9 +148,10 @@ def test_a_secret_is_nowhere_in_airflow(place: Place) -> None:
 
 def test_no_driver_has_airflows_own_settings_in_its_environment(place: Place) -> None:
     """A streaming job has no business with Airflow's connections."""
-    place.start("deploy_deferred", "inherits", "hangs")
-    place.wait_state("inherits", "running")
-    claim: Any = place.home.stream("inherits").control.claim("d-0001", 1)
+    stream_id = place.unused("inherits")
+    place.start("deploy_deferred", stream_id, "hangs")
+    place.wait_state(stream_id, "running")
+    claim: Any = place.home.stream(stream_id).control.claim("d-0001", 1)
     environ = Path(f"/proc/{claim.pid}/environ").read_bytes().split(b"\0")
     names = {entry.partition(b"=")[0].decode() for entry in environ}
     assert not [name for name in names if name.startswith(("AIRFLOW__", "AIRFLOW_CONN_"))]

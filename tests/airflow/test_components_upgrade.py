@@ -95,12 +95,6 @@ def under_way(place: Place, stream_id: str, *phases: str) -> UpgradeView:
     return found
 
 
-def free(place: Place, name: str) -> str:
-    """A stream that was never deployed: a try after one that was cut short finds nothing of that."""
-    names = (name, *(f"{name}-{number}" for number in range(2, 10)))
-    return next(each for each in names if place.home.home.control(each).register() is None)
-
-
 def ids(place: Place, stream_id: str) -> list[str]:
     return UpgradeJournal(place.home.home.control(stream_id)).ids()
 
@@ -113,13 +107,13 @@ def tasks_alone(place: Place, stream_id: str, upgrade_id: str) -> bool:
 
 def test_a_worker_that_is_killed_in_the_middle_is_gone_on_for(place: Place) -> None:
     """After it has stopped the old version and started the new one: the retry sees that one prove itself. (Law 2)"""
-    stream_id = free(place, "killed")
+    stream_id = place.unused("killed")
     run_first_version(place.home, place.scripts, stream_id)
     run_id = place.start("upgrade_in_worker", stream_id, "late")
     view = under_way(place, stream_id, "started")
     task = place.site.call("GET", f"/dags/upgrade_in_worker/dagRuns/{run_id}/taskInstances/upgrade")
     os.kill(task["pid"], signal.SIGKILL)
-    assert place.site.wait_for_run("upgrade_in_worker", run_id, 300) == "success"
+    place.site.need_success("upgrade_in_worker", run_id, 300)
     result = place.site.xcom("upgrade_in_worker", run_id, "upgrade")
     assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "upgraded")
     task = place.site.call("GET", f"/dags/upgrade_in_worker/dagRuns/{run_id}/taskInstances/upgrade")
@@ -130,13 +124,13 @@ def test_a_worker_that_is_killed_in_the_middle_is_gone_on_for(place: Place) -> N
 @FULL_TIER
 def test_a_triggerer_that_is_restarted_in_the_middle_of_a_wait_forgets_nothing(place: Place) -> None:
     """Looking changes nothing, and workers act: same result, by the task alone."""
-    stream_id = free(place, "surviving")
+    stream_id = place.unused("surviving")
     run_first_version(place.home, place.scripts, stream_id)
     run_id = place.start("upgrade_deferred", stream_id, "late")
     view = under_way(place, stream_id, "started")
     place.wait_task("upgrade_deferred", run_id, "upgrade", "deferred")
     place.site.restart("triggerer")
-    assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
+    place.site.need_success("upgrade_deferred", run_id, 300)
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
     assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "upgraded")
     assert tasks_alone(place, stream_id, view.upgrade_id)
@@ -146,7 +140,7 @@ def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place:
     """A worker looks itself, long before the version's time to prove itself is over; and it is rolled back."""
     if not can_be_alone():
         pytest.skip("no process may have a pid namespace of its own here")
-    stream_id = free(place, "unseen")
+    stream_id = place.unused("unseen")
     run_first_version(place.home, place.scripts, stream_id)
     run_id = place.start("upgrade_deferred", stream_id, "stalls")
     view = under_way(place, stream_id, "started")
@@ -164,7 +158,7 @@ def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place:
 
 def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(place: Place) -> None:
     """The stream runs on, and is free."""
-    stream_id = free(place, "marked")
+    stream_id = place.unused("marked")
     run_first_version(place.home, place.scripts, stream_id)
     run_id = place.start("upgrade_deferred", stream_id, "proves", needs_approval=True)
     view = under_way(place, stream_id, "planned")
@@ -181,7 +175,7 @@ def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(
 @FULL_TIER
 def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_it_is_cleared(place: Place) -> None:
     """As it was asked: the old version comes back, and the next try begins anew from there."""
-    stream_id = free(place, "between")
+    stream_id = place.unused("between")
     run_first_version(place.home, place.scripts, stream_id)
     run_id = place.start("upgrade_deferred", stream_id, "late")
     view = under_way(place, stream_id, "started")
@@ -192,7 +186,7 @@ def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_i
     # Else the scheduler may take the run for failed after the clear, and never run the task again.
     assert place.site.wait_for_run("upgrade_deferred", run_id, 120) == "failed"
     place.clear("upgrade_deferred", run_id, "upgrade")
-    assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
+    place.site.need_success("upgrade_deferred", run_id, 300)
     assert place.home.hook().controller.upgrades.view(stream_id, view.upgrade_id).outcome == "rolled_back"
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
     assert result["upgrade_id"] != view.upgrade_id
@@ -202,7 +196,7 @@ def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_i
 @FULL_TIER
 def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(place: Place) -> None:
     """The plan waits for a yes again, and that is heard."""
-    stream_id = free(place, "cleared")
+    stream_id = place.unused("cleared")
     run_first_version(place.home, place.scripts, stream_id)
     run_id = place.start("upgrade_deferred", stream_id, "proves", needs_approval=True)
     first = under_way(place, stream_id, "planned")
@@ -213,7 +207,7 @@ def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(
     second = under_way(place, stream_id, "planned")
     assert second.upgrade_id != first.upgrade_id
     upgrades.approve(stream_id, second.upgrade_id, is_approved=True)
-    assert place.site.wait_for_run("upgrade_deferred", run_id, 300) == "success"
+    place.site.need_success("upgrade_deferred", run_id, 300)
     assert upgrades.view(stream_id, second.upgrade_id).outcome == "upgraded"
 
 
@@ -222,7 +216,7 @@ def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(
 )
 def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, deployment_id: str) -> None:
     """By Airflow's own form; a no changes nothing."""
-    stream_id = free(place, f"asked-{answer.lower()}")
+    stream_id = place.unused(f"asked-{answer.lower()}")
     run_first_version(place.home, place.scripts, stream_id)
     words = scripted_driver.script(place.scripts, "proves", "needs-drain", name="asked.py")
     conf = {"stream_id": stream_id, "application": str(words), "arguments": ["-v"], "warm": False}
@@ -234,14 +228,13 @@ def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, de
     assert "**needs-drain**" in asked["body"]
     assert "`delays`" in asked["body"]
 
-    def is_over() -> bool:
-        # Airflow takes the task for failed now and then, on a busy machine: its retry asks again.
-        states = place.site.task_states("approved_upgrade", run_id)
-        if states["approve"] == "awaiting_input":
+    def answer_it() -> None:
+        # A person reads first; and a retry, if Airflow takes the task for failed all the same, asks again.
+        is_asking = place.site.task_states("approved_upgrade", run_id)["approve"] == "awaiting_input"
+        if is_asking and place.site.has_let_go("approved_upgrade", run_id, "approve"):
             place.site.call("PATCH", task, {"chosen_options": [answer], "params_input": {}})
-        return states["approve"] == "success" and states["upgrade"] in ("success", "skipped", "failed")
 
-    eventually(is_over, f"the end of {run_id}", 400, every=2.0)
+    place.site.need_success("approved_upgrade", run_id, 400, meanwhile=answer_it)
     upgraded = place.site.task_states("approved_upgrade", run_id)["upgrade"]
     assert upgraded == ("success" if answer == "Approve" else "skipped")
     assert place.home.hook().status(stream_id).deployment_id == deployment_id

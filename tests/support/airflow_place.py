@@ -18,6 +18,11 @@ class Place:
         self.home = home
         self.scripts = scripts
 
+    def unused(self, name: str) -> str:
+        """A stream that was never deployed: a try after one that was cut short finds nothing of that."""
+        names = (name, *(f"{name}-{number}" for number in range(2, 10)))
+        return next(each for each in names if self.home.home.control(each).register() is None)
+
     def start(self, dag_id: str, stream_id: str, word: str, **conf: Any) -> str:
         """Trigger a run, with a script that behaves like this; gives its id."""
         script = scripted_driver.script(self.scripts, word, name=f"{word}.py")
@@ -41,6 +46,11 @@ class Place:
             return task["trigger"] is not None and task["trigger"]["triggerer_id"] is not None
 
         eventually(is_taken, f"{task_id} of {dag_id} has a triggerer", 120)
+
+    def wait_put_off(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """Until a task is deferred, and the scheduler knows that its worker has ended."""
+        self.wait_task(dag_id, run_id, task_id, "deferred")
+        eventually(lambda: self.site.has_let_go(dag_id, run_id, task_id), f"the end of {task_id}'s worker", 120)
 
     def wait_state(self, stream_id: str, *states: str) -> None:
         """Until a stream is in one of these states."""

@@ -176,11 +176,14 @@ class AirflowSite:
         """Every run of a DAG."""
         return [str(run["dag_run_id"]) for run in self.call("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"]]
 
-    def wait_for_run(self, dag_id: str, run_id: str, seconds: float) -> str:
-        """The final state of a run."""
+    def wait_for_run(
+        self, dag_id: str, run_id: str, seconds: float, meanwhile: Callable[[], object] = lambda: None
+    ) -> str:
+        """The final state of a run; ``meanwhile`` is called before each look."""
 
         def ended() -> str | None:
             self.check_alive()
+            meanwhile()
             state = self.call("GET", f"/dags/{dag_id}/dagRuns/{_quoted(run_id)}")["state"]
             return state if state in ("success", "failed") else None
 
@@ -189,10 +192,32 @@ class AirflowSite:
         except NotInTimeError as error:
             raise NotInTimeError(f"{error}\n{self.why_failed(dag_id, run_id)}") from None
 
+    def need_success(
+        self, dag_id: str, run_id: str, seconds: float, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
+        """A run ends well, else it is said why not: what a test that only awaits it needs.
+
+        Raises:
+            SiteError: it ended otherwise.
+        """
+        state = self.wait_for_run(dag_id, run_id, seconds, meanwhile)
+        if state != "success":
+            raise SiteError(f"{state}: {self.why_failed(dag_id, run_id)}")
+
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
         """State per task of a run."""
         found = self.call("GET", f"/dags/{dag_id}/dagRuns/{_quoted(run_id)}/taskInstances")["task_instances"]
         return {task["task_id"]: str(task["state"]) for task in found}
+
+    def has_let_go(self, dag_id: str, run_id: str, task_id: str) -> bool:
+        """Whether the scheduler has heard that the worker which put off this try of a task has ended.
+
+        What wakes the task before that ends the try: the scheduler takes the end of the worker for the task's own.
+        """
+        task = self.call("GET", f"/dags/{dag_id}/dagRuns/{_quoted(run_id)}/taskInstances/{task_id}")
+        key = f"(dag_id='{dag_id}', task_id='{task_id}', run_id='{run_id}', try_number={task['try_number']},"
+        heard = (self.logs / "scheduler.log").read_text(errors="replace")
+        return f"Received executor event with state success for task instance TaskInstanceKey{key}" in heard
 
     def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
         """What a task returned."""
