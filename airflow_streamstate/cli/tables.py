@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_streamstate.adapters.moving import in_words
+from airflow_streamstate.cli.failures import without_query_report
+from airflow_streamstate.lifecycle.views import next_step_of_failure
 from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]
@@ -119,7 +121,8 @@ def status(console: Console, row: Row) -> None:
         "last event": _last_event(row.get("last_event")),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
-        "error": row.get("error"),
+        "error": without_query_report(row.get("error") or ""),
+        "next": next_step_of_failure(row["stream_id"]) if row["state"] == "failed" else "",
     }
     for name, value in facts.items():
         if value:
@@ -131,7 +134,7 @@ def status(console: Console, row: Row) -> None:
         if event["reason"]:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
-        _block(console, "traceback", "\n".join(row["traceback"].splitlines()[-_TRACEBACK_LINES:]))
+        _block(console, "traceback", "\n".join(without_query_report(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
 
 
 def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
@@ -257,7 +260,7 @@ def error(console: Console, row: Row) -> None:
     """An error: the sentence, its facts as key=value, texts of several lines below, and the next step."""
     facts, blocks = [], {}
     for key, value in row["context"].items():
-        text = str(value)
+        text = without_query_report(str(value))
         if "\n" in text:
             blocks[key] = text
         elif value not in (None, ""):

@@ -281,6 +281,14 @@ class StreamStatus:
         }
 
 
+def next_step_of_failure(stream_id: str) -> str:
+    """What a person can do about a deployment that failed."""
+    return (
+        f"Mend it and deploy again, or `streamstate resume {stream_id}`; where one batch can never run,"
+        f" `streamstate skip {stream_id}` passes it over; `streamstate logs {stream_id}` has the whole log."
+    )
+
+
 def move_json(event: Skipped | Repositioned) -> dict[str, object]:
     """A named gap, or what was read again, as JSON: ``query batch_id skipped at reason moves[]``."""
     return {

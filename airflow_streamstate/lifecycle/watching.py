@@ -23,7 +23,7 @@ from airflow_streamstate.lifecycle.outcomes import End, decide_command_outcome, 
 from airflow_streamstate.lifecycle.secrets import has_references
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state, explain_state
 from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
-from airflow_streamstate.lifecycle.views import Outcome, QueryStatus, SnapshotFacts, StreamStatus
+from airflow_streamstate.lifecycle.views import Outcome, QueryStatus, SnapshotFacts, StreamStatus, next_step_of_failure
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Failed, Finished, SnapshotReady, Started, Stopped
@@ -150,8 +150,7 @@ class Watching:
             snapshot_id=end.snapshot_id,
             traceback=redacted(seen, end.traceback),
             log_tail=self.log_tail(seen),
-            next_step=f"Mend it and deploy again, or `streamstate resume {seen.stream_id}`;"
-            f" `streamstate logs {seen.stream_id}` has the whole log.",
+            next_step=next_step_of_failure(seen.stream_id),
         )
 
     def log_tail(self, seen: Observation) -> str:

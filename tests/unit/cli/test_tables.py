@@ -109,6 +109,20 @@ def test_a_job_that_ended_without_a_query_is_told() -> None:
         assert "without" not in printed(200, show, {**row, "queries": {"a": {"batch_id": 0}}})
 
 
+def test_of_a_failure_the_reason_and_the_next_step_are_told_and_not_sparks_plan() -> None:
+    """In ``status`` as in an error; JSON has every word of it."""
+    words = "[STREAM_FAILED] poison\n=== Streaming Query ===\nLogical Plan:\n~Project"
+    row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "failed", "queries": {}, "error": words}
+    page = printed(200, tables.status, {**row, "traceback": f"Traceback\n{words}"})
+    assert page.count("[STREAM_FAILED] poison") == 2
+    assert "streamstate resume s" in page
+    assert "streamstate skip s" in page
+    error = {"message": "the deployment failed", "context": {"error": words}, "next_step": "Mend it."}
+    assert "Logical Plan" not in page + printed(200, tables.error, error)
+    running = {**row, "state": "running", "error": ""}
+    assert "streamstate resume" not in printed(200, tables.status, running)
+
+
 def test_where_a_drain_stands_is_told_per_query() -> None:
     """While a deployment drains each query shows how far it has come; otherwise nobody is told of drains (1a.5)."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "draining"}

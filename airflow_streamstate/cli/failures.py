@@ -1,0 +1,19 @@
+"""What a script or Spark said of a failure, without the pages that nobody reads at night."""
+
+from __future__ import annotations
+
+_REPORT = "=== Streaming Query ==="
+_AFTER_REPORT = ("JVM stacktrace:", "Traceback (most recent call last)", "Caused by:")
+
+
+def without_query_report(text: str) -> str:
+    """The words without Spark's own report of the query, which ends in its whole logical plan; the log has that."""
+    kept, is_report = [], False
+    for line in text.splitlines():
+        if line.strip() == _REPORT:
+            is_report = True
+        elif line.startswith(_AFTER_REPORT):
+            is_report = False
+        if not is_report:
+            kept.append(line)
+    return "\n".join(kept)

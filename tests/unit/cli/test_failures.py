@@ -1,0 +1,34 @@
+"""What is left of Spark's words for a person."""
+
+from __future__ import annotations
+
+from airflow_streamstate.cli.failures import without_query_report
+
+WORDS = """[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] poison SQLSTATE: P0001
+=== Streaming Query ===
+Identifier: delays [id = 1]
+Current Committed Offsets: {}
+
+Logical Plan:
+~WriteToMicroBatchDataSourceV1 FileSink
++- ~Project"""
+
+
+def test_the_plan_is_left_out_and_the_reason_is_not() -> None:
+    """Of the message, and of a traceback that has it in its middle."""
+    reason = WORDS.splitlines()[0]
+    assert without_query_report(WORDS) == reason
+    trace = "Traceback (most recent call last):\n  line 60\n" + WORDS + "\n\nJVM stacktrace:\nat org.apache"
+    assert without_query_report(trace).splitlines() == [
+        "Traceback (most recent call last):",
+        "  line 60",
+        reason,
+        "JVM stacktrace:",
+        "at org.apache",
+    ]
+
+
+def test_what_is_no_such_report_stays_as_it_is() -> None:
+    """Every line of it."""
+    assert without_query_report("ValueError: a\nb") == "ValueError: a\nb"
+    assert without_query_report("") == ""
