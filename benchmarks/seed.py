@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol.event import Event

@@ -12,7 +12,7 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.processes import read_stat
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home, HomeConfig
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Claimed

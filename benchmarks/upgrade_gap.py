@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol.event import Event

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from demo import acts, compare, plain

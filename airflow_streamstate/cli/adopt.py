@@ -29,8 +29,8 @@ from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import Goal, setting_option, settings_of, split, wait_and_emit
 from airflow_streamstate.lifecycle.adopting.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.lifecycle.views import DeploymentView
+from airflow_streamstate.lifecycle.observing.views import DeploymentView
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 
 
 @click.command(cls=HelpfulCommand, short_help="Go on with a query that ran without streamstate, as a stream.")

@@ -11,8 +11,8 @@ from airflow_streamstate.cli.exits import FAILED
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.custody import custody_of
-from airflow_streamstate.lifecycle.logs import LogReader
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
+from airflow_streamstate.lifecycle.observing.logs import LogReader
 from airflow_streamstate.protocol.codec import to_json
 
 FOLLOW_SECONDS = 0.5

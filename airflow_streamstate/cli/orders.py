@@ -23,8 +23,8 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.forced_stop import ON_DEADLINE, OnDeadline
-from airflow_streamstate.lifecycle.views import CommandView
+from airflow_streamstate.lifecycle.observing.views import CommandView
+from airflow_streamstate.lifecycle.ordering.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.protocol.commands import (
     DEFAULT_TERMS,
     DrainMode,

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_streamstate.cli.tables import shown
-from airflow_streamstate.lifecycle.planning import RecordedPlans
-from airflow_streamstate.lifecycle.rehearsals import RehearsalView
+from airflow_streamstate.lifecycle.rehearsing.planning import RecordedPlans
+from airflow_streamstate.lifecycle.rehearsing.rehearsals import RehearsalView
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 
 _COLOURS = {"same": "green", "state-compatible": "green", "needs-drain": "yellow", "hazardous": "red"}

@@ -31,8 +31,8 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.session import Report, Session
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.lifecycle.views import DeploymentView, StreamStatus
+from airflow_streamstate.lifecycle.observing.views import DeploymentView, StreamStatus
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 

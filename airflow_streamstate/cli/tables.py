@@ -11,7 +11,7 @@ from rich.text import Text
 
 from airflow_streamstate.adapters.moving import in_words
 from airflow_streamstate.cli.failures import without_query_report
-from airflow_streamstate.lifecycle.views import next_step_of_failure
+from airflow_streamstate.lifecycle.observing.views import next_step_of_failure
 from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]

@@ -23,8 +23,8 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.session import Report, Session
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import MODES, WAYS, RollbackRequest, UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
 from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON, UpgradeView

@@ -17,9 +17,9 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.outcomes import FULFILLED_BY
-from airflow_streamstate.lifecycle.views import Outcome, OutcomeKind
-from airflow_streamstate.lifecycle.waiting import late_drain
+from airflow_streamstate.lifecycle.observing.outcomes import FULFILLED_BY
+from airflow_streamstate.lifecycle.observing.views import Outcome, OutcomeKind
+from airflow_streamstate.lifecycle.watching.waiting import late_drain
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.data_events import Skipped

@@ -25,10 +25,10 @@ from airflow_streamstate.hooks.spark_connection import spark_submission
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.polling import poll
-from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.lifecycle.skips import SkipView, SkipWish
-from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, StreamStatus
+from airflow_streamstate.lifecycle.observing.views import CommandView, DeploymentView, StreamStatus
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
+from airflow_streamstate.lifecycle.starting.skips import SkipView, SkipWish
+from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import (
     DEFAULT_SNAPSHOT_TERMS,

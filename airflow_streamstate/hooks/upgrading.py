@@ -13,10 +13,10 @@ from airflow_streamstate.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.polling import poll
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
+from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, AfterStop, Phase
 

@@ -10,30 +10,30 @@ from airflow_streamstate.errors import ConflictError, DataError, StreamNotFoundE
 from airflow_streamstate.launch.interface import Launcher
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.lifecycle.adopting.adoptions import Adoptions
-from airflow_streamstate.lifecycle.attempts import Attempts
-from airflow_streamstate.lifecycle.deploy import Deployer, OnStart
-from airflow_streamstate.lifecycle.forced_stop import ForcedStops
+from airflow_streamstate.lifecycle.drivers.launching import SparkConnections
+from airflow_streamstate.lifecycle.drivers.secrets import LookUp
 from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.launching import SparkConnections
-from airflow_streamstate.lifecycle.logs import LogReader
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.mirrors import Mirrors
-from airflow_streamstate.lifecycle.notifications import Notifications
-from airflow_streamstate.lifecycle.orders import Orders
-from airflow_streamstate.lifecycle.planning import Planning
+from airflow_streamstate.lifecycle.observing.logs import LogReader
+from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.observing.views import CommandView, DeploymentView, Outcome, StreamStatus
+from airflow_streamstate.lifecycle.ordering.forced_stop import ForcedStops
+from airflow_streamstate.lifecycle.ordering.orders import Orders
+from airflow_streamstate.lifecycle.ordering.snapshot_requests import SnapshotRequests
 from airflow_streamstate.lifecycle.reading.readings import Readings
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.rehearsing.planning import Planning
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.wish import read_wish
 from airflow_streamstate.lifecycle.retention.pruning import Retaining
-from airflow_streamstate.lifecycle.secrets import LookUp
-from airflow_streamstate.lifecycle.snapshot_requests import SnapshotRequests
 from airflow_streamstate.lifecycle.snapshots import Snapshots
-from airflow_streamstate.lifecycle.starts import Starts
-from airflow_streamstate.lifecycle.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.starting.attempts import Attempts
+from airflow_streamstate.lifecycle.starting.deploy import Deployer, OnStart
+from airflow_streamstate.lifecycle.starting.starts import Starts
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
-from airflow_streamstate.lifecycle.views import CommandView, DeploymentView, Outcome, StreamStatus
-from airflow_streamstate.lifecycle.waiting import Report, Waits, describe
-from airflow_streamstate.lifecycle.watching import Watching, redacted, redacted_event, secrets_in_log
-from airflow_streamstate.lifecycle.wish import read_wish
+from airflow_streamstate.lifecycle.watching.notifications import Notifications
+from airflow_streamstate.lifecycle.watching.waiting import Report, Waits, describe
+from airflow_streamstate.lifecycle.watching.watching import Watching, redacted, redacted_event, secrets_in_log
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
 from airflow_streamstate.protocol.ids import check_id
 

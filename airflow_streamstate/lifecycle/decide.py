@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError, InvalidRequestError, StreamStateError
-from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.lifecycle.state import ALIVE, State, decide_state
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.state import ALIVE, State, decide_state
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Finished, Stopped
 from airflow_streamstate.protocol.ids import deployment_id_for, fencing_token_of, snapshot_id_for

@@ -6,9 +6,9 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
-from airflow_streamstate.lifecycle.launching import Drivers
-from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.observe import Observer
+from airflow_streamstate.lifecycle.drivers.launching import Drivers
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.observe import Observer
 
 AFTER_LAST_WORD_SECONDS = 15.0
 """How long a driver may live on after its terminal event, beside ``exit_grace_seconds``."""

@@ -20,7 +20,7 @@ from airflow_streamstate.errors import (
     StreamNotFoundError,
     VersionConflictError,
 )
-from airflow_streamstate.lifecycle.adopting.reserving import refuse_adopted
+from airflow_streamstate.lifecycle.reserving import refuse_adopted
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.records import DeploymentSpec

@@ -10,11 +10,11 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.launch.interface import Launcher
+from airflow_streamstate.lifecycle.drivers.launching import Drivers, SparkConnections
+from airflow_streamstate.lifecycle.drivers.secrets import LookUp
 from airflow_streamstate.lifecycle.ending import Endings
 from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.launching import Drivers, SparkConnections
-from airflow_streamstate.lifecycle.observe import Observer
-from airflow_streamstate.lifecycle.secrets import LookUp
+from airflow_streamstate.lifecycle.observing.observe import Observer
 from airflow_streamstate.protocol.register import StreamRegister
 
 

@@ -22,8 +22,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.lifecycle.adopting.reserving import create_unadopted
 from airflow_streamstate.lifecycle.home import Home, is_stream_id
+from airflow_streamstate.lifecycle.reserving import create_unadopted
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.lifecycle.audit import is_start_of_another, outrun_problems
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.starting.audit import is_start_of_another, outrun_problems
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.seal import seal_as_read

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.hooks.rendered import optional_text, text_mapping, texts, yes_or_no
-from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
 

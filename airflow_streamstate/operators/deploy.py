@@ -18,8 +18,8 @@ from airflow_streamstate.hooks.rendered import (
     yes_or_no,
 )
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.requests import START_MODES, DeployRequest
-from airflow_streamstate.lifecycle.wish import read_wish
+from airflow_streamstate.lifecycle.requesting.requests import START_MODES, DeployRequest
+from airflow_streamstate.lifecycle.requesting.wish import read_wish
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.launching import LaunchingOperator
 from airflow_streamstate.operators.masking import MasksSecrets

@@ -9,7 +9,7 @@ from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.rendered import one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.views import DeploymentView
+from airflow_streamstate.lifecycle.observing.views import DeploymentView
 from airflow_streamstate.operators.base import StreamStateOperator
 
 WaitFor = Literal["healthy", "caught_up", "finished", "none"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.rendered import optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.skips import SkipWish
+from airflow_streamstate.lifecycle.starting.skips import SkipWish
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.lifecycle.home import HomeConfig
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol import layout
 from support import quick_jvm
 from support.airflow_streams import NamedHome, named_by

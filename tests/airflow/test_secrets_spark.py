@@ -17,7 +17,7 @@ import pytest
 
 from airflow_streamstate.errors import DeploymentFailedError
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from support import airflow_home
 from support.airflow_streams import NamedHome
 from support.dag_results import returned, states

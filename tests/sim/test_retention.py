@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.leftovers import KEPT_DEPLOYMENTS, KEPT_UPGRADES
 from support.fake_clock import FakeClock

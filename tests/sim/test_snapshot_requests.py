@@ -17,7 +17,7 @@ import pytest
 
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.views import Outcome
+from airflow_streamstate.lifecycle.observing.views import Outcome
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from support.faulty_store import KILL_POINTS
 from support.sim_laws import assert_laws

@@ -15,13 +15,13 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.local import LocalLauncher
-from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.rehearsals import Rehearsals, RehearsalView
-from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.lifecycle.views import DeploymentView
+from airflow_streamstate.lifecycle.observing.views import DeploymentView
+from airflow_streamstate.lifecycle.rehearsing.rehearsals import Rehearsals, RehearsalView
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.events import Claimed, QueryStarted, Started
 from support.drivers import CONF, WINDOWED_COUNTS, wait_until
 from support.file_sink import rows_in

@@ -8,10 +8,10 @@ from typing import Any
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView, Adoptions
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
-from airflow_streamstate.lifecycle.attempts import Attempts
-from airflow_streamstate.lifecycle.deploy import Deployer
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.starting.attempts import Attempts
+from airflow_streamstate.lifecycle.starting.deploy import Deployer
 from airflow_streamstate.store.memory import MemoryStore
 from support.acting_clock import ActingClock
 from support.checkpoints import SimulatedQuery

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.operators.driving import DrivingOperator
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver

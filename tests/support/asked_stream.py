@@ -7,7 +7,7 @@ from pathlib import Path
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError
-from airflow_streamstate.lifecycle.views import Outcome
+from airflow_streamstate.lifecycle.observing.views import Outcome
 from airflow_streamstate.protocol.commands import SnapshotRequest
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.ids import launch_key_for

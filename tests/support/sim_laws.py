@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event

@@ -22,7 +22,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.faulty_store import SimulatedCrash

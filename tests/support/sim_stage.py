@@ -13,10 +13,10 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchState, LaunchStatus
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.observe import Observer
-from airflow_streamstate.lifecycle.requests import DeployRequest
-from airflow_streamstate.lifecycle.views import DeploymentView
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.observe import Observer
+from airflow_streamstate.lifecycle.observing.views import DeploymentView
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification

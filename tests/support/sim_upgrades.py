@@ -12,9 +12,9 @@ from pathlib import Path
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.state import ALIVE
+from airflow_streamstate.lifecycle.observing.state import ALIVE
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import HealthyWhen

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
 from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView

@@ -29,7 +29,6 @@ from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_forei
 from airflow_streamstate.lifecycle.adopting.giving_up import GivenUp, give_up
 from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS, Hold, take_hold
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
-from airflow_streamstate.lifecycle.adopting.reserving import refuse_stream
 from airflow_streamstate.lifecycle.adopting.taking import (
     ADOPTED_ID,
     Barred,
@@ -39,10 +38,11 @@ from airflow_streamstate.lifecycle.adopting.taking import (
     remove_copies,
     take_snapshot,
 )
-from airflow_streamstate.lifecycle.deploy import Deployer, OnStart
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.views import DeploymentView
-from airflow_streamstate.lifecycle.wish import Wish, read_wish
+from airflow_streamstate.lifecycle.observing.views import DeploymentView
+from airflow_streamstate.lifecycle.requesting.wish import Wish, read_wish
+from airflow_streamstate.lifecycle.reserving import refuse_stream
+from airflow_streamstate.lifecycle.starting.deploy import Deployer, OnStart
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import StartPlan

@@ -23,7 +23,7 @@ from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_forei
 from airflow_streamstate.lifecycle.adopting.holding import hold_to_end
 from airflow_streamstate.lifecycle.adopting.taking import ADOPTED_ID, failed_to_take_back, remove_snapshots
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.events import QueryStarted

@@ -16,8 +16,8 @@ from airflow_streamstate.errors import (
     UnavailableError,
     VersionConflictError,
 )
-from airflow_streamstate.lifecycle.adopting.reserving import refuse_stream
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.reserving import refuse_stream
 from airflow_streamstate.protocol.adoptions import Adoption
 
 HOLD_SECONDS = 60.0

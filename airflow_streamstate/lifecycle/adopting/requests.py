@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.ids import encode_query_name
 from airflow_streamstate.store.s3a import plain_uri
 

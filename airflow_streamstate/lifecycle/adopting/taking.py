@@ -16,10 +16,10 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, StreamStateError
 from airflow_streamstate.lifecycle.adopting.foreign import need_position
 from airflow_streamstate.lifecycle.adopting.holding import Hold
-from airflow_streamstate.lifecycle.adopting.reserving import refuse_stream
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.wish import Wish
+from airflow_streamstate.lifecycle.requesting.wish import Wish
+from airflow_streamstate.lifecycle.reserving import refuse_stream
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import deployment_id_for, snapshot_id_for

@@ -27,7 +27,6 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.polling import poll
 from airflow_streamstate.lifecycle.reading.choosing import (
     ReadingRequest,
     check_pair,
@@ -40,7 +39,8 @@ from airflow_streamstate.lifecycle.reading.choosing import (
 from airflow_streamstate.lifecycle.reading.forks import fork_for_reading
 from airflow_streamstate.lifecycle.reading.reports import LoadedState, loaded_state, query_report, snapshot_facts
 from airflow_streamstate.lifecycle.snapshots import Snapshots
-from airflow_streamstate.lifecycle.watching import log_tail_of
+from airflow_streamstate.lifecycle.watching.polling import poll
+from airflow_streamstate.lifecycle.watching.watching import log_tail_of
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for, reading_id_for

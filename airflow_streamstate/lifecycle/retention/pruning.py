@@ -9,17 +9,17 @@ from airflow_streamstate.control.retention import Retention, is_held
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.observing.views import CommandView
 from airflow_streamstate.lifecycle.reading.readings import Readings
-from airflow_streamstate.lifecycle.rehearsals import Rehearsals
+from airflow_streamstate.lifecycle.rehearsing.rehearsals import Rehearsals
 from airflow_streamstate.lifecycle.retention.deciding import Fate, RetentionPolicy, decide_fates, last_use
-from airflow_streamstate.lifecycle.retention.known_good import has_proven_itself
 from airflow_streamstate.lifecycle.retention.leftovers import Leftover, Leftovers
 from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import Needs, needs_of
 from airflow_streamstate.lifecycle.retention.retiring import Retired, Retiring
 from airflow_streamstate.lifecycle.retention.settling import settle
 from airflow_streamstate.lifecycle.snapshots import Snapshots
-from airflow_streamstate.lifecycle.views import CommandView
+from airflow_streamstate.lifecycle.watching.known_good import has_proven_itself
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest

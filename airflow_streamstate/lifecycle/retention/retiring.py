@@ -14,9 +14,9 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, StreamNotFoundError
 from airflow_streamstate.lifecycle.decide import refuse_other_intent
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.rehearsals import Rehearsals
+from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.rehearsing.rehearsals import Rehearsals
 from airflow_streamstate.lifecycle.retention.needs import needs_of
-from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.lifecycle.custody import custody_of
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.retention import RetentionRegister, SettledCustody

@@ -17,8 +17,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.lifecycle.decide import Refused, decide_start
-from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.takeover import built_checkpoints
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.starting.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.deciding import decide_return
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.forward import cancelled_before

@@ -5,9 +5,9 @@ from __future__ import annotations
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import ConflictError, VersionConflictError
-from airflow_streamstate.lifecycle.attempts import someone_was_first
 from airflow_streamstate.lifecycle.decide import refuse_other_intent
-from airflow_streamstate.lifecycle.retention.retired import refuse_retired
+from airflow_streamstate.lifecycle.retired import refuse_retired
+from airflow_streamstate.lifecycle.starting.attempts import someone_was_first
 from airflow_streamstate.lifecycle.under_upgrade import refuse_another_upgrade
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.tools import Tools

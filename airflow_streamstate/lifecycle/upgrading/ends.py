@@ -8,9 +8,9 @@ from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.lifecycle.custody import custody_of
-from airflow_streamstate.lifecycle.retention.known_good import mark_known_good
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
+from airflow_streamstate.lifecycle.watching.known_good import mark_known_good
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, Phase
 
 log = logging.getLogger(__name__)

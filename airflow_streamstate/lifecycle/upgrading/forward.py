@@ -12,19 +12,19 @@ from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.orders import KIND_OF, EndingVerb
-from airflow_streamstate.lifecycle.outcomes import End, decide_command_outcome
-from airflow_streamstate.lifecycle.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.observing.health import Healthy, NotYet, beats_of, decide_health, has_begun
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.outcomes import End, decide_command_outcome
+from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.ordering.orders import KIND_OF, EndingVerb
 from airflow_streamstate.lifecycle.upgrading.claiming import claim
 from airflow_streamstate.lifecycle.upgrading.deciding import NoGo, decide_mode, never_flushed
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.gap import gap_seconds
-from airflow_streamstate.lifecycle.upgrading.health import Healthy, NotYet, beats_of, decide_health, has_begun
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
 from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON
-from airflow_streamstate.lifecycle.waiting import describe
-from airflow_streamstate.lifecycle.watching import redacted
+from airflow_streamstate.lifecycle.watching.waiting import describe
+from airflow_streamstate.lifecycle.watching.watching import redacted
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainTerms

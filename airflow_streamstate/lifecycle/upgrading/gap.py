@@ -6,8 +6,8 @@ from datetime import datetime
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.takeover import built_checkpoints
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.starting.takeover import built_checkpoints
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 

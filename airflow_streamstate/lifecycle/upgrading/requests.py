@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.changes import ChangeRequest
-from airflow_streamstate.lifecycle.literal_secrets import check_secrets
-from airflow_streamstate.lifecycle.snapshot_age import check_max_age
-from airflow_streamstate.lifecycle.wish import digest_of
+from airflow_streamstate.lifecycle.observing.snapshot_age import check_max_age
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
+from airflow_streamstate.lifecycle.requesting.literal_secrets import check_secrets
+from airflow_streamstate.lifecycle.requesting.wish import digest_of
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.protocol.upgrades import HealthyWhen, ReturnWay, UpgradeMode

@@ -12,17 +12,17 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     StreamStateError,
 )
-from airflow_streamstate.lifecycle.going_back import UsedError, used_queries
-from airflow_streamstate.lifecycle.observation import Observation, pending_drain
-from airflow_streamstate.lifecycle.orders import KIND_OF
-from airflow_streamstate.lifecycle.outcomes import decide_command_outcome
-from airflow_streamstate.lifecycle.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
+from airflow_streamstate.lifecycle.observing.outcomes import decide_command_outcome
+from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
+from airflow_streamstate.lifecycle.ordering.orders import KIND_OF
+from airflow_streamstate.lifecycle.requesting.wish import Return
+from airflow_streamstate.lifecycle.starting.going_back import UsedError, used_queries
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
 from airflow_streamstate.lifecycle.upgrading.undoing import beginning_id, beginning_of
-from airflow_streamstate.lifecycle.waiting import describe
-from airflow_streamstate.lifecycle.watching import redacted
-from airflow_streamstate.lifecycle.wish import Return
+from airflow_streamstate.lifecycle.watching.waiting import describe
+from airflow_streamstate.lifecycle.watching.watching import redacted
 from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.ids import attempt_of, snapshot_id_for
 

@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
-from airflow_streamstate.lifecycle.attempts import Attempts
-from airflow_streamstate.lifecycle.changes import PinnedVersion
-from airflow_streamstate.lifecycle.deploy import Deployer
-from airflow_streamstate.lifecycle.going_back import UsedError
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.orders import Orders
-from airflow_streamstate.lifecycle.planning import Planning
-from airflow_streamstate.lifecycle.waiting import Waits
-from airflow_streamstate.lifecycle.watching import Watching
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.ordering.orders import Orders
+from airflow_streamstate.lifecycle.rehearsing.planning import Planning
+from airflow_streamstate.lifecycle.requesting.changes import PinnedVersion
+from airflow_streamstate.lifecycle.starting.attempts import Attempts
+from airflow_streamstate.lifecycle.starting.deploy import Deployer
+from airflow_streamstate.lifecycle.starting.going_back import UsedError
+from airflow_streamstate.lifecycle.watching.waiting import Waits
+from airflow_streamstate.lifecycle.watching.watching import Watching
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from airflow_streamstate.adapters.sink import known_sinks
 from airflow_streamstate.adapters.undoing import UndoMeans, undo_means
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.lifecycle.observation import Observation
-from airflow_streamstate.lifecycle.takeover import built_checkpoints
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.starting.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.events import Draining, QueryStarted

@@ -18,8 +18,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.polling import poll
-from airflow_streamstate.lifecycle.snapshot_age import refuse_old
+from airflow_streamstate.lifecycle.observing.snapshot_age import refuse_old
 from airflow_streamstate.lifecycle.under_upgrade import refuse_another_upgrade
 from airflow_streamstate.lifecycle.upgrading.backward import next_backward
 from airflow_streamstate.lifecycle.upgrading.claiming import claim
@@ -28,6 +27,7 @@ from airflow_streamstate.lifecycle.upgrading.forward import next_forward
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Tools, Wait
 from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
+from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.protocol.ids import check_id, upgrade_id_for
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeStep

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from airflow_streamstate.cli import tables
-from airflow_streamstate.lifecycle.state import STATES
+from airflow_streamstate.lifecycle.observing.state import STATES
 
 
 def printed(width: int, *arguments: Any) -> str:

@@ -17,7 +17,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.streamstate import StreamStateHook, driver_environment
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.commands import DrainNotification
 from support import scripted_driver
 from support.airflow_streams import NamedHome

@@ -17,8 +17,8 @@ from airflow_streamstate.hooks.upgrading import (
     was_given_up_with_its_task,
     what_remains,
 )
-from airflow_streamstate.lifecycle.changes import ChangeRequest
 from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import HealthyWhen

@@ -20,7 +20,7 @@ from airflow_streamstate.lifecycle.decide import (
     decide_request,
     decide_start,
 )
-from airflow_streamstate.lifecycle.requests import DeployRequest
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition

@@ -20,10 +20,10 @@ from airflow_streamstate.lifecycle.adopting.holding import (
     take_hold,
 )
 from airflow_streamstate.lifecycle.adopting.taking import Barred, bar_stopped, refuse_moved
-from airflow_streamstate.lifecycle.attempts import Attempts
-from airflow_streamstate.lifecycle.deploy import Deployer
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.starting.attempts import Attempts
+from airflow_streamstate.lifecycle.starting.deploy import Deployer
 from support.adopting import URI, AdoptingStage
 from support.checkpoints import (
     HookedStore,

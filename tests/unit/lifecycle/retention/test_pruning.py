@@ -13,11 +13,10 @@ import pytest
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.errors import DataError, ObjectExistsError, SnapshotNotFoundError
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
-from airflow_streamstate.lifecycle.retention.known_good import has_proven_itself
 from airflow_streamstate.lifecycle.retention.leftovers import (
     KEPT_DEPLOYMENTS,
     KEPT_LOG_ENTRIES,
@@ -29,6 +28,7 @@ from airflow_streamstate.lifecycle.retention.needs import needs_of
 from airflow_streamstate.lifecycle.retention.pruning import STALE_SECONDS, Pruned
 from airflow_streamstate.lifecycle.retention.settling import settle
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
+from airflow_streamstate.lifecycle.watching.known_good import has_proven_itself
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for

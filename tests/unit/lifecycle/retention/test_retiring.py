@@ -10,8 +10,8 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError, Strea
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
-from airflow_streamstate.lifecycle.retention.retired import refuse_retired
 from airflow_streamstate.lifecycle.retention.retiring import Retired
+from airflow_streamstate.lifecycle.retired import refuse_retired
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore

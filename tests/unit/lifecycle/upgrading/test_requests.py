@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.changes import ChangeRequest
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 

@@ -14,7 +14,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.lifecycle.going_back import UsedError
+from airflow_streamstate.lifecycle.starting.going_back import UsedError
 from airflow_streamstate.lifecycle.upgrading.tools import LATE_TRIES, in_words, is_passing
 from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3
 from support.sim_stage import STREAM

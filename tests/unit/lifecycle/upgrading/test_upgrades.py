@@ -19,8 +19,8 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.drivers.launching import LAUNCH_TRIES
 from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.launching import LAUNCH_TRIES
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
 from airflow_streamstate.protocol import layout
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash

@@ -1,0 +1,1 @@
+"""Whether every deployment began exactly where its predecessor ended, by what evidence."""

@@ -1,0 +1,92 @@
+"""When a stream has read what there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.lifecycle.observing.caught_up import (
+    behind_in_words,
+    decide_caught_up,
+    query_caught_up,
+    seconds_to_zero,
+    since_snapshot_in_words,
+)
+from airflow_streamstate.protocol.events import Finished
+from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
+from support.sim_stage import STREAM, Stage
+
+NONE_LEFT = SourceLag("file /in", 0, "files", 0.0)
+SOME_LEFT = SourceLag("kafka subscribe flights", 1_200, "rows", 40.2)
+UNTOLD = SourceLag("rate", untold="it makes up rows as time passes")
+
+
+def beat(*lags: SourceLag, **fields: Any) -> QueryBeat:
+    return QueryBeat(4, None, is_active=True, lags=lags, **fields)
+
+
+@pytest.mark.parametrize(
+    ("query", "at_most", "is_so", "why"),
+    [
+        (beat(NONE_LEFT), 0, True, "nothing behind"),
+        (beat(NONE_LEFT, SOME_LEFT), 0, False, "1,200 rows behind, about 40 s"),
+        (beat(NONE_LEFT, SOME_LEFT), 1_200, True, "1,200 rows behind, about 40 s"),
+        (beat(NONE_LEFT, UNTOLD), 10, False, "nobody can tell how far it is behind (rate: it makes up rows as"),
+        (beat(SOME_LEFT, is_idle=True), 0, True, "its newest trigger found no input"),
+        (beat(UNTOLD, is_idle=True), 0, True, "its newest trigger found no input"),
+        (beat(idle_triggers=3), 0, False, "nobody knows yet"),
+        (None, 0, False, "it has not run yet"),
+    ],
+)
+def test_what_nobody_can_tell_is_never_a_yes(query: QueryBeat | None, at_most: int, is_so: bool, why: str) -> None:
+    """Each answer says by what it is known, or why it is not."""
+    found = query_caught_up(query, at_most)
+    assert found.is_so is is_so
+    assert why in found.why
+
+
+def test_words_add_up_what_has_one_unit() -> None:
+    """And say nothing that nobody knows: a time only where each source that is behind says one."""
+    lags = (SOME_LEFT, SourceLag("other", 5, "rows", 50.0), SourceLag("file", 3, "files", 1.0))
+    assert behind_in_words(lags) == "1,205 rows and 3 files behind, about 50 s"
+    assert behind_in_words((SOME_LEFT, SourceLag("grows", 5, "rows"))) == "1,205 rows behind"
+    assert seconds_to_zero((SOME_LEFT, SourceLag("grows", 5, "rows"))) is None
+    assert behind_in_words((UNTOLD,)) == ""
+    read = SourceLag("file", 3, "files", since_snapshot=12, since_snapshot_unit="files")
+    assert since_snapshot_in_words(2, (read, UNTOLD)) == "2 batches, 12 files"
+    assert since_snapshot_in_words(None, (read,)) == ""
+
+
+def alive(stage: Stage, **queries: QueryBeat) -> None:
+    stage.deploy()
+    stage.come_to_life()
+    for name in queries:
+        stage.start_query(name)
+    stage.beat(**queries)
+
+
+def test_every_query_has_to_have_caught_up(stage: Stage) -> None:
+    """One that lags behind is named, and those that do not are not."""
+    alive(stage, a=beat(NONE_LEFT), b=beat(SOME_LEFT))
+    found = decide_caught_up(stage.seen())
+    assert not found.is_so
+    assert found.why == "query b: 1,200 rows behind, about 40 s"
+    stage.beat(a=beat(NONE_LEFT), b=beat(SOME_LEFT, is_idle=True))
+    assert stage.controller.starts.wait_caught_up(STREAM, "d-0001", 5).queries["b"].caught_up
+
+
+def test_an_old_sign_of_life_says_nothing_of_now(stage: Stage) -> None:
+    """A driver that hangs has not caught up, whatever it said before. (Law 6)"""
+    alive(stage, a=beat(NONE_LEFT))
+    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is not None
+    stage.clock.sleep(stage.spec("d-0001").settings.lost_after_seconds + 5)
+    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is None
+    assert "its last sign of life is" in stage.controller.starts.left_in_words(STREAM, "d-0001")
+
+
+def test_a_job_that_finished_by_itself_has_read_what_it_wanted(stage: Stage) -> None:
+    """An availableNow job."""
+    alive(stage, a=beat(SOME_LEFT))
+    stage.say(Finished, snapshot_id=None, queries={})
+    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is not None

@@ -1,0 +1,137 @@
+"""The state of a deployment: one table."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.lifecycle.observing.state import (
+    STATE_TABLE,
+    STATES,
+    decide_state,
+    explain_state,
+    markdown_table,
+)
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished
+from support.sim_stage import STREAM, Stage
+
+
+def state_of(stage: Stage, deployment_id: str | None = None) -> str:
+    """The state as a controller sees it now."""
+    seen = stage.seen(deployment_id)
+    return decide_state(seen, stage.clock.now())
+
+
+def test_recorded_and_launched_is_launching(stage: Stage) -> None:
+    """Until the session is there the state is launching, claimed or not. (1a.13)"""
+    stage.deploy()
+    assert state_of(stage) == "launching"
+    stage.come_to_life()
+    assert state_of(stage) == "running"
+
+
+def test_a_driver_that_ended_without_a_word_has_failed(stage: Stage) -> None:
+    """An exit without a terminal event is a failure, and the launcher's reason says why. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="gone")
+    assert state_of(stage) == "failed"
+    assert "it is gone" in explain_state(stage.seen(), stage.clock.now())
+
+
+def test_the_last_word_of_a_driver_counts_more_than_its_exit(stage: Stage) -> None:
+    """A terminal event decides, whatever the process does afterwards. (1a.13)"""
+    stage.deploy()
+    stage.stopped()
+    assert state_of(stage) == "stopped"
+    stage.end(state="running")
+    assert state_of(stage) == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "state"),
+    [
+        (Finished, {"snapshot_id": None, "queries": {}}, "finished"),
+        (Failed, {"error": "ValueError: no"}, "failed"),
+        (Fenced, {"current_deployment_id": "d-0002", "current_attempt": 1}, "fenced"),
+        (Drained, {"command_id": "c", "command_number": 1, "snapshot_id": "s", "queries": {}}, "drained"),
+    ],
+)
+def test_each_terminal_event_is_a_state(stage: Stage, kind: type, fields: dict, state: str) -> None:
+    """Each terminal event has its state. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(kind, **fields)
+    assert state_of(stage) == state
+
+
+def test_drained_stays_drained_whatever_a_later_attempt_says(stage: Stage) -> None:
+    """A drain holds for the deployment, not for an attempt. (Law 11)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(Drained, command_id="c", command_number=1, snapshot_id="s", queries={})
+    stage.say(Failed, attempt=2, error="late")
+    assert state_of(stage) == "drained"
+
+
+def test_accepted_commands_are_seen_in_the_state(stage: Stage) -> None:
+    """An accepted stop is stopping, an accepted drain draining; one that only lies there changes nothing. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.controller.stop(STREAM)
+    assert state_of(stage) == "running"
+    (slot,) = stage.control.journal("d-0001").commands()
+    assert isinstance(slot.command, StopRequest)
+    stage.accept(slot.command)
+    assert state_of(stage) == "stopping"
+
+
+def test_an_accepted_drain_is_draining(stage: Stage) -> None:
+    """From its acceptance on a drain is seen in the state. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.controller.drain(STREAM)
+    command = stage.drain_of()
+    assert isinstance(command, DrainNotification)
+    stage.accept(command)
+    assert state_of(stage) == "draining"
+
+
+def test_lost_needs_both_silence_and_a_launcher_that_cannot_ask(stage: Stage) -> None:
+    """Unknown never means dead: lost is an old sign of life from a driver that nobody can ask about. (1a.8)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.beat()
+    stage.clock.advance(3_600)
+    assert state_of(stage) == "running"
+    stage.end(state="unknown")
+    assert state_of(stage) == "lost"
+    stage.beat()
+    assert state_of(stage) == "running"
+
+
+def test_a_deployment_that_is_not_current_is_fenced(stage: Stage) -> None:
+    """A deployment that another replaced is fenced, unless it ended well before. (Law 4)"""
+    stage.deploy()
+    stage.stopped()
+    stage.deploy("print('v2')\n")
+    assert state_of(stage, "d-0001") == "stopped"
+    stage.come_to_life("d-0002")
+    stage.end("d-0002", state="gone")
+    stage.deploy("print('v3')\n")
+    assert state_of(stage, "d-0002") == "fenced"
+
+
+def test_an_attempt_that_was_given_up_has_failed(stage: Stage) -> None:
+    """An attempt that a controller closed before a driver claimed it can never live. (1a.8)"""
+    stage.deploy()
+    stage.end(state="pending")
+    stage.controller.kill(STREAM)
+    assert state_of(stage) == "failed"
+
+
+def test_the_table_has_every_state_and_ends_with_otherwise() -> None:
+    """The table is whole: some row always holds, and each state has one. (1a.13)"""
+    assert {row.state for row in STATE_TABLE} == set(STATES)
+    assert STATE_TABLE[-1].when == "otherwise"
+    assert markdown_table().count("\n") == len(STATE_TABLE) + 1
