@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.adopting import AdoptingStage
 from support.sim_stage import Stage
 from support.upgrade_stage import UpgradeStage
 
@@ -20,3 +21,9 @@ def stage(tmp_path: Path) -> Stage:
 def upgraded(stage: Stage) -> UpgradeStage:
     """A stream whose first version runs, and is to be upgraded."""
     return UpgradeStage(stage).runs()
+
+
+@pytest.fixture
+def adopting(tmp_path: Path) -> AdoptingStage:
+    """A query that is not ours, and a home that adopts it: batches 0 to 3 are committed; nothing runs."""
+    return AdoptingStage(tmp_path)
