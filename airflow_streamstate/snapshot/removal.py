@@ -56,13 +56,16 @@ class _View:
 
     Attributes:
         condemned: as the register had it.
-        needed: by place, the keys to which manifests refer there.
+        needed: the keys to which manifests refer in the store of the checkpoints.
+        needed_elsewhere: those at other places, whichever: one place may have two names, and a key that is needed under
+            the one is not left over under the other.
         at_rest: of every snapshot that is complete or abandoned, up to which take nothing new can be completed.
         unreadable: snapshots whose manifest is damaged.
     """
 
     condemned: Mapping[str, Condemned]
-    needed: dict[str, set[str]] = field(default_factory=dict)
+    needed: set[str] = field(default_factory=set)
+    needed_elsewhere: set[str] = field(default_factory=set)
     at_rest: dict[str, int] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
@@ -134,7 +137,7 @@ class Remover:
     def _delete_at_rest(self, uri: str, store: Store, view: _View, removed: Removed) -> None:
         try:
             for folder in self._folders_at_rest(view, store):
-                removed.files += self._delete_unneeded(store, folder, view.needed.get(uri, set()))
+                removed.files += self._delete_unneeded(store, folder, view.needed_elsewhere if uri else view.needed)
         except StreamStateError as error:
             if not uri:
                 raise
@@ -248,8 +251,8 @@ class Remover:
             manifest = slot.value
             view.at_rest[snapshot_id] = manifest.take
             for name, query in manifest.queries.items():
-                needed = view.needed.setdefault(manifest.data_uri, set())
-                needed |= {key_of(manifest, name, entry) for entry in query.files}
+                needed = view.needed_elsewhere if manifest.data_uri else view.needed
+                needed.update(key_of(manifest, name, entry) for entry in query.files)
 
     def _folders_at_rest(self, view: _View, store: Store) -> Iterator[str]:
         """Folders of data in which nobody writes any more what could still be completed."""

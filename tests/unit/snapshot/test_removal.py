@@ -459,3 +459,17 @@ def test_a_place_that_is_not_there_is_told_and_nothing_of_it_is_forgotten() -> N
     assert [entry.shared_from for entry in kept(shelf)[IDS[2]].queries[QUERY].files if entry.shared_from]
     assert verify(shelf.control, place, IDS[2]) == []
     assert {key for key in below_snapshots(place) if "/data/" in key} == keys_of(kept(shelf)[IDS[2]])
+
+
+def test_a_place_under_two_names_loses_nothing_that_the_other_name_has() -> None:
+    """A symlink, a bind mount, another spelling: the folder is one, and each manifest has it by its own name (Law 3)."""
+    shelf, place = placed_shelf()
+    shelf.elsewhere["memory://alias"] = place
+    shelf.places.claim(shelf.control, "memory://alias")
+    run_stateful(shelf.checkpoint(), 5, first=5)
+    shelf.capture(snapshot_id=IDS[3], kind="live", kept_at="memory://alias")
+    prune(shelf, *IDS)
+    assert [verify(shelf.control, place, one) for one in IDS[1:]] == [[]] * 3
+    prune(shelf, IDS[3])
+    assert verify(shelf.control, place, IDS[3]) == []
+    assert {key for key in below_snapshots(place) if "/data/" in key} == keys_of(kept(shelf)[IDS[3]])
