@@ -126,17 +126,19 @@ class Skips:
         digest = digest_of({"verb": "skip", **asked})
         record = control.request(request_id)
         seen = self._means.observer.observe(wish.stream_id)
+        is_ordered = False
         if record is not None:
             check_same_wish(record, "skip", digest)
             end = decide_command_outcome(seen, command_id, SkipRequest.kind)
             if end is not None and command_id in answered_by(end.event):
                 return self._view(seen, command_id, self._watching.outcome(seen, end, command_id))
-            if decide_state(seen, seen.observed_at) in ALIVE and not seen.is_unlaunched:
+            is_ordered = self._is_ordered(control, seen, command_id)
+            if is_ordered and decide_state(seen, seen.observed_at) in ALIVE and not seen.is_unlaunched:
                 return self._view(seen, command_id)
-        else:
+        if not is_ordered:
             self._refuse(control, seen, wish)
         view = self._look(seen, wish, command_id)
-        if record is None:
+        if not is_ordered:
             self._refuse_second(control, seen, view.query_name, command_id)
         on_view(view)
         if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
@@ -168,15 +170,36 @@ class Skips:
         except ConflictError:
             journal.withdraw_command(command_id)
             raise
-        attempt = seen.attempt
-        if not seen.is_unlaunched:
-            self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead)
-            attempt += 1
-        self._means.drivers.launch(control, seen.spec, attempt)
+        if seen.is_unlaunched:
+            self._means.drivers.launch(control, seen.spec, seen.attempt)
+        elif self._move(control, seen, wish, command_id):
+            self._means.drivers.launch(control, seen.spec, seen.attempt + 1)
         seen = self._means.observer.observe(seen.stream_id, seen.deployment_id)
         return CommandView(
             seen.stream_id, seen.deployment_id, command_id, number, key, decide_state(seen, seen.observed_at), "skip"
         )
+
+    def _move(self, control: StreamControl, seen: Observation, wish: SkipWish, command_id: str) -> bool:
+        """As ``Attempts.move``; False where somebody else has just started an attempt, which finds the order there.
+
+        Where there is to be none, the order is withdrawn: what was refused is not done by whoever comes later.
+        """
+        try:
+            self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead)
+        except (ConflictError, InvalidRequestError):
+            now = control.need_register().value
+            if now.deployment_id == seen.deployment_id and now.attempt > seen.attempt:
+                return False
+            control.journal(seen.deployment_id).withdraw_command(command_id)
+            raise
+        return True
+
+    def _is_ordered(self, control: StreamControl, seen: Observation, command_id: str) -> bool:
+        """Whether the command was written, and not withdrawn because another one was first."""
+        slots = control.journal(seen.deployment_id).commands()
+        if any(slot.command is not None and slot.command.command_id == command_id for slot in slots):
+            return True
+        return any(getattr(entry.event, "command_id", "") == command_id for entry in seen.events)
 
     def _refuse_second(self, control: StreamControl, seen: Observation, query_name: str, command_id: str) -> None:
         """Of two that skip at once the lower number is first: the attempt takes that up, whoever starts it.

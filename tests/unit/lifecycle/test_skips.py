@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.lifecycle.skips import SkipView, SkipWish
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SkipRequest
@@ -133,6 +136,58 @@ def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage)
     assert stage.control.request("r-3") is None
     stage.controller.resume(STREAM)
     assert stage.seen().attempt == 2
+
+
+def at_check(stage: Stage, number: int, act: Callable[[], object]) -> None:
+    """Somebody else does something in the moment in which the launcher is asked for the nth time from now."""
+    checks = count(1)
+
+    def check(_request: LaunchRequest) -> None:
+        if next(checks) == number:
+            act()
+
+    stage.launcher.check = check  # type: ignore[method-assign]
+
+
+def test_a_resume_that_comes_between_order_and_launch_does_the_skip(stage: Stage) -> None:
+    """The order lies there for its attempt: whoever asked waits for that, and is not told of a conflict. (Law 2)"""
+    failed(stage)
+    at_check(stage, 2, lambda: stage.another_controller().resume(STREAM))
+    order = stage.controller.starts.skip(WISH, "r-1")
+    assert (order.state, order.verb) == ("launching", "skip")
+    assert stage.seen().attempt == 2
+    assert stage.launcher.calls.count("launch d-0001-2") <= 1
+    (slot,) = stage.control.journal("d-0001").commands()
+    assert slot.command is not None
+    assert slot.command.command_id == order.command_id
+
+
+def test_an_order_that_nobody_will_take_up_is_withdrawn(stage: Stage) -> None:
+    """The stream was retired meanwhile: what was refused is not done by whoever revives it. (Law 2)"""
+    failed(stage)
+    at_check(stage, 2, lambda: stage.another_controller().retention.retire(STREAM))
+    with pytest.raises(ConflictError):
+        stage.controller.starts.skip(WISH, "r-1")
+    assert stage.control.journal("d-0001").commands() == []
+    assert stage.seen().attempt == 1
+
+
+def test_an_order_that_was_withdrawn_is_none_to_wait_for(stage: Stage) -> None:
+    """The same request again, beside the attempt of whoever was first: refused as at the beginning. (Law 6)"""
+    failed(stage)
+    fields = {"deployment_id": "d-0001", "query_name": "counts", "batch_id": 4, "reason": "of another"}
+    journal = stage.control.journal("d-0001")
+    with pytest.raises(ConflictError, match="asked for first"):
+        stage.controller.starts.skip(
+            WISH, "r-2", lambda _: journal.write_command(replace(example(SkipRequest), **fields), NEWEST_PROTOCOL)
+        )
+    with pytest.raises(ConflictError, match="asked for first"):
+        stage.controller.starts.skip(WISH, "r-2")
+    stage.controller.resume(STREAM)
+    stage.come_to_life(attempt=2)
+    with pytest.raises(ConflictError, match="the stream is running"):
+        stage.controller.starts.skip(WISH, "r-2")
+    assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
 
 
 def test_a_rejected_skip_raises_with_the_reason_of_the_driver(stage: Stage) -> None:

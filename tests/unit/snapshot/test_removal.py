@@ -462,7 +462,7 @@ def test_a_place_that_is_not_there_is_told_and_nothing_of_it_is_forgotten() -> N
 
 
 def test_a_place_under_two_names_loses_nothing_that_the_other_name_has() -> None:
-    """A symlink, a bind mount, another spelling: the folder is one, and each manifest has it by its own name (Law 3)."""
+    """A symlink, a bind mount: the folder is one, and each manifest has it by its own name (Law 3)."""
     shelf, place = placed_shelf()
     shelf.elsewhere["memory://alias"] = place
     shelf.places.claim(shelf.control, "memory://alias")
