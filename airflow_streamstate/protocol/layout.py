@@ -316,6 +316,11 @@ def place_record_key(stream_id: str) -> str:
     return f"{stream_id}/place.json"
 
 
+def mirror_trial_key(stream_id: str, trial_id: str) -> str:
+    """What is put at a mirror for a moment, to see that it comes to lie nowhere else."""
+    return f"{stream_id}/trial-{trial_id}"
+
+
 def claimed_place_key(stream_id: str, uri: str) -> str:
     """What the home wrote as the record of a place, by its URI: another home may have the same URI, elsewhere."""
     return f"{stream_id}/places/{hashlib.sha256(uri.encode()).hexdigest()}.json"

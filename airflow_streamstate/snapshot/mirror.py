@@ -186,6 +186,37 @@ def refuse_place(control: StreamControl, mirror: Store) -> None:
         )
 
 
+def refuse_same(control: StreamControl, mirror: Store, checkpoints: Store) -> None:
+    """See that a mirror is not the home, or the checkpoints, by another name (a symlink, a bind mount, another way to
+    spell it): there every snapshot counts as copied, or what is just being taken as a half of one that is gone.
+
+    Whoever looks after a mirror asks for this once, before it does anything else there.
+
+    Args:
+        control: the stream in its home.
+        mirror: where its snapshots are to go.
+        checkpoints: the store of the checkpoints.
+
+    Raises:
+        InvalidRequestError: it is.
+        UnavailableError: one of them does not answer, or takes nothing.
+    """
+    key = layout.mirror_trial_key(control.stream_id, control.clock.new_uuid())
+    mirror.put(key, b"")
+    try:
+        same = next((store for store in (control.home, checkpoints) if store.head(key) is not None), None)
+    finally:
+        mirror.delete(key)
+    if same is not None:
+        raise InvalidRequestError(
+            "a mirror is another place than the home, and this is the same one by another name",
+            stream_id=control.stream_id,
+            mirror=mirror.uri,
+            same_as=same.uri,
+            next_step="Name another disk, bucket or region.",
+        )
+
+
 def _refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) -> None:
     """See that a deployment of this id at the mirror is this one: two homes may have streams of one name, and the name
     of one that was deleted is free.
