@@ -256,6 +256,16 @@ def _refuse_used(control: StreamControl, store: Store) -> None:
 
 def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> ConflictError:
     is_namesake = found.home_uri == control.home.uri
+    for known in known_places(control) if is_namesake else ():
+        noted = _noted(control, known)
+        if noted is not None and noted.write_id == found.write_id:
+            return ConflictError(
+                "this place is known by another name",
+                stream_id=control.stream_id,
+                place=uri,
+                known_as=known,
+                next_step="Name it so (where it has moved, a link is enough), or name a folder or prefix of its own.",
+            )
     where = "another home of the same URI, or in this one before" if is_namesake else "another home"
     return ConflictError(
         f"this place holds the snapshots of a stream of the same name in {where}",

@@ -121,6 +121,17 @@ def test_two_homes_of_the_same_uri_have_no_place_in_common() -> None:
     assert verify(shelf.control, place, manifest.snapshot_id) == []
 
 
+def test_a_place_has_one_name() -> None:
+    """Under a second one it would be taken for two, of which each is pruned by itself. (Law 3)"""
+    shelf, place = placed_shelf()
+    shelf.capture(kept_at=PLACE)
+    shelf.elsewhere["memory://alias"] = place
+    with pytest.raises(ConflictError, match="known by another name") as refused:
+        shelf.places.claim(shelf.control, "memory://alias")
+    assert refused.value.context["known_as"] == PLACE
+    shelf.places.claim(shelf.control, PLACE)
+
+
 def test_a_claim_that_was_cut_short_is_made_again() -> None:
     """The home knows which record it was to write; so does it where that was written. (Laws 1 and 2)"""
     for moment in ("before", "after"):
