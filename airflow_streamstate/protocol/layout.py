@@ -316,9 +316,9 @@ def place_record_key(stream_id: str) -> str:
     return f"{stream_id}/place.json"
 
 
-def mirror_trial_key(stream_id: str, trial_id: str) -> str:
+def mirror_trial_key(stream_id: str) -> str:
     """What is put at a mirror for a moment, to see that it comes to lie nowhere else."""
-    return f"{stream_id}/trial-{trial_id}"
+    return f"{stream_id}/trial.json"
 
 
 def claimed_place_key(stream_id: str, uri: str) -> str:

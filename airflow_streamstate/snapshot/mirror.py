@@ -7,7 +7,9 @@ themselves. The manifest comes last there, too (Law 3).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.control.stream import StreamControl
@@ -18,6 +20,7 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     ObjectExistsError,
     SnapshotNotFoundError,
+    StreamStateError,
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
@@ -201,12 +204,14 @@ def refuse_same(control: StreamControl, mirror: Store, checkpoints: Store) -> No
         InvalidRequestError: it is.
         UnavailableError: one of them does not answer, or takes nothing.
     """
-    key = layout.mirror_trial_key(control.stream_id, control.clock.new_uuid())
-    mirror.put(key, b"")
+    key, body = layout.mirror_trial_key(control.stream_id), json.dumps(control.clock.new_uuid()).encode()
+    mirror.put(key, body)
     try:
-        same = next((store for store in (control.home, checkpoints) if store.head(key) is not None), None)
+        found = [(store, store.get(key)) for store in (control.home, checkpoints)]
     finally:
-        mirror.delete(key)
+        with suppress(StreamStateError):  # there are mirrors at which nothing may be deleted
+            mirror.delete(key)
+    same = next((store for store, stored in found if stored is not None and stored.body == body), None)
     if same is not None:
         raise InvalidRequestError(
             "a mirror is another place than the home, and this is the same one by another name",

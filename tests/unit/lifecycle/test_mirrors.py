@@ -95,3 +95,18 @@ def test_neither_is_it_by_another_name(tmp_path: Path, which: str) -> None:
     with pytest.raises(InvalidRequestError, match="the same one by another name"):
         list(stage.controller.mirrors.copy(STREAM, [LocalStore(tmp_path / "alias")]))
     assert sorted((tmp_path / which).rglob("*")) == before
+
+
+def test_a_mirror_at_which_nothing_may_be_deleted_takes_copies(stage: Stage) -> None:
+    """A bucket that is locked: what was put there to try it stays, one object however often."""
+
+    class Locked(MemoryStore):
+        def delete(self, key: str, version: str | None = None) -> None:
+            raise UnavailableError("nothing is deleted here", key=key)
+
+    stage.deploy()
+    stage.stopped()
+    mirror = Locked("mirror")
+    assert [one.files > 0 for _, one in stage.controller.mirrors.copy(STREAM, [mirror])] == [True]
+    assert [one.files for _, one in stage.controller.mirrors.copy(STREAM, [mirror])] == [0]
+    assert [info.key for info in mirror.list_objects(f"{STREAM}/trial")] == [f"{STREAM}/trial.json"]
