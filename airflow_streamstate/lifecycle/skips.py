@@ -28,6 +28,7 @@ from airflow_streamstate.lifecycle.wish import digest_of
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.records import RequestRecord
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 
 _NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")
@@ -125,13 +126,15 @@ class Skips:
         asked = {"batch_id": wish.batch_id, "query_name": wish.query_name, "accepts_written": wish.accepts_written}
         digest = digest_of({"verb": "skip", **asked})
         record = control.request(request_id)
-        seen = self._means.observer.observe(wish.stream_id)
+        seen = self._means.observer.observe(wish.stream_id, None if record is None else record.deployment_id)
         is_ordered = False
         if record is not None:
             check_same_wish(record, "skip", digest)
             end = decide_command_outcome(seen, command_id, SkipRequest.kind)
             if end is not None and command_id in answered_by(end.event):
                 return self._view(seen, command_id, self._watching.outcome(seen, end, command_id))
+            if not seen.is_current:
+                raise _of_another(record, seen)
             is_ordered = self._is_ordered(control, seen, command_id)
             if is_ordered and decide_state(seen, seen.observed_at) in ALIVE and not seen.is_unlaunched:
                 return self._view(seen, command_id)
@@ -281,6 +284,16 @@ class Skips:
     def _view(self, seen: Observation, command_id: str, outcome: Outcome | None = None) -> CommandView:
         state = decide_state(seen, seen.observed_at)
         return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, state, "skip", outcome)
+
+
+def _of_another(record: RequestRecord, seen: Observation) -> ConflictError:
+    return ConflictError(
+        "a newer deployment is current than the one of which this request was to skip a batch",
+        stream_id=seen.stream_id,
+        deployment_id=record.deployment_id,
+        current_deployment_id=seen.register.deployment_id,
+        next_step="Skip with a new request id, if the current one fails over it, too.",
+    )
 
 
 def _moves(seen: Observation, name: str, checkpoint: Checkpoint, batch_id: int) -> tuple[SourceMove, ...]:

@@ -190,6 +190,29 @@ def test_an_order_that_was_withdrawn_is_none_to_wait_for(stage: Stage) -> None:
     assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
 
 
+@pytest.mark.parametrize("was_done", [True, False])
+def test_the_same_request_behind_a_newer_deployment(stage: Stage, was_done: bool) -> None:
+    """What was done is told, whatever came since; what was not is not asked of another version. (Law 2)"""
+    failed(stage)
+    order = stage.controller.starts.skip(WISH, "r-1")
+    fields = {"command_id": order.command_id, "command_number": 1, "query_name": "counts", "batch_id": 4}
+    stage.come_to_life(attempt=2, queries=("counts",))
+    if was_done:
+        stage.say(Skipped, attempt=2, moves=(MOVE,), requested_by="a", reason="b", **fields)
+    stage.say(Failed, attempt=2, error="ValueError: another bad row")
+    stage.end(attempt=2)
+    newer = stage.deploy("print('v2')\n").deployment_id
+    stage.come_to_life(newer, queries=("counts",))
+    if was_done:
+        again = stage.controller.starts.skip(WISH, "r-1")
+        assert again.deployment_id == "d-0001"
+        assert again.outcome is not None
+        assert again.outcome.outcome == "skipped"
+    else:
+        with pytest.raises(ConflictError, match="a newer deployment is current"):
+            stage.controller.starts.skip(WISH, "r-1")
+
+
 def test_a_rejected_skip_raises_with_the_reason_of_the_driver(stage: Stage) -> None:
     """And the job runs on."""
     failed(stage)
