@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.events import Accepted, Failed, Rejected
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from support.checkpoints import commit_batch, plan_batch
+from support.checkpoints import HookedStore, commit_batch, plan_batch
 from support.examples import example
 from support.sim_stage import STREAM, Stage
 
@@ -160,6 +162,39 @@ def test_a_resume_that_comes_between_order_and_launch_does_the_skip(stage: Stage
     (slot,) = stage.control.journal("d-0001").commands()
     assert slot.command is not None
     assert slot.command.command_id == order.command_id
+
+
+@pytest.mark.parametrize("other", ["resume", "skip"])
+def test_whoever_comes_in_between_anywhere(tmp_path: Path, other: str) -> None:
+    """Before each call of the store: who is refused has no order left, and who is not has one, and one attempt. (Law 2)"""
+    for number in count(1):
+        store = HookedStore()
+        stage = Stage(tmp_path, store)
+        failed(stage)
+        calls, came = count(1), list[str]()
+
+        def come(_verb: str, _key: str, stage: Stage = stage, calls: Any = calls, came: Any = came) -> None:
+            if next(calls) != number:
+                return
+            somebody = stage.another_controller()
+            try:
+                order = somebody.resume(STREAM) if other == "resume" else somebody.starts.skip(WISH, "r-2")
+            except ConflictError:
+                return
+            came.append(getattr(order, "command_id", ""))
+
+        store.before = come
+        try:
+            mine = [stage.controller.starts.skip(WISH, "r-1").command_id]
+        except ConflictError:
+            mine = []
+        store.before = None
+        left = [slot.command.command_id for slot in stage.control.journal("d-0001").commands() if slot.command]
+        assert sorted(left) == sorted([*mine, *filter(None, came)]), number
+        assert len(left) <= 1
+        assert stage.seen().attempt == 2
+        if next(calls) <= number:
+            return
 
 
 def test_an_order_that_nobody_will_take_up_is_withdrawn(stage: Stage) -> None:
