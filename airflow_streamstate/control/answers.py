@@ -182,7 +182,13 @@ def cancelled_drains(
 def pending_skip(
     slots: Iterable[CommandSlot], events: Collection[Event | None], deployment_id: str, query_name: str
 ) -> tuple[SkipRequest, int] | None:
-    """The skip of a batch of this query that nobody has answered yet, with the number of its object; None for none."""
+    """The skip of a batch of this query that nobody has answered yet, with the number of its object; None for none.
+
+    One that was begun comes first, and holds although somebody deleted its object since: the event keeps its content.
+    """
+    for begun, number in begun_skips(events):
+        if (begun.deployment_id, begun.query_name) == (deployment_id, query_name):
+            return begun, number
     answered = answered_ids(events)
     for slot in slots:
         command = slot.command

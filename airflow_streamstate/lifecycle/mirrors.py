@@ -12,7 +12,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.fetch import Progress
 from airflow_streamstate.snapshot.halves import clear_halves
-from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot, refuse_same
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
 
@@ -97,7 +97,7 @@ class Mirrors:
 
         Raises:
             StreamNotFoundError: there is no such stream.
-            InvalidRequestError: ``batch_bytes`` or ``timeout_seconds`` is out of its range.
+            InvalidRequestError: ``batch_bytes`` or ``timeout_seconds`` is out of its range; or as ``refuse_same``.
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
         """
         home = self._means.home
@@ -105,6 +105,7 @@ class Mirrors:
         spec = _current_spec(control)
         settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
         for mirror in mirrors:
+            refuse_same(control, mirror, home.checkpoints)
             for snapshot_id in control.snapshot_ids():
                 manifest = control.readable_manifest(snapshot_id)
                 if manifest is None:

@@ -7,6 +7,7 @@ Numbers are zero-padded, so that a listing is in their order.
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from airflow_streamstate.protocol.ids import (
@@ -313,6 +314,16 @@ def deployment_of_place(place: str) -> str | None:
 def place_record_key(stream_id: str) -> str:
     """Whose snapshots a place holds (in the store of that place)."""
     return f"{stream_id}/place.json"
+
+
+def mirror_trial_key(stream_id: str) -> str:
+    """What is put at a mirror for a moment, to see that it comes to lie nowhere else."""
+    return f"{stream_id}/trial.json"
+
+
+def claimed_place_key(stream_id: str, uri: str) -> str:
+    """What the home wrote as the record of a place, by its URI: another home may have the same URI, elsewhere."""
+    return f"{stream_id}/places/{hashlib.sha256(uri.encode()).hexdigest()}.json"
 
 
 def data_folder_name(take: int) -> str:

@@ -56,10 +56,12 @@ class Condemned:
     Attributes:
         condemned_at: when that was decided.
         take: up to which its data are removed.
+        data_uri: of the place of its data; "" for with the checkpoints, or where an earlier release did not say.
     """
 
     condemned_at: datetime
     take: int = 1
+    data_uri: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ themselves. The manifest comes last there, too (Law 3).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.control.stream import StreamControl
@@ -18,6 +20,7 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     ObjectExistsError,
     SnapshotNotFoundError,
+    StreamStateError,
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
@@ -182,6 +185,39 @@ def refuse_place(control: StreamControl, mirror: Store) -> None:
             stream_id=control.stream_id,
             mirror=mirror.uri,
             key=key,
+            next_step="Name another disk, bucket or region.",
+        )
+
+
+def refuse_same(control: StreamControl, mirror: Store, checkpoints: Store) -> None:
+    """See that a mirror is not the home, or the checkpoints, by another name (a symlink, a bind mount, another way to
+    spell it): there every snapshot counts as copied, or what is just being taken as a half of one that is gone.
+
+    Whoever looks after a mirror asks for this once, before it does anything else there.
+
+    Args:
+        control: the stream in its home.
+        mirror: where its snapshots are to go.
+        checkpoints: the store of the checkpoints.
+
+    Raises:
+        InvalidRequestError: it is.
+        UnavailableError: one of them does not answer, or takes nothing.
+    """
+    key, body = layout.mirror_trial_key(control.stream_id), json.dumps(control.clock.new_uuid()).encode()
+    mirror.put(key, body)
+    try:
+        found = [(store, store.get(key)) for store in (control.home, checkpoints)]
+    finally:
+        with suppress(StreamStateError):  # there are mirrors at which nothing may be deleted
+            mirror.delete(key)
+    same = next((store for store, stored in found if stored is not None and stored.body == body), None)
+    if same is not None:
+        raise InvalidRequestError(
+            "a mirror is another place than the home, and this is the same one by another name",
+            stream_id=control.stream_id,
+            mirror=mirror.uri,
+            same_as=same.uri,
             next_step="Name another disk, bucket or region.",
         )
 

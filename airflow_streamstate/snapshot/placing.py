@@ -139,17 +139,23 @@ class SnapshotPlaces:
         if not uri:
             return
         store, key = self.at(uri), layout.place_record_key(control.stream_id)
-        found = self._record(store, control.stream_id)
+        found, noted = self._record(store, control.stream_id), _noted(control, uri)
         if found is None:
             _refuse_lost(control, uri)
             _refuse_used(control, store)
-            record = SnapshotPlace(control.stream_id, control.home.uri, control.clock.now(), control.clock.new_uuid())
+            noted = noted or _note(
+                control,
+                uri,
+                SnapshotPlace(control.stream_id, control.home.uri, control.clock.now(), control.clock.new_uuid()),
+            )
             try:
-                Cells(store, control.clock).create(key, record)
-                found = record
+                Cells(store, control.clock).create(key, noted)
+                found = noted
             except ObjectExistsError:
                 found = self._record(store, control.stream_id)
-        if found is not None and found.home_uri != control.home.uri:
+        elif noted is None and found.home_uri == control.home.uri and uri in known_places(control):
+            noted = _note(control, uri, found)  # claimed by a release that noted nothing
+        if found is not None and (noted is None or noted.write_id != found.write_id):
             raise _of_another_home(control, uri, found)
         beside = self._record(self.checkpoints, control.stream_id)
         if found is not None and beside is not None and found.write_id == beside.write_id:
@@ -195,6 +201,21 @@ class SnapshotPlaces:
         return None if stored is None else stored.value
 
 
+def _noted(control: StreamControl, uri: str) -> SnapshotPlace | None:
+    key = layout.claimed_place_key(control.stream_id, uri)
+    stored = control.cells.read(key, SnapshotPlace, stream_id=control.stream_id)
+    return None if stored is None else stored.value
+
+
+def _note(control: StreamControl, uri: str, record: SnapshotPlace) -> SnapshotPlace:
+    """Have in the home what is to be the record of a place, before it is there (Law 1); what another was first with."""
+    try:
+        control.cells.create(layout.claimed_place_key(control.stream_id, uri), record)
+    except ObjectExistsError:
+        return _noted(control, uri) or record
+    return record
+
+
 def _refuse_lost(control: StreamControl, uri: str) -> None:
     """See that no snapshot lies at a place whose record is not there: made anew in the folder on which its disk is not
     mounted, it would be one place as long as that is so, and another one after that.
@@ -234,11 +255,24 @@ def _refuse_used(control: StreamControl, store: Store) -> None:
 
 
 def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> ConflictError:
+    is_namesake = found.home_uri == control.home.uri
+    for known in known_places(control) if is_namesake else ():
+        noted = _noted(control, known)
+        if noted is not None and noted.write_id == found.write_id:
+            return ConflictError(
+                "this place is known by another name",
+                stream_id=control.stream_id,
+                place=uri,
+                known_as=known,
+                next_step="Name it so (where it has moved, a link is enough), or name a folder or prefix of its own.",
+            )
+    where = "another home of the same URI, or in this one before" if is_namesake else "another home"
     return ConflictError(
-        "this place holds the snapshots of a stream of the same name in another home",
+        f"this place holds the snapshots of a stream of the same name in {where}",
         stream_id=control.stream_id,
         place=uri,
         other_home=found.home_uri,
+        claimed_at=found.created_at,
         next_step="Name a folder or prefix of its own.",
     )
 

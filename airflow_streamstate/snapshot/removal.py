@@ -56,13 +56,16 @@ class _View:
 
     Attributes:
         condemned: as the register had it.
-        needed: by place, the keys to which manifests refer there.
+        needed: the keys to which manifests refer in the store of the checkpoints.
+        needed_elsewhere: those at other places, whichever: one place may have two names, and a key that is needed under
+            the one is not left over under the other.
         at_rest: of every snapshot that is complete or abandoned, up to which take nothing new can be completed.
         unreadable: snapshots whose manifest is damaged.
     """
 
     condemned: Mapping[str, Condemned]
-    needed: dict[str, set[str]] = field(default_factory=dict)
+    needed: set[str] = field(default_factory=set)
+    needed_elsewhere: set[str] = field(default_factory=set)
     at_rest: dict[str, int] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
@@ -108,7 +111,7 @@ class Remover:
             now = self._clock.now()
             held = {*held_in(register, now), *register.condemned}
             chosen = [one for one in choose(register) if one in manifests and one not in held]
-            gone = {one: Condemned(now, manifests[one].take) for one in chosen}
+            gone = {one: Condemned(now, manifests[one].take, manifests[one].data_uri) for one in chosen}
             if not gone:
                 return register
             self._before_deleting()
@@ -126,19 +129,22 @@ class Remover:
             self._remove_manifest(snapshot_id)
         view = self._view(removed, stores)
         if view is not None:
-            for uri, store in stores.items():
-                self._delete_at_rest(uri, store, view, removed)
-        self._forget(stores, is_whole=not removed.problems)
+            answering = {uri: self._delete_at_rest(uri, store, view, removed) for uri, store in stores.items()}
+            stores = {uri: store for uri, store in stores.items() if answering[uri]}
+        self._forget(stores)
         return removed
 
-    def _delete_at_rest(self, uri: str, store: Store, view: _View, removed: Removed) -> None:
+    def _delete_at_rest(self, uri: str, store: Store, view: _View, removed: Removed) -> bool:
+        """Whether the place answered to the end."""
         try:
             for folder in self._folders_at_rest(view, store):
-                removed.files += self._delete_unneeded(store, folder, view.needed.get(uri, set()))
+                removed.files += self._delete_unneeded(store, folder, view.needed_elsewhere if uri else view.needed)
         except StreamStateError as error:
             if not uri:
                 raise
             removed.problems.append(f"not everything was removed at {uri}: {error}")
+            return False
+        return True
 
     # halves
 
@@ -190,8 +196,8 @@ class Remover:
                 return False
             elif slot.value.take < made.take:  # else whoever took it has to begin anew already
                 self._control.cells.replace(key, record, slot.version)
-        except (ObjectExistsError, VersionConflictError):
-            return False  # completed, or abandoned by another, in this very moment
+        except (ObjectExistsError, VersionConflictError, DataError):
+            return False  # completed, or abandoned by another, in this very moment; or damaged since, and told of
         return True
 
     def _close_half(self, snapshot_id: str, stores: Mapping[str, Store]) -> bool:
@@ -248,8 +254,8 @@ class Remover:
             manifest = slot.value
             view.at_rest[snapshot_id] = manifest.take
             for name, query in manifest.queries.items():
-                needed = view.needed.setdefault(manifest.data_uri, set())
-                needed |= {key_of(manifest, name, entry) for entry in query.files}
+                needed = view.needed_elsewhere if manifest.data_uri else view.needed
+                needed.update(key_of(manifest, name, entry) for entry in query.files)
 
     def _folders_at_rest(self, view: _View, store: Store) -> Iterator[str]:
         """Folders of data in which nobody writes any more what could still be completed."""
@@ -271,17 +277,17 @@ class Remover:
             delete_below(store, folder)  # on a disk: the folders themselves
         return len(unneeded)
 
-    def _forget(self, stores: Mapping[str, Store], *, is_whole: bool) -> None:
+    def _forget(self, stores: Mapping[str, Store]) -> None:
         """Of condemned snapshots of which nothing is left, the last objects; some time later, that there were any.
 
-        Where a place did not answer, something of each may be left there.
+        Where its place did not answer, something of a snapshot may be left there.
         """
         stream_id, home = self._control.stream_id, self._control.home
         register, now = self._retention.read(), self._clock.now()
         empty = []
-        for snapshot_id in register.condemned:
+        for snapshot_id, condemned in register.condemned.items():
             folder = layout.snapshot_folder(stream_id, snapshot_id)
-            if is_whole and not any(has_data(store, folder) for store in stores.values()):
+            if condemned.data_uri in stores and not any(has_data(store, folder) for store in stores.values()):
                 empty.append(snapshot_id)
                 self._before_deleting()
                 for store in dict.fromkeys((home, *stores.values())):

@@ -257,7 +257,7 @@ EXAMPLES: tuple[Message, ...] = (
         {"1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed": Lease("d-0002-stopped-000001", "verify by shell:ada", AT, LATER)},
         {"d-0001-live-000004": Pin(AT, "airflow prune_orders.pin")},
         {"d-0002-stopped-000001": LATER},
-        {"d-0001-live-000003": Condemned(AT, take=2)},
+        {"d-0001-live-000003": Condemned(AT, take=2, data_uri="s3://second/streams")},
         {"d-0001-live-000005": AT},
         {"cd" * 32: AT},
         KnownGood("d-0002", AT),

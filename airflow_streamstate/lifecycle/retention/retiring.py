@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, StreamNotFoundError
+from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, StreamNotFoundError, UnavailableError
 from airflow_streamstate.lifecycle.decide import refuse_other_intent
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
@@ -76,6 +76,7 @@ class Retiring:
             StreamNotFoundError: there is none (any more).
             ConflictError: it runs, or nobody can say whether it does; or it is being deployed or upgraded.
             InvalidRequestError: it is to be deleted, and its checkpoints lie elsewhere than this home has them.
+            UnavailableError: it is to be deleted, and a place of its snapshots does not answer.
         """
         control = self._home.control(stream_id)
         stored = control.register()
@@ -93,6 +94,8 @@ class Retiring:
         retirement = stored.value.retirement
         if retirement is None or (deletes and not retirement.is_deleting):
             self._refuse_what_runs(control, stored)
+            if deletes:
+                self._refuse_lost_places(control)
             if retirement is None:
                 retirement = Retirement(self._means.clock.now(), self._means.requested_by, reason)
             retirement = replace(retirement, is_deleting=deletes)
@@ -124,6 +127,25 @@ class Retiring:
         if not seen.is_closed and (still_runs or not isinstance(seen.terminal, TERMINAL_EVENTS)):
             self._means.endings.prove(control, seen)  # one that has said its last word is given a moment to be gone
 
+    def _refuse_lost_places(self, control: StreamControl) -> None:
+        """See that each place answers, before there is no way back: of a stream that is being deleted nothing is
+        deployed, and what lies at a place that is gone for good cannot be deleted.
+
+        Raises:
+            UnavailableError: one does not.
+        """
+        for uri in known_places(control):
+            try:
+                self._home.places.need(control.stream_id, uri)
+            except UnavailableError as error:
+                raise UnavailableError(
+                    "snapshots of this stream lie at a place that does not answer: nothing was deleted",
+                    stream_id=control.stream_id,
+                    place=uri,
+                    reason=str(error),
+                    next_step="Mount or reach it again; where it is lost for good, retire without --delete.",
+                ) from error
+
     def _delete(self, control: StreamControl) -> int:
         """Everything but the register, then that."""
         stream_id = control.stream_id
@@ -138,10 +160,10 @@ class Retiring:
         for store in stores:
             delete_below(store, stream_id, but=(name,))
         self._home.remove_stream(stream_id, but=name)
+        for place in places:  # before the name is free: whoever has it then may want the same place
+            place.delete(layout.place_record_key(stream_id))
         home.delete(register_key)
         delete_below(home, stream_id)
-        for place in places:
-            place.delete(layout.place_record_key(stream_id))
         return count + elsewhere
 
     def _delete_elsewhere(self, control: StreamControl) -> tuple[list[Store], int]:

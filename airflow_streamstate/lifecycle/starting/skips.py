@@ -28,6 +28,7 @@ from airflow_streamstate.lifecycle.watching.watching import Watching
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.records import RequestRecord
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 
 _NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")
@@ -125,18 +126,22 @@ class Skips:
         asked = {"batch_id": wish.batch_id, "query_name": wish.query_name, "accepts_written": wish.accepts_written}
         digest = digest_of({"verb": "skip", **asked})
         record = control.request(request_id)
-        seen = self._means.observer.observe(wish.stream_id)
+        seen = self._means.observer.observe(wish.stream_id, None if record is None else record.deployment_id)
+        is_ordered = False
         if record is not None:
             check_same_wish(record, "skip", digest)
             end = decide_command_outcome(seen, command_id, SkipRequest.kind)
             if end is not None and command_id in answered_by(end.event):
                 return self._view(seen, command_id, self._watching.outcome(seen, end, command_id))
-            if decide_state(seen, seen.observed_at) in ALIVE and not seen.is_unlaunched:
+            if not seen.is_current:
+                raise _of_another(record, seen)
+            is_ordered = self._is_ordered(control, seen, command_id)
+            if is_ordered and decide_state(seen, seen.observed_at) in ALIVE and not seen.is_unlaunched:
                 return self._view(seen, command_id)
-        else:
+        if not is_ordered:
             self._refuse(control, seen, wish)
         view = self._look(seen, wish, command_id)
-        if record is None:
+        if not is_ordered:
             self._refuse_second(control, seen, view.query_name, command_id)
         on_view(view)
         if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
@@ -168,15 +173,36 @@ class Skips:
         except ConflictError:
             journal.withdraw_command(command_id)
             raise
-        attempt = seen.attempt
-        if not seen.is_unlaunched:
-            self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead)
-            attempt += 1
-        self._means.drivers.launch(control, seen.spec, attempt)
+        if seen.is_unlaunched:
+            self._means.drivers.launch(control, seen.spec, seen.attempt)
+        elif self._move(control, seen, wish, command_id):
+            self._means.drivers.launch(control, seen.spec, seen.attempt + 1)
         seen = self._means.observer.observe(seen.stream_id, seen.deployment_id)
         return CommandView(
             seen.stream_id, seen.deployment_id, command_id, number, key, decide_state(seen, seen.observed_at), "skip"
         )
+
+    def _move(self, control: StreamControl, seen: Observation, wish: SkipWish, command_id: str) -> bool:
+        """As ``Attempts.move``; False where somebody else has just started an attempt, which finds the order there.
+
+        Where there is to be none, the order is withdrawn: what was refused is not done by whoever comes later.
+        """
+        try:
+            self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead)
+        except (ConflictError, InvalidRequestError):
+            now = control.need_register().value
+            if now.deployment_id == seen.deployment_id and now.attempt > seen.attempt:
+                return False
+            control.journal(seen.deployment_id).withdraw_command(command_id)
+            raise
+        return True
+
+    def _is_ordered(self, control: StreamControl, seen: Observation, command_id: str) -> bool:
+        """Whether the command was written, and not withdrawn because another one was first."""
+        slots = control.journal(seen.deployment_id).commands()
+        if any(slot.command is not None and slot.command.command_id == command_id for slot in slots):
+            return True
+        return any(getattr(entry.event, "command_id", "") == command_id for entry in seen.events)
 
     def _refuse_second(self, control: StreamControl, seen: Observation, query_name: str, command_id: str) -> None:
         """Of two that skip at once the lower number is first: the attempt takes that up, whoever starts it.
@@ -258,6 +284,16 @@ class Skips:
     def _view(self, seen: Observation, command_id: str, outcome: Outcome | None = None) -> CommandView:
         state = decide_state(seen, seen.observed_at)
         return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, state, "skip", outcome)
+
+
+def _of_another(record: RequestRecord, seen: Observation) -> ConflictError:
+    return ConflictError(
+        "a newer deployment is current than the one of which this request was to skip a batch",
+        stream_id=seen.stream_id,
+        deployment_id=record.deployment_id,
+        current_deployment_id=seen.register.deployment_id,
+        next_step="Skip with a new request id, if the current one fails over it, too.",
+    )
 
 
 def _moves(seen: Observation, name: str, checkpoint: Checkpoint, batch_id: int) -> tuple[SourceMove, ...]:

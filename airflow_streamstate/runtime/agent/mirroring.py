@@ -13,7 +13,7 @@ from airflow_streamstate.errors import DataError, SnapshotNotFoundError, StreamS
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.halves import clear_halves
-from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot, refuse_same
 from airflow_streamstate.store.interface import Store
 
 ROUND_SECONDS = 10.0
@@ -96,7 +96,9 @@ class Mirroring:
 
     def _tell_of_this_attempt(self, uri: str) -> None:
         if uri not in self._told:
-            carry_records(self._attempt.control, self._open(uri), self._attempt.deployment_id)
+            control, mirror = self._attempt.control, self._open(uri)
+            refuse_same(control, mirror, self._attempt.checkpoints)
+            carry_records(control, mirror, self._attempt.deployment_id)
             self._told.add(uri)
 
     def _copy(self, uri: str, snapshot_id: str) -> None:

@@ -11,6 +11,7 @@ from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.sim_stage import STREAM, Stage
@@ -79,3 +80,33 @@ def test_the_home_is_no_mirror(stage: Stage) -> None:
     """A copy in the same place would be none."""
     with pytest.raises(InvalidRequestError, match="another place"):
         stage.controller.mirrors.open(stage.controller.home.home.uri)
+
+
+@pytest.mark.parametrize("which", ["home", "checkpoints"])
+def test_neither_is_it_by_another_name(tmp_path: Path, which: str) -> None:
+    """Every snapshot would count as copied; or what is being taken as a half of what is gone. Nothing stays there."""
+    (tmp_path / which).mkdir()
+    stores = {name: LocalStore(tmp_path / name) for name in ("home", "checkpoints")}
+    stage = Stage(tmp_path, stores["checkpoints"], home_store=stores["home"])
+    stage.deploy()
+    stage.stopped()
+    (tmp_path / "alias").symlink_to(tmp_path / which)
+    before = sorted((tmp_path / which).rglob("*"))
+    with pytest.raises(InvalidRequestError, match="the same one by another name"):
+        list(stage.controller.mirrors.copy(STREAM, [LocalStore(tmp_path / "alias")]))
+    assert sorted((tmp_path / which).rglob("*")) == before
+
+
+def test_a_mirror_at_which_nothing_may_be_deleted_takes_copies(stage: Stage) -> None:
+    """A bucket that is locked: what was put there to try it stays, one object however often."""
+
+    class Locked(MemoryStore):
+        def delete(self, key: str, version: str | None = None) -> None:
+            raise UnavailableError("nothing is deleted here", key=key)
+
+    stage.deploy()
+    stage.stopped()
+    mirror = Locked("mirror")
+    assert [one.files > 0 for _, one in stage.controller.mirrors.copy(STREAM, [mirror])] == [True]
+    assert [one.files for _, one in stage.controller.mirrors.copy(STREAM, [mirror])] == [0]
+    assert [info.key for info in mirror.list_objects(f"{STREAM}/trial")] == [f"{STREAM}/trial.json"]

@@ -24,7 +24,7 @@ from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.trees import delete_below
-from support.checkpoints import QUERY_ID
+from support.checkpoints import QUERY_ID, HookedStore
 from support.server_store import ServerStore
 from support.snapshots import PLACE, QUERY, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful
 
@@ -104,6 +104,50 @@ def test_a_place_is_that_of_one_home() -> None:
         other.capture(kept_at=PLACE)
     shelf.places.claim(shelf.control, PLACE)
     assert data_keys(place) == []
+
+
+def test_two_homes_of_the_same_uri_have_no_place_in_common() -> None:
+    """The same folder on two machines: each would remove what the other keeps, as halves of its own. (Laws 3 and 4)"""
+    shelf, place = placed_shelf()
+    manifest = shelf.capture(kept_at=PLACE)
+    other = Shelf(checkpoints=MemoryStore(), elsewhere={PLACE: place})
+    assert other.control.home.uri == shelf.control.home.uri
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="in another home of the same URI"):
+            other.places.claim(other.control, PLACE)
+    shelf.checkpoints.delete(layout.claimed_place_key(STREAM, PLACE))  # as an earlier release left it
+    shelf.places.claim(shelf.control, PLACE)
+    shelf.places.claim(shelf.control, PLACE)
+    assert verify(shelf.control, place, manifest.snapshot_id) == []
+
+
+def test_a_place_has_one_name() -> None:
+    """Under a second one it would be taken for two, of which each is pruned by itself. (Law 3)"""
+    shelf, place = placed_shelf()
+    shelf.capture(kept_at=PLACE)
+    shelf.elsewhere["memory://alias"] = place
+    with pytest.raises(ConflictError, match="known by another name") as refused:
+        shelf.places.claim(shelf.control, "memory://alias")
+    assert refused.value.context["known_as"] == PLACE
+    shelf.places.claim(shelf.control, PLACE)
+
+
+def test_a_claim_that_was_cut_short_is_made_again() -> None:
+    """The home knows which record it was to write; so does it where that was written. (Laws 1 and 2)"""
+    for moment in ("before", "after"):
+        place = HookedStore()
+        shelf = Shelf(elsewhere={PLACE: place})
+
+        def die(verb: str, key: str, moment: str = moment) -> None:
+            if verb == "create":
+                raise RuntimeError(f"killed {moment} {key}")
+
+        setattr(place, moment, die)
+        with pytest.raises(RuntimeError, match="killed"):
+            shelf.places.claim(shelf.control, PLACE)
+        setattr(place, moment, None)
+        shelf.places.claim(shelf.control, PLACE)
+        shelf.places.need_own(shelf.control, PLACE)
 
 
 def test_the_checkpoints_under_another_name_are_no_place(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from airflow_streamstate.lifecycle.retired import refuse_retired
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from support.checkpoints import HookedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
@@ -168,7 +169,28 @@ def test_what_lies_at_a_place_of_its_own_is_deleted_too(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="is not the place"):
         retire(stage, deletes=True)
     assert stage.control.manifest("d-0001-stopped-000001") is not None
+    assert stage.control.need_register().value.retirement is None
+    assert retire(stage).retirement.is_deleting is False
     away.rename(disk)
     retire(stage, deletes=True)
     assert [path for path in disk.rglob("*") if path.is_file()] == []
     assert stage.deploy(snapshots=str(disk)).deployment_id == "d-0001"
+
+
+def test_a_name_is_free_when_its_places_are(tmp_path: Path) -> None:
+    """Who deploys under it in the moment in which the register goes finds no record that is about to go. (Law 4)"""
+    disk, store = tmp_path / "disk", HookedStore()
+    stage = Stage(tmp_path, store=store)
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    record = disk / layout.place_record_key(STREAM)
+    assert record.exists()
+    found: list[bool] = []
+
+    def look(verb: str, key: str) -> None:
+        if (verb, key) == ("delete", layout.register_key(STREAM)):
+            found.append(record.exists())
+
+    store.before = look
+    retire(stage, deletes=True)
+    assert found[0] is False

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.lifecycle.starting.skips import SkipView, SkipWish
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SkipRequest
@@ -14,7 +19,7 @@ from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.events import Accepted, Failed, Rejected
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from support.checkpoints import commit_batch, plan_batch
+from support.checkpoints import HookedStore, commit_batch, plan_batch
 from support.examples import example
 from support.sim_stage import STREAM, Stage
 
@@ -133,6 +138,116 @@ def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage)
     assert stage.control.request("r-3") is None
     stage.controller.resume(STREAM)
     assert stage.seen().attempt == 2
+
+
+def at_check(stage: Stage, number: int, act: Callable[[], object]) -> None:
+    """Somebody else does something in the moment in which the launcher is asked for the nth time from now."""
+    checks = count(1)
+
+    def check(_request: LaunchRequest) -> None:
+        if next(checks) == number:
+            act()
+
+    stage.launcher.check = check  # type: ignore[method-assign]
+
+
+def test_a_resume_that_comes_between_order_and_launch_does_the_skip(stage: Stage) -> None:
+    """The order lies there for its attempt: whoever asked waits for that, and is not told of a conflict. (Law 2)"""
+    failed(stage)
+    at_check(stage, 2, lambda: stage.another_controller().resume(STREAM))
+    order = stage.controller.starts.skip(WISH, "r-1")
+    assert (order.state, order.verb) == ("launching", "skip")
+    assert stage.seen().attempt == 2
+    assert stage.launcher.calls.count("launch d-0001-2") <= 1
+    (slot,) = stage.control.journal("d-0001").commands()
+    assert slot.command is not None
+    assert slot.command.command_id == order.command_id
+
+
+@pytest.mark.parametrize("other", ["resume", "skip"])
+def test_whoever_comes_in_between_anywhere(tmp_path: Path, other: str) -> None:
+    """Before each call of the store: who is refused has no order left, who is not has one. (Law 2)"""
+    for number in count(1):
+        store = HookedStore()
+        stage = Stage(tmp_path, store)
+        failed(stage)
+        calls, came = count(1), list[str]()
+
+        def come(
+            _verb: str, _key: str, stage: Stage = stage, calls: Any = calls, came: Any = came, at: int = number
+        ) -> None:
+            if next(calls) != at:
+                return
+            somebody = stage.another_controller()
+            try:
+                order = somebody.resume(STREAM) if other == "resume" else somebody.starts.skip(WISH, "r-2")
+            except ConflictError:
+                return
+            came.append(getattr(order, "command_id", ""))
+
+        store.before = come
+        try:
+            mine = [stage.controller.starts.skip(WISH, "r-1").command_id]
+        except ConflictError:
+            mine = []
+        store.before = None
+        left = [slot.command.command_id for slot in stage.control.journal("d-0001").commands() if slot.command]
+        assert sorted(left) == sorted([*mine, *filter(None, came)]), number
+        assert len(left) <= 1
+        assert stage.seen().attempt == 2
+        if next(calls) <= number:
+            return
+
+
+def test_an_order_that_nobody_will_take_up_is_withdrawn(stage: Stage) -> None:
+    """The stream was retired meanwhile: what was refused is not done by whoever revives it. (Law 2)"""
+    failed(stage)
+    at_check(stage, 2, lambda: stage.another_controller().retention.retire(STREAM))
+    with pytest.raises(ConflictError):
+        stage.controller.starts.skip(WISH, "r-1")
+    assert stage.control.journal("d-0001").commands() == []
+    assert stage.seen().attempt == 1
+
+
+def test_an_order_that_was_withdrawn_is_none_to_wait_for(stage: Stage) -> None:
+    """The same request again, beside the attempt of whoever was first: refused as at the beginning. (Law 6)"""
+    failed(stage)
+    fields = {"deployment_id": "d-0001", "query_name": "counts", "batch_id": 4, "reason": "of another"}
+    journal = stage.control.journal("d-0001")
+    with pytest.raises(ConflictError, match="asked for first"):
+        stage.controller.starts.skip(
+            WISH, "r-2", lambda _: journal.write_command(replace(example(SkipRequest), **fields), NEWEST_PROTOCOL)
+        )
+    with pytest.raises(ConflictError, match="asked for first"):
+        stage.controller.starts.skip(WISH, "r-2")
+    stage.controller.resume(STREAM)
+    stage.come_to_life(attempt=2)
+    with pytest.raises(ConflictError, match="the stream is running"):
+        stage.controller.starts.skip(WISH, "r-2")
+    assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
+
+
+@pytest.mark.parametrize("was_done", [True, False])
+def test_the_same_request_behind_a_newer_deployment(stage: Stage, was_done: bool) -> None:
+    """What was done is told, whatever came since; what was not is not asked of another version. (Law 2)"""
+    failed(stage)
+    order = stage.controller.starts.skip(WISH, "r-1")
+    fields = {"command_id": order.command_id, "command_number": 1, "query_name": "counts", "batch_id": 4}
+    stage.come_to_life(attempt=2, queries=("counts",))
+    if was_done:
+        stage.say(Skipped, attempt=2, moves=(MOVE,), requested_by="a", reason="b", **fields)
+    stage.say(Failed, attempt=2, error="ValueError: another bad row")
+    stage.end(attempt=2)
+    newer = stage.deploy("print('v2')\n").deployment_id
+    stage.come_to_life(newer, queries=("counts",))
+    if was_done:
+        again = stage.controller.starts.skip(WISH, "r-1")
+        assert again.deployment_id == "d-0001"
+        assert again.outcome is not None
+        assert again.outcome.outcome == "skipped"
+    else:
+        with pytest.raises(ConflictError, match="a newer deployment is current"):
+            stage.controller.starts.skip(WISH, "r-1")
 
 
 def test_a_rejected_skip_raises_with_the_reason_of_the_driver(stage: Stage) -> None:

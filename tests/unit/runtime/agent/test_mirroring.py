@@ -71,6 +71,16 @@ def test_every_snapshot_is_copied_and_told_once() -> None:
     assert (places.opened, len(stream.events_of(SnapshotMirrored))) == (opened, len(told))
 
 
+def test_the_checkpoints_under_another_name_are_no_mirror() -> None:
+    """It is said, and nothing is told to be copied."""
+    places, checkpoints = Places(), MemoryStore()
+    places.stores[MIRROR] = checkpoints
+    stream, _, mirroring = run_with(places, MIRROR, checkpoints=checkpoints)
+    mirroring.round()
+    assert stream.events_of(SnapshotMirrored) == []
+    assert any("by another name" in str(event.facts.get("why")) for event in stream.events_of(Noted))
+
+
 def test_what_is_being_pruned_is_no_fault_of_a_mirror() -> None:
     """It goes; the others are copied in the same round, and nothing is noted."""
     places = Places()

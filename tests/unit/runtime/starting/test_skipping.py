@@ -251,6 +251,22 @@ def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
     assert plan.sink.counts() == expected_counts(plan.sources[0].rows[:40], 1_000)
 
 
+def test_a_skip_that_was_begun_goes_on_without_its_object() -> None:
+    """Somebody deleted it behind a driver that died in the middle: else the batch would run with its rows, and be told
+    as skipped by whoever comes then. (Laws 1 and 2)"""
+    stream = SimulatedStream(checkpoints=HookedStore())
+    plan = failed(stream)
+    wish = ask(stream)
+    die_at(stream, plan, "create", f"{layout.building_folder('flights', 'd-0001', 'counts')}/offsets/{BATCH}")
+    stream.control.journal("d-0001").withdraw_command(wish.command_id)
+    assert stream.commands() == []
+    plan.fails_on_rows_of.clear()
+    assert run_next(stream, plan) == 0
+    (skipped,) = stream.events_of(Skipped)
+    assert skipped.command_id == wish.command_id
+    assert_only_these_rows_are_missing(plan, 30, 40)
+
+
 def test_what_could_not_be_told_is_not_skipped() -> None:
     """The entry before the batch is gone, so that nobody could say what the gap is: the log stands as it stood."""
     stream = SimulatedStream()
