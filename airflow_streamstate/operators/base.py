@@ -40,6 +40,18 @@ def request_id_of(context: Context, purpose: str = "") -> str:
     return "af-" + hashlib.sha256("\n".join(words).encode()).hexdigest()[:40]
 
 
+def cleared_after(context: Context, retries: int) -> int:
+    """The try of this task after which somebody last cleared it; 0 where nobody has.
+
+    As Airflow counts: a clear gives a task all its retries again, behind the tries that it has had.
+
+    Args:
+        context: the task's.
+        retries: that the task has.
+    """
+    return max(0, (getattr(context["ti"], "max_tries", 0) or 0) - retries)
+
+
 def ordered(order: CommandView) -> dict[str, Any]:
     """What an operator returns that gave an order and did not wait."""
     return {

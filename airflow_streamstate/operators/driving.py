@@ -17,7 +17,7 @@ from airflow_streamstate.hooks.rendered import as_seconds, optional_text, texts,
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.hooks.upgrading import bring_on, give_up, upgrade_of, was_given_up_with_its_task, what_remains
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
-from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, request_id_of
+from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, cleared_after, request_id_of
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.codec import format_time, parse_time
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
@@ -42,8 +42,9 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
     """Base of ``UpgradeStreamOperator`` and ``RollbackStreamOperator``; not for use by itself.
 
     Every step is recorded before it acts, so whoever comes goes on where it is. A try of the task goes on with what the
-    try before began; where that was over, and not as it was asked for, it begins anew. A deferred task acts in workers
-    alone, and its trigger looks; while the stream may stand still it stays in its worker, for a minute at most.
+    try before began; where that was over, and not as it was asked for, it says so again, and a task that was cleared
+    begins anew. A deferred task acts in workers alone, and its trigger looks; while the stream may stand still it stays
+    in its worker, for a minute at most.
 
     :param healthy_batches: so many batches each query has to commit past the handover. (templated)
     :param healthy_within_seconds: how long it has for that. (templated)
@@ -120,14 +121,23 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
             return self._drive(context, hook, view, parse_time(deadline_at), told=view.state.last.number)
 
     def _begun(self, context: Context, hook: StreamStateHook) -> UpgradeView:
-        """What this task asks for: what is under way, or came to the end that was asked for; else begun anew."""
-        digest = self.wish_digest()
-        for number in itertools.count(1):
-            request_id = request_id_of(context, digest if number == 1 else f"{digest} {number}")
-            found = upgrade_of(hook.controller, str(self.stream_id), request_id)
-            if found is None or not found.is_over or found.is_what_was_asked:
-                return self.begin(hook, request_id)
-        raise AssertionError  # there is always another number
+        """What this task asked for: what is under way, or came to its end; else begun anew.
+
+        An end that is not what was asked for stands until somebody clears the task: Airflow may run a try behind one
+        that failed for good, where it takes the end of a worker that deferred the task for the task's own.
+        """
+        digest, cleared = self.wish_digest(), cleared_after(context, self.retries or 0)
+        for after in range(cleared + 1):
+            for number in itertools.count(1):
+                request_id = request_id_of(context, _purpose(digest, after, number))
+                found = upgrade_of(hook.controller, str(self.stream_id), request_id)
+                if found is None:
+                    break
+                if not found.is_over or found.is_what_was_asked:
+                    return self.begin(hook, request_id)
+                if after == cleared and not was_given_up_with_its_task(hook.controller, found):
+                    return found
+        return self.begin(hook, request_id)
 
     def _drive(
         self, context: Context, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime, told: int = 0
@@ -238,3 +248,9 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         value = self.undo_command
         is_given = not isinstance(value, str) or optional_text(value) is not None
         return texts(value, "undo_command") if is_given else ()
+
+
+def _purpose(digest: str, after: int, number: int) -> str:
+    """What a request id is for: the wish, and which time since the task was cleared."""
+    words = [digest, f"after {after}" if after else "", str(number) if number > 1 else ""]
+    return " ".join(word for word in words if word)

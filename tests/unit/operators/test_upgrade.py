@@ -213,13 +213,31 @@ def test_a_task_that_is_cleared_finds_its_upgrade_and_tries_a_refused_one_anew(
     with pytest.raises(AirflowFailException, match="No module named 'rules'"):
         upgrade(lacking, **asked).execute(context(xcom_push=pushed.push))
     refused = pushed["return_value"]["upgrade_id"]
+    cleared = context(xcom_push=pushed.push, try_number=2, max_tries=1)
     with pytest.raises(AirflowFailException, match="No module named 'rules'"):
-        upgrade(lacking, **asked).execute(context(xcom_push=pushed.push))
+        upgrade(lacking, **asked).execute(cleared)
     assert pushed["return_value"]["upgrade_id"] != refused
     fitting = new(tmp_path, "proves")
-    done = upgrade(fitting, **asked).execute(context(xcom_push=pushed.push))
-    assert upgrade(fitting, **asked).execute(context(xcom_push=pushed.push)) == done
+    cleared_again = context(xcom_push=pushed.push, try_number=3, max_tries=2)
+    done = upgrade(fitting, **asked).execute(cleared_again)
+    assert upgrade(fitting, **asked).execute(cleared_again) == done
+    assert upgrade(fitting, **asked).execute(context(xcom_push=pushed.push, try_number=4, max_tries=3)) == done
     assert running.home.control("flights").deployment_ids() == ["d-0001", "d-0002"]
+
+
+def test_a_try_behind_one_that_failed_for_good_gives_no_version_another_chance(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """Airflow runs one where it takes the end of a worker for the task's own; only a clear is a new order. (Law 2)"""
+    script = new(tmp_path, "stalls")
+    tries = {"healthy_within_seconds": 1, "retries": 5}
+    for number in (1, 2):
+        with pytest.raises(AirflowFailException, match="the old one is back"):
+            upgrade(script, **tries).execute(context(xcom_push=pushed.push, try_number=number, max_tries=5))
+    assert running.home.control("flights").deployment_ids() == ["d-0001", "d-0002", "d-0003"]
+    with pytest.raises(AirflowFailException, match="the old one is back"):
+        upgrade(script, **tries).execute(context(xcom_push=pushed.push, try_number=3, max_tries=7))
+    assert running.home.control("flights").deployment_ids()[3:] == ["d-0004", "d-0005"]
 
 
 def test_a_task_that_is_killed_before_the_stop_leaves_the_stream_as_it_was(
