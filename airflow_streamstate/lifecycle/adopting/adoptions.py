@@ -35,6 +35,7 @@ from airflow_streamstate.lifecycle.adopting.taking import (
     Barred,
     bar_stopped,
     failed_to_take_back,
+    put_back,
     record,
     remove_copies,
     take_snapshot,
@@ -117,8 +118,10 @@ class Adoptions:
                 manifest = control.need_manifest(hold.adoption.snapshot_id)
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
+                wish.pin(self._home.home)  # may take its time
+                hold.confirm()
                 self._refuse_gone_on(barriers, manifest)
-                record(self._means, control, manifest, wish, request_id)
+                record(self._means, control, manifest, wish, request_id, confirm=hold.confirm)
             elif control.request(request_id) is None:
                 raise ConflictError(
                     "this stream was adopted, and has gone on since",
@@ -219,8 +222,11 @@ class Adoptions:
             if hold.adoption.status != "open":
                 return  # that it is done was written, though nobody said so: the next call goes on
             left = "; ".join(map(str, self._take_back(hold, barriers)))
+            hold.keep()
             with suppress(StreamStateError):
                 remove_copies(self._home, control)
+        except ConflictError as lost:
+            left = self._left_by_late(hold, barriers, lost)
         except StreamStateError as failure:
             left = str(failure)
         if not left:
@@ -233,6 +239,17 @@ class Adoptions:
             raise OutcomeUnknownError("the adoption was interrupted", next_step=advice) from error
         if isinstance(error, StreamStateError):
             error.next_step = f"{error.next_step} {advice}".strip()
+
+    def _left_by_late(self, hold: Hold, barriers: Mapping[str, OutsideBarrier], lost: ConflictError) -> str:
+        """Who slept while another had the adoption: what was put since it was given up goes, since nobody else knows of
+        it (Law 12); what was removed since it was taken is put back (Law 14)."""
+        try:
+            if hold.is_given_up():
+                return "; ".join(map(str, failed_to_take_back(barriers.values())))
+            put_back(hold, barriers.values())
+        except StreamStateError as failure:
+            return str(failure)
+        return str(lost)
 
     def _take_back(self, hold: Hold, barriers: Mapping[str, OutsideBarrier]) -> list[StreamStateError]:
         """Again and again for a while: a store that does not answer now may do so in a moment (Law 12)."""

@@ -27,7 +27,7 @@ def opener(home: Home) -> OpenPlace:
 
 
 def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
-    """The checkpoint at this place, as Spark was told it.
+    """The checkpoint at this place, as Spark was told it, looked at.
 
     Args:
         home: that it must not lie in.
@@ -35,20 +35,14 @@ def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
         open_place: opens the folder above it.
 
     Raises:
-        InvalidRequestError: there is none, or it is one of this home's own.
+        InvalidRequestError: there is none, or it is one of a deployment of streamstate's.
         UnsupportedCheckpointError: it is in a format not known here, or was drained by us.
         DataError: it is damaged.
     """
-    place = plain_uri(uri)
-    if "://" not in place:
-        place = str(Path(place).expanduser().absolute())
-    parent, _, name = place.rpartition("/")
-    if not name or parent.endswith(":/"):
-        raise InvalidRequestError(
-            "this is no folder of a checkpoint", checkpoint=uri, next_step="Name the folder in which `metadata` lies."
-        )
-    _refuse_own(home, _real(place), uri)
-    checkpoint = Checkpoint(open_place(parent or "/"), name)
+    checkpoint = place_of(uri, open_place)
+    place = _real(_plain(uri))
+    _refuse_own(home, place, uri)
+    _refuse_others(place, uri)
     if not checkpoint.exists():
         raise InvalidRequestError(
             "no checkpoint lies there",
@@ -59,6 +53,25 @@ def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
     guard_checkpoint(checkpoint)
     _refuse_drained(checkpoint, uri)
     return checkpoint
+
+
+def place_of(uri: str, open_place: OpenPlace) -> Checkpoint:
+    """The checkpoint at this place, whatever is there.
+
+    Raises:
+        InvalidRequestError: there can be none.
+    """
+    parent, _, name = _plain(uri).rpartition("/")
+    if not name or parent.endswith(":/"):
+        raise InvalidRequestError(
+            "this is no folder of a checkpoint", checkpoint=uri, next_step="Name the folder in which `metadata` lies."
+        )
+    return Checkpoint(open_place(parent or "/"), name)
+
+
+def _plain(uri: str) -> str:
+    place = plain_uri(uri)
+    return place if "://" in place else str(Path(place).expanduser().absolute())
 
 
 def _real(place: str) -> str:
@@ -82,6 +95,21 @@ def _refuse_own(home: Home, place: str, uri: str) -> None:
                 home=own,
                 next_step="`streamstate streams` shows whose; deploy that stream.",
             )
+
+
+def _refuse_others(place: str, uri: str) -> None:
+    """Every checkpoint of every home lies like this. Its driver, or the next one, would take the barrier for one that
+    was copied with it, and remove it (1a.1): both streams would run the same batches (Law 14)."""
+    found = _OF_A_DEPLOYMENT.fullmatch(place)
+    if found is not None and is_stream_id(found["stream"]) and is_deployment_id(found["deployment"]):
+        raise InvalidRequestError(
+            "this checkpoint is of a deployment of another home, whose drivers heed no barrier of ours",
+            checkpoint=uri,
+            stream_id=found["stream"],
+            deployment_id=found["deployment"],
+            next_step="Deploy the stream there; to have it here, mirror it there, and restore it from its mirror here"
+            " (`streamstate restore-home`). Is that home gone? Move the folder to another place, and adopt it there.",
+        )
 
 
 def need_position(checkpoint: Checkpoint, uri: str) -> Position:

@@ -16,12 +16,18 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
+    InvalidRequestError,
     StreamNotFoundError,
     StreamStateError,
 )
-from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_foreign, opener
-from airflow_streamstate.lifecycle.adopting.holding import hold_to_end
-from airflow_streamstate.lifecycle.adopting.taking import ADOPTED_ID, failed_to_take_back, remove_snapshots
+from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, opener, place_of
+from airflow_streamstate.lifecycle.adopting.holding import Hold, hold_to_end
+from airflow_streamstate.lifecycle.adopting.taking import (
+    ADOPTED_ID,
+    failed_to_take_back,
+    put_back,
+    remove_snapshots,
+)
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.state import ALIVE, decide_state
 from airflow_streamstate.protocol import layout
@@ -35,7 +41,7 @@ class GivenUp:
     """An adoption that is over.
 
     Attributes:
-        checkpoints: where the barrier was taken back, by query.
+        checkpoints: where the barrier was taken back, by query; without those that somebody has removed.
         is_retired: a stream had come to be, and is retired.
     """
 
@@ -74,31 +80,57 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
         adoption, is_retired = hold.adoption, False
         if adoption.status == "taken":
             is_retired = _retire(means, control, adoption)
-        if adoption.status == "given_up":
-            stored = control.register()
-            is_retired = stored is not None and stored.value.retirement is not None
-        else:
-            _take_back(means, adoption, open_place or opener(means.home))
-            remove_snapshots(means.home, control)
-            hold.change(status="given_up")  # last: under another adoption's id nobody would take them back any more
+        # Of one that was given up before, too: who slept meanwhile may have put his barrier since.
+        barriers = _barriers(hold, control, open_place or opener(means.home))
+        try:
+            _take_back(hold, barriers)
+            if adoption.status == "given_up":
+                stored = control.register()
+                is_retired = stored is not None and stored.value.retirement is not None
+            else:
+                if adoption.status == "taken":
+                    is_retired = _retire(means, control, adoption)  # one that has come to be since the first look
+                remove_snapshots(means.home, hold, control)
+                hold.change(status="given_up")  # last: under another adoption's id nobody would take them back any more
+        except ConflictError:
+            put_back(hold, barriers.values())
+            raise
     finally:
         with suppress(StreamStateError):
             hold.release()
-    return GivenUp(stream_id, dict(adoption.checkpoints), is_retired)
+    return GivenUp(stream_id, {name: adoption.checkpoints[name] for name in barriers}, is_retired)
 
 
-def _take_back(means: Means, adoption: Adoption, open_place: OpenPlace) -> None:
+def _barriers(hold: Hold, control: StreamControl, open_place: OpenPlace) -> dict[str, OutsideBarrier]:
+    """Of each query whose checkpoint is still there.
+
+    Raises:
+        ConflictError: one is not, or cannot be looked for.
+    """
+    adoption = hold.adoption
     failures: list[str] = []
-    barriers = []
-    for uri in adoption.checkpoints.values():
+    barriers = {}
+    for name, uri in adoption.checkpoints.items():
         mark = BarrierMark(
             "fence", adoption.stream_id, ADOPTED_ID, adoption.take, adoption.adoption_id, adoption.write_id
         )
         try:
-            barriers.append(OutsideBarrier(open_foreign(means.home, uri, open_place), mark))
+            # Without a look at anything else: what is damaged there, or was never to be adopted, is not in the way.
+            checkpoint = place_of(uri, open_place)
+            if not _is_gone(checkpoint, adoption, control):
+                barriers[name] = OutsideBarrier(checkpoint, mark)
         except StreamStateError as failure:
             failures.append(str(failure))
-    failures += map(str, failed_to_take_back(barriers))
+    _refuse_left(adoption, failures)
+    return barriers
+
+
+def _take_back(hold: Hold, barriers: dict[str, OutsideBarrier]) -> None:
+    failures = failed_to_take_back(barriers.values(), hold.confirm)
+    _refuse_left(hold.adoption, [*map(str, failures)])
+
+
+def _refuse_left(adoption: Adoption, failures: list[str]) -> None:
     if failures:
         raise ConflictError(
             "a barrier of this adoption could not be taken back",
@@ -106,6 +138,22 @@ def _take_back(means: Means, adoption: Adoption, open_place: OpenPlace) -> None:
             reasons=failures,
             next_step="Mend that, and give it up again; a stream whose old checkpoint is gone is retired instead.",
         )
+
+
+def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl) -> bool:
+    """Whether there is nothing to take back, because somebody has removed that checkpoint.
+
+    Raises:
+        InvalidRequestError: somebody has, and what was copied of it may be all that is left of its state (Law 16).
+    """
+    if checkpoint.exists() or checkpoint.offset_ids():
+        return False
+    if adoption.status == "taken" or (adoption.status == "open" and control.snapshot_ids()):
+        raise InvalidRequestError(
+            "no checkpoint lies there any more, and the stream has the only copy",
+            checkpoint=f"{checkpoint.store.uri}/{checkpoint.prefix}",
+        )
+    return True
 
 
 def _retire(means: Means, control: StreamControl, adoption: Adoption) -> bool:

@@ -11,6 +11,7 @@ from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
+    InvalidRequestError,
     ObjectExistsError,
     OutcomeUnknownError,
     UnavailableError,
@@ -35,13 +36,14 @@ class Hold:
         means: of the controller.
         control: the stream.
         stored: the adoption, held by us.
+        began_seconds: the monotonic time before that was written: how long the write took counts.
     """
 
-    def __init__(self, means: Means, control: StreamControl, stored: Stored[Adoption]) -> None:
+    def __init__(self, means: Means, control: StreamControl, stored: Stored[Adoption], began_seconds: float) -> None:
         self._means = means
         self._register = AdoptionRegister(control)
         self._stored = stored
-        self._note_renewed()
+        self._renewed = began_seconds
 
     @property
     def adoption(self) -> Adoption:
@@ -62,30 +64,57 @@ class Hold:
     def confirm(self) -> None:
         """Be sure to be the one who works on it, before anything is done that another may count on not to be done.
 
-        Barriers are taken back also while the home's disk is full, or does not answer (Law 12); raises as ``keep``.
+        Barriers are taken back also while the home's disk is full or read-only, does not answer, or refuses credentials
+        that are over (Law 12); raises as ``keep``.
         """
         self._change_unless_silent(SURE_SECONDS)
 
     def _change_unless_silent(self, sure_seconds: float) -> None:
         try:
             self.change()
-        except (UnavailableError, OutcomeUnknownError):
+        except (UnavailableError, OutcomeUnknownError, InvalidRequestError):
             if self._age_seconds() >= sure_seconds:
                 raise
+
+    def has_been_taken(self) -> bool:
+        """Whether another has gone on with it to its end: a stream counts on its barrier.
+
+        Raises:
+            UnavailableError: its register cannot be read.
+        """
+        there = self._register.read()
+        mine = self.adoption
+        return (
+            there is not None
+            and (there.value.adoption_id, there.value.status) == (mine.adoption_id, "taken")
+            and there.value.held_by != mine.held_by
+        )
+
+    def is_given_up(self) -> bool:
+        """Whether nobody goes on with this very adoption any more: what it put anywhere is in the way.
+
+        Raises:
+            UnavailableError: its register cannot be read.
+        """
+        there = self._register.read()
+        if there is None or there.value.adoption_id != self.adoption.adoption_id:
+            return True
+        return there.value.status == "given_up"
 
     def change(self, **changes: Any) -> None:
         """Write it, still held; raises as ``keep``."""
         try:
-            self._stored = self._write(changes)
+            self._write(changes)
         except VersionConflictError:
             self._find_own()
-            self._stored = self._write(changes)
-        self._note_renewed()
+            self._write(changes)
 
-    def _write(self, changes: dict[str, Any]) -> Stored[Adoption]:
+    def _write(self, changes: dict[str, Any]) -> None:
+        began_seconds = self._means.clock.monotonic_seconds()
         held_until = self._means.clock.now() + timedelta(seconds=HOLD_SECONDS)
         changed = {"held_until": held_until, **changes, "write_id": self._means.clock.new_uuid()}
-        return self._register.replace(replace(self._stored.value, **changed), self._stored.version)
+        self._stored = self._register.replace(replace(self._stored.value, **changed), self._stored.version)
+        self._renewed = began_seconds
 
     def _find_own(self) -> None:
         """A write of ours may have landed though nobody said so (Law 8); by another's the adoption is lost to us."""
@@ -98,13 +127,11 @@ class Hold:
             )
         self._stored = there
 
-    def _note_renewed(self) -> None:
-        self._renewed, self._renewed_at = self._means.clock.monotonic_seconds(), self._means.clock.now()
-
     def _age_seconds(self) -> float:
         """By both clocks: one of them may have stood still while this machine slept, the other may be set."""
         waited = self._means.clock.monotonic_seconds() - self._renewed
-        return max(waited, (self._means.clock.now() - self._renewed_at).total_seconds())
+        left = (self.adoption.held_until - self._means.clock.now()).total_seconds()
+        return max(waited, HOLD_SECONDS - left)
 
     def release(self) -> None:
         """Let another go on with it at once; raises as ``keep``."""
@@ -122,6 +149,7 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
     Raises:
         ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it.
     """
+    began_seconds = means.clock.monotonic_seconds()
     register = AdoptionRegister(control)
     stored = register.read()
     if stored is None or stored.value.status == "given_up":
@@ -131,7 +159,7 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
             held = register.create(begun) if stored is None else register.replace(begun, stored.version)
         except (ObjectExistsError, VersionConflictError):
             raise _under_way(control.stream_id) from None
-        return Hold(means, control, held)
+        return Hold(means, control, held, began_seconds)
     there = stored.value
     if dict(there.checkpoints) != dict(wanted.checkpoints):
         raise ConflictError(
@@ -140,7 +168,8 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
             checkpoints=dict(there.checkpoints),
             next_step=f"Name these; or `streamstate adopt {control.stream_id} --give-up` first.",
         )
-    return Hold(means, control, _go_on_with(means, register, stored, is_stopped=wanted.is_stopped))
+    held = _go_on_with(means, register, stored, is_stopped=wanted.is_stopped)
+    return Hold(means, control, held, began_seconds)
 
 
 def hold_to_end(means: Means, control: StreamControl) -> Hold | None:
@@ -149,11 +178,13 @@ def hold_to_end(means: Means, control: StreamControl) -> Hold | None:
     Raises:
         ConflictError: another works on it.
     """
+    began_seconds = means.clock.monotonic_seconds()
     register = AdoptionRegister(control)
     stored = register.read()
     if stored is None:
         return None
-    return Hold(means, control, _go_on_with(means, register, stored, is_stopped=stored.value.is_stopped))
+    held = _go_on_with(means, register, stored, is_stopped=stored.value.is_stopped)
+    return Hold(means, control, held, began_seconds)
 
 
 def _go_on_with(

@@ -29,6 +29,8 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.copying_in import copy_in
+from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.many import delete_many
 from airflow_streamstate.store.trees import delete_below
 
 FIRST_TOKEN = 1
@@ -119,15 +121,32 @@ def _is_of(manifest: SnapshotManifest | None, barred: Mapping[str, Barred]) -> b
     } == {name: (one.position.batch_id, one.position.planned_id) for name, one in barred.items()}
 
 
-def failed_to_take_back(barriers: Iterable[OutsideBarrier]) -> list[StreamStateError]:
-    """Take each barrier back, whatever becomes of the others; of each where that cannot be, why."""
+def failed_to_take_back(
+    barriers: Iterable[OutsideBarrier], confirm: Callable[[], None] = lambda: None
+) -> list[StreamStateError]:
+    """Take each barrier back, whatever becomes of the others; of each where that cannot be, why.
+
+    ``confirm`` is called before each, and raises where another counts on it by now.
+    """
     failures: list[StreamStateError] = []
     for barrier in barriers:
+        confirm()
         try:
             barrier.take_back()
         except StreamStateError as failure:
             failures.append(failure)
     return failures
+
+
+def put_back(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
+    """What this call has removed lies there again, where another has taken the adoption to its end meanwhile.
+
+    Raises:
+        UnavailableError: the adoption cannot be read, or a log not written.
+    """
+    if hold.has_been_taken():
+        for barrier in barriers:
+            barrier.put_back()
 
 
 def remove_copies(home: Home, control: StreamControl) -> None:
@@ -136,12 +155,23 @@ def remove_copies(home: Home, control: StreamControl) -> None:
         delete_below(home.checkpoints, layout.deployment_folder(control.stream_id, ADOPTED_ID))
 
 
-def remove_snapshots(home: Home, control: StreamControl) -> None:
-    """Remove what an adoption that is given up left under names that a later stream would give its own (Law 2)."""
+def remove_snapshots(home: Home, hold: Hold, control: StreamControl) -> None:
+    """Remove what an adoption that is given up left under names that a later stream would give its own (Law 2).
+
+    Only what was there while it was surely held: another, who has gone on since, takes a snapshot of another name.
+
+    Raises:
+        ConflictError: another has gone on with it.
+    """
+    folders = layout.deployment_folder(control.stream_id, ADOPTED_ID), layout.snapshots_folder(control.stream_id)
+    doomed = [
+        (store, [key for folder in folders for key in keys_below(store, f"{folder}/")])
+        for store in dict.fromkeys((home.checkpoints, home.home))
+    ]
+    hold.confirm()
     if control.register() is None:
-        for store in dict.fromkeys((home.checkpoints, home.home)):
-            delete_below(store, layout.deployment_folder(control.stream_id, ADOPTED_ID))
-            delete_below(store, layout.snapshots_folder(control.stream_id))
+        for store, keys in doomed:
+            delete_many(store, keys)
 
 
 def refuse_moved(barred: Mapping[str, Barred]) -> None:
@@ -162,14 +192,32 @@ def refuse_moved(barred: Mapping[str, Barred]) -> None:
             )
 
 
-def record(means: Means, control: StreamControl, manifest: SnapshotManifest, wish: Wish, request_id: str) -> None:
+def record(
+    means: Means,
+    control: StreamControl,
+    manifest: SnapshotManifest,
+    wish: Wish,
+    request_id: str,
+    *,
+    confirm: Callable[[], None],
+) -> None:
     """Make it a stream that has stopped where the snapshot stands; twice is once.
 
+    Who gives the adoption up takes its hold first, and then looks for a register; here the register comes first, and
+    then the look at the hold: of two at once at least one sees the other (Law 14).
+
+    Args:
+        means: of the controller.
+        control: the stream.
+        manifest: of the snapshot.
+        wish: what goes on with it; pinned.
+        request_id: under which that will be deployed.
+        confirm: raises where the adoption is worked on by another.
+
     Raises:
-        InvalidRequestError: the script was changed meanwhile.
+        ConflictError: it is; there is no stream by this call.
     """
     home, clock = means.home, means.clock
-    wish.pin(home.home)
     spec = wish.as_spec(
         deployment_id=ADOPTED_ID,
         fencing_token=FIRST_TOKEN,
@@ -206,5 +254,13 @@ def record(means: Means, control: StreamControl, manifest: SnapshotManifest, wis
         intent=None,
         **means.signed(),
     )
-    with suppress(ObjectExistsError):  # whoever was first wrote the same
-        control.create_register(register)
+    try:
+        stored = control.create_register(register)
+    except ObjectExistsError:
+        return  # whoever was first wrote the same
+    try:
+        confirm()
+    except StreamStateError:
+        with suppress(StreamStateError):  # who has moved it goes on with it
+            home.home.delete(layout.register_key(control.stream_id), stored.version)
+        raise

@@ -19,7 +19,7 @@ from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
 from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import URI, AdoptingStage
-from support.faulty_store import Fault, FaultPlan, SimulatedCrash
+from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.snapshots import plan_stateful
 
 
@@ -253,3 +253,43 @@ def test_an_interrupt_that_leaves_a_barrier_says_so(adopting: AdoptingStage) -> 
         adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=interrupt)
     assert "--give-up" in told.value.next_step
     assert adopting.barriers() == [4]
+
+
+@pytest.mark.parametrize("words", ["the file system is read-only", "permission denied"])
+def test_a_home_that_refuses_leaves_no_barrier(adopting: AdoptingStage, words: str) -> None:
+    """A disk that was mounted anew after an error, or credentials that were over in the middle of the copy. (Law 12)"""
+
+    def refuse() -> None:
+        if adopting.barriers():
+            raise InvalidRequestError(words)
+
+    home_plan = FaultPlan()
+    adoptions = adopting.adoptions(home_plan)
+    store = adoptions._home.home
+    assert isinstance(store, FaultyStore)
+    store.plan = FaultPlan()
+    store.plan.before_each = refuse
+    with pytest.raises(InvalidRequestError, match=words) as told:
+        adoptions.adopt(adopting.wanted(is_stopped=True))
+    assert adopting.barriers() == []
+    assert "--give-up" not in told.value.next_step
+
+
+def test_an_entry_that_spark_wrote_over_ours_is_not_called_a_barrier(adopting: AdoptingStage) -> None:
+    """It was said to be stopped, and claims its next batch while the barrier is taken back: nothing of ours is left."""
+
+    def claim() -> None:
+        if plan.calls and plan.calls[-1].key == "counts/offsets/4" and adopting.barriers():
+            reads.append(1)
+            if len(reads) == 2:
+                plan_stateful(adopting.foreign, 4)
+
+    def fail(_words: str) -> None:
+        plan.before_each = claim
+        raise InvalidRequestError("something else")
+
+    plan, reads = FaultPlan(), [1]
+    with pytest.raises(InvalidRequestError, match="something else") as told:
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=fail)
+    assert adopting.foreign.position().planned_id == 4
+    assert told.value.next_step == ""

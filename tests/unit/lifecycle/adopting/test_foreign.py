@@ -73,3 +73,19 @@ def test_one_that_was_deployed_elsewhere_is_known(tmp_path: Path) -> None:
     later = Home.of(stage.home.home, LocalStore(tmp_path / "now"), tmp_path, stage.clock)
     with pytest.raises(InvalidRequestError, match="this home's own"):
         open_foreign(later, f"{tmp_path}/then/orders/deployments/d-0001/checkpoints/counts", opener(later))
+
+
+def test_a_deployment_of_another_home_is_refused(tmp_path: Path, home: Home) -> None:
+    """Its drivers take our barrier for one that was copied, and remove it: both would run the same batches. What was
+    moved away from there is nobody's. (Laws 4 and 14)"""
+    theirs = Checkpoint(LocalStore(tmp_path / "theirs"), "orders/deployments/d-0003/checkpoints/counts")
+    run_stateful(theirs, 2)
+    uri = f"{theirs.store.uri}/{theirs.prefix}"
+    with pytest.raises(InvalidRequestError, match="of another home") as told:
+        open_foreign(home, uri, opener(home))
+    assert (told.value.context["stream_id"], told.value.context["deployment_id"]) == ("orders", "d-0003")
+    (tmp_path / "link").symlink_to(uri)
+    with pytest.raises(InvalidRequestError, match="of another home"):
+        open_foreign(home, f"{tmp_path}/link", opener(home))
+    Path(uri).rename(tmp_path / "counts")
+    assert open_foreign(home, str(tmp_path / "counts"), opener(home)).exists()

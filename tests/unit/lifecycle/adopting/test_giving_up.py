@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamNotFoundError
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import URI, AdoptingStage
 from support.faulty_store import Fault, FaultPlan, SimulatedCrash
+from support.snapshots import plan_stateful
 
 
 def test_what_was_cut_short_is_taken_back(adopting: AdoptingStage) -> None:
@@ -112,3 +115,74 @@ def test_a_stream_that_came_later_is_not_retired(adopting: AdoptingStage) -> Non
     adopting.launcher.states["d-0001-a0001"] = "exited"
     assert adopting.adoptions().give_up("orders").is_retired is False
     assert adopting.control.need_register().value.retirement is None
+
+
+def test_a_barrier_that_came_too_late_is_taken_back_by_the_same_call(adopting: AdoptingStage) -> None:
+    """Its adopter slept at the put, woke up after it was given up, and was killed: nobody else would know. (Law 12)"""
+    put = adopt_calls(adopting, "counts/offsets/4")
+
+    def meanwhile() -> None:
+        adopting.clock.sleep(61)
+        adopting.adoptions().give_up("orders")
+
+    plan = FaultPlan({put: Fault.CRASH_AFTER}, meanwhile={put: meanwhile})
+    with pytest.raises(SimulatedCrash):
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
+    assert adopting.barriers() == [4]
+    adopting.adoptions().give_up("orders")
+    assert adopting.barriers() == []
+
+
+def test_a_log_that_is_damaged_elsewhere_gives_its_barrier_back(adopting: AdoptingStage) -> None:
+    """A machine lost its power under the batch: whoever mends that must not find our entry above it. (Law 12)"""
+    plan_stateful(adopting.foreign, 4)
+    put = adopt_calls(adopting, "counts/offsets/5")
+    with pytest.raises(SimulatedCrash):
+        adopting.adoptions(FaultPlan({put: Fault.CRASH_AFTER})).adopt(adopting.wanted(is_stopped=True))
+    adopting.lake.put("counts/offsets/4", b"")
+    adopting.clock.sleep(61)
+    adopting.adoptions().give_up("orders")
+    assert adopting.foreign.offset_ids()[-1] == 4
+
+
+def test_of_a_checkpoint_that_was_removed_nothing_is_taken_back(adopting: AdoptingStage) -> None:
+    """The name is free again; but not where the only copy of its state would go. (Law 16)"""
+    with pytest.raises(DeadlineExceededError):
+        adopting.adopt()
+    kept = {info.key: adopting.lake.get(info.key) for info in adopting.lake.list_objects("")}
+    for key in kept:
+        adopting.lake.delete(key)
+    assert adopting.adoptions().give_up("orders").checkpoints == {}
+    assert adopting.adoptions().give_up("orders").checkpoints == {}
+    for key, stored in kept.items():
+        assert stored is not None
+        adopting.lake.put(key, stored.body)
+    plan = FaultPlan({adopt_calls(adopting, "manifest.json"): Fault.CRASH_AFTER})
+    with pytest.raises(SimulatedCrash):
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
+    adopting.clock.sleep(61)
+    for info in list(adopting.lake.list_objects("")):
+        adopting.lake.delete(info.key)
+    with pytest.raises(ConflictError, match="could not be taken back") as told:
+        adopting.adoptions().give_up("orders")
+    assert "the only copy" in str(told.value)
+
+
+def adopt_calls(adopting: AdoptingStage, key: str) -> int:
+    """At which call of an adoption of a query that has stopped this key is written first."""
+    calm, plan = AdoptingStage(adopting.folder), FaultPlan()
+    calm.foreign = adopting.foreign
+    calm.lake = copied(adopting.lake)
+    calm.store = copied(adopting.store)
+    calm.adoptions(plan).adopt(calm.wanted(is_stopped=True))
+    return next(call.number for call in plan.calls if call.writes and call.key.endswith(key))
+
+
+def copied(store: Store) -> MemoryStore:
+    """Another with the same objects."""
+    other = MemoryStore(store.uri.rpartition("/")[2])
+    for info in store.list_objects(""):
+        found = store.get(info.key)
+        assert found is not None
+        other.put(info.key, found.body)
+    return other
