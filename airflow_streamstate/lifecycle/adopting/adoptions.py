@@ -25,7 +25,12 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.adopting.barring import Report, bar
-from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_foreign, opener
+from airflow_streamstate.lifecycle.adopting.foreign import (
+    OpenPlace,
+    open_foreign,
+    opener,
+    refuse_unconditional,
+)
 from airflow_streamstate.lifecycle.adopting.giving_up import GivenUp, give_up
 from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS, Hold, take_hold
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
@@ -191,6 +196,8 @@ class Adoptions:
         """The snapshot of the barred query; where that cannot be, the barrier is taken back (Law 12)."""
         refuse_stream(control)  # nothing of an adoption that is only begun lies in this home but its own record
         try:
+            for barrier in barriers.values():
+                refuse_unconditional(barrier.checkpoint)
             if any(barrier.found(barrier.checkpoint.position()) is None for barrier in barriers.values()):
                 # Behind a barrier that was not there all the time the log may have moved: another snapshot, then.
                 hold.change(take=hold.adoption.take + 1)

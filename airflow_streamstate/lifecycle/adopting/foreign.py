@@ -9,12 +9,18 @@ from pathlib import Path
 
 from airflow_streamstate.checkpoint.guards import guard_checkpoint
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
-from airflow_streamstate.errors import DeploymentNotFoundError, InvalidRequestError, UnsupportedCheckpointError
+from airflow_streamstate.errors import (
+    DeploymentNotFoundError,
+    InvalidRequestError,
+    ObjectExistsError,
+    UnsupportedCheckpointError,
+)
 from airflow_streamstate.lifecycle.home import Home, is_stream_id
 from airflow_streamstate.protocol.ids import is_deployment_id
 from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.s3a import plain_uri
+from airflow_streamstate.store.s3a import ReachedBySpark, plain_uri
 
 _OF_A_DEPLOYMENT = re.compile(r".*/(?P<stream>[^/]+)/deployments/(?P<deployment>[^/]+)/checkpoints/[^/]+")
 
@@ -109,6 +115,31 @@ def _refuse_others(place: str, uri: str) -> None:
             deployment_id=found["deployment"],
             next_step="Deploy the stream there; to have it here, mirror it there, and restore it from its mirror here"
             " (`streamstate restore-home`). Is that home gone? Move the folder to another place, and adopt it there.",
+        )
+
+
+def refuse_unconditional(checkpoint: Checkpoint) -> None:
+    """See that no barrier can be put over a batch that Spark plans in that very moment. Nothing is changed.
+
+    Raises:
+        InvalidRequestError: the file system has no hard links, or the server heeds no condition.
+        UnavailableError, OutcomeUnknownError: the store does not answer.
+    """
+    store = checkpoint.store
+    holds = True
+    if isinstance(store, LocalStore):
+        holds = store.can_name_once(checkpoint.metadata_key)
+    elif isinstance(store, ReachedBySpark) and (found := store.get(checkpoint.metadata_key)) is not None:
+        with suppress(ObjectExistsError):
+            # Where no condition holds it is the same as before, too.
+            store.create(checkpoint.metadata_key, found.body)
+            holds = False
+    if not holds:
+        raise InvalidRequestError(
+            "a barrier could be put over a batch that Spark has just planned: here nothing is created once and for all",
+            checkpoint=f"{store.uri}/{checkpoint.prefix}",
+            next_step="Use a file system with hard links, or a store with If-None-Match on put: copy the checkpoint"
+            " there when the query is stopped, and adopt the copy with --stopped.",
         )
 
 

@@ -18,6 +18,7 @@ from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView
 from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.s3a import SparkSettings
 from support.adopting import URI, AdoptingStage
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.snapshots import plan_stateful
@@ -293,3 +294,36 @@ def test_an_entry_that_spark_wrote_over_ours_is_not_called_a_barrier(adopting: A
         adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=fail)
     assert adopting.foreign.position().planned_id == 4
     assert told.value.next_step == ""
+
+
+class ServedLake(MemoryStore):
+    """On a server, which may heed no condition of a put."""
+
+    heeds = True
+
+    def for_spark(self) -> SparkSettings:
+        return SparkSettings({}, {})
+
+    def create(self, key: str, body: bytes) -> str:
+        return super().create(key, body) if self.heeds else self.put(key, body)
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+def test_a_server_that_heeds_no_condition_gets_no_barrier(adopting: AdoptingStage, heeds: bool) -> None:
+    """It would take Spark's own entry away; asked by a create that changes nothing even so."""
+    lake = ServedLake("lake")
+    for info in adopting.lake.list_objects(""):
+        found = adopting.lake.get(info.key)
+        assert found is not None
+        lake.put(info.key, found.body)
+    before = {info.key: lake.get(info.key) for info in lake.list_objects("")}
+    lake.heeds = heeds
+    adoptions = adopting.adoptions()
+    adoptions._open_place = lambda _uri: lake
+    if heeds:
+        adoptions.adopt(adopting.wanted(is_stopped=True))
+        assert lake.get("counts/offsets/4") is not None
+        return
+    with pytest.raises(InvalidRequestError, match="once and for all"):
+        adoptions.adopt(adopting.wanted(is_stopped=True))
+    assert {info.key: lake.get(info.key) for info in lake.list_objects("")} == before

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnsupportedCheckpointError
-from airflow_streamstate.lifecycle.adopting.foreign import need_position, open_foreign, opener
+from airflow_streamstate.lifecycle.adopting.foreign import need_position, open_foreign, opener, refuse_unconditional
 from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.store.local import LocalStore
 from support.sim_stage import Stage
@@ -89,3 +91,23 @@ def test_a_deployment_of_another_home_is_refused(tmp_path: Path, home: Home) -> 
         open_foreign(home, f"{tmp_path}/link", opener(home))
     Path(uri).rename(tmp_path / "counts")
     assert open_foreign(home, str(tmp_path / "counts"), opener(home)).exists()
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_disk_without_hard_links_gets_no_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    """There a create is a look and a rename, and Spark may plan its batch between the two. Nothing is left behind."""
+    checkpoint = run_stateful(Checkpoint(LocalStore(tmp_path), "counts"), 2)
+    before = sorted(tmp_path.rglob("*"))
+
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    if has_links:
+        refuse_unconditional(checkpoint)
+    else:
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(InvalidRequestError, match="once and for all"):
+            refuse_unconditional(checkpoint)
+    assert sorted(tmp_path.rglob("*")) == before
