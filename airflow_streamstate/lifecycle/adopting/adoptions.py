@@ -7,8 +7,8 @@ snapshot, and is deployed as any other. A call that was cut short is gone on wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -123,10 +123,11 @@ class Adoptions:
                 manifest = control.need_manifest(hold.adoption.snapshot_id)
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
-                wish.pin(self._home.home)  # may take its time
-                hold.confirm()
-                self._refuse_gone_on(barriers, manifest)
-                record(self._means, control, manifest, wish, request_id, confirm=hold.confirm)
+                with _saying_what_stays(stream_id):
+                    wish.pin(self._home.home)  # may take its time
+                    hold.confirm()
+                    self._refuse_gone_on(barriers, manifest)
+                    record(self._means, control, manifest, wish, request_id, confirm=hold.confirm)
             elif control.request(request_id) is None:
                 raise ConflictError(
                     "this stream was adopted, and has gone on since",
@@ -137,7 +138,8 @@ class Adoptions:
         finally:
             with suppress(StreamStateError):
                 hold.release()
-        view = self._deployer.deploy(wish, request_id, on_start)
+        with _saying_what_stays(stream_id):
+            view = self._deployer.deploy(wish, request_id, on_start)
         return AdoptedView(**vars(view), adopted=_adopted(hold.adoption, manifest))
 
     def give_up(self, stream_id: str) -> GivenUp:
@@ -236,6 +238,8 @@ class Adoptions:
             left = self._left_by_late(hold, barriers, lost)
         except StreamStateError as failure:
             left = str(failure)
+        except KeyboardInterrupt:
+            left = "it was interrupted while it was taken back"
         if not left:
             return
         advice = (
@@ -281,6 +285,24 @@ class Adoptions:
                     checkpoint=f"{barrier.checkpoint.store.uri}/{barrier.checkpoint.prefix}",
                     next_step="Give it up with --give-up; then adopt the query again, under another name.",
                 )
+
+
+@contextmanager
+def _saying_what_stays(stream_id: str) -> Iterator[None]:
+    """Whatever fails once the query is taken: it has ended, and nothing is taken back any more."""
+    advice = (
+        "The old query has ended, and its barrier stays: the same command goes on;"
+        f" `streamstate adopt {stream_id} --give-up` takes it back, as long as nothing has gone on from it."
+    )
+    try:
+        yield
+    except ConflictError:
+        raise  # by another, who is told himself
+    except KeyboardInterrupt as error:
+        raise OutcomeUnknownError("the adoption was interrupted", next_step=advice) from error
+    except StreamStateError as error:
+        error.next_step = f"{error.next_step} {advice}".strip()
+        raise
 
 
 def _has_gone_on(control: StreamControl) -> bool:

@@ -327,3 +327,31 @@ def test_a_server_that_heeds_no_condition_gets_no_barrier(adopting: AdoptingStag
     with pytest.raises(InvalidRequestError, match="once and for all"):
         adoptions.adopt(adopting.wanted(is_stopped=True))
     assert {info.key: lake.get(info.key) for info in lake.list_objects("")} == before
+
+
+def test_a_second_interrupt_says_what_may_be_left(adopting: AdoptingStage) -> None:
+    """Ctrl-c, and once more while the barrier is taken back. (Law 12)"""
+
+    def interrupt(_words: str) -> None:
+        plan.before_each = again
+        raise KeyboardInterrupt
+
+    def again() -> None:
+        if plan.calls[-1].key == "counts/offsets/4":
+            plan.before_each = lambda: None
+            raise KeyboardInterrupt
+
+    plan = FaultPlan()
+    with pytest.raises(OutcomeUnknownError, match="interrupted") as told:
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=interrupt)
+    assert "--give-up" in told.value.next_step
+    assert adopting.barriers() == [4]
+
+
+def test_what_fails_once_it_is_taken_says_that_the_query_has_ended(adopting: AdoptingStage) -> None:
+    """Nothing runs then: who reads only that a launch was refused may think that all is as it was."""
+    adopting.launcher.refusals = [InvalidRequestError("no such master")]
+    with pytest.raises(InvalidRequestError, match="no such master") as told:
+        adopting.adopt(is_stopped=True)
+    assert "has ended, and its barrier stays" in told.value.next_step
+    assert adopting.barriers() == [4]
