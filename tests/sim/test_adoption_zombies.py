@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from support.adopting import AdoptingStage
+from support.adopting import FIRST, AdoptingStage
 from support.faulty_store import Fault, FaultPlan, SimulatedCrash
 
 Sweep = Callable[..., None]
@@ -18,7 +18,7 @@ ASLEEP_SECONDS = 61.0
 def adopt(stage: AdoptingStage, plan: FaultPlan | None = None) -> bool:
     """One call of the verb; whether it came to a deployment."""
     try:
-        stage.adoptions(plan).adopt(stage.wanted(is_stopped=True))
+        stage.adoptions(plan).adopt(stage.wanted(is_stopped=stage.query is None))
     except (StreamStateError, SimulatedCrash):
         return False
     return True
@@ -69,23 +69,38 @@ def cut_at(stage: AdoptingStage, key: str, nth: int = 1) -> None:
     stage.clock.sleep(ASLEEP_SECONDS)
 
 
+def staged(folder: Path, *, runs: bool) -> AdoptingStage:
+    """A query that has stopped; or one that runs, and is started again whenever it ends."""
+    stage = AdoptingStage(folder)
+    if runs:
+        stage.is_supervised = True
+        stage.run_foreign()
+    return stage
+
+
 @pytest.mark.timeout(900)
-def test_an_adopter_wakes_up_after_it_was_given_up(folder: Path, sweep: Sweep) -> None:
-    """It puts nothing into the log, or takes it back, and starts nothing (Laws 4, 12 and 14)."""
-    calm = calls_of(AdoptingStage(folder), adopt)
+@pytest.mark.parametrize("runs", [False, True], ids=["stopped", "running"])
+def test_an_adopter_wakes_up_after_it_was_given_up(folder: Path, sweep: Sweep, runs: bool) -> None:
+    """It puts nothing into the log, or takes it back, and starts nothing; the query goes on by itself, and misses no
+    batch (Laws 4, 12 and 14)."""
+    calm = calls_of(staged(folder, runs=runs), adopt)
     record = next(call.number for call in calm.calls if call.writes and call.key.endswith("adoption.json"))
 
     def live(_: int, number: int) -> None:
-        stage = AdoptingStage(folder)
+        stage = staged(folder, runs=runs)
         given: list[bool] = []
         done = adopt(stage, asleep_at(stage, number, lambda: given.append(give_up(stage))))
         if given == [True]:
             assert not done
             assert_free(stage)
+            before = len(stage.ran)
+            stage.clock.sleep(5)
+            assert stage.ran == list(range(FIRST + 1, FIRST + 1 + len(stage.ran)))
+            assert (len(stage.ran) > before) == runs
         else:
             stage.assert_taken()
 
-    sweep([call.number for call in calm.calls if call.number > record], live, every=3)
+    sweep([call.number for call in calm.calls if call.number > record], live, every=7 if runs else 3)
 
 
 @pytest.mark.timeout(900)

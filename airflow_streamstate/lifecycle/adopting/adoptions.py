@@ -233,7 +233,7 @@ class Adoptions:
             left = "; ".join(map(str, self._take_back(hold, barriers)))
             hold.keep()
             with suppress(StreamStateError):
-                remove_copies(self._home, control)
+                remove_copies(self._home, control, barriers.values())
         except ConflictError as lost:
             left = self._left_by_late(hold, barriers, lost)
         except StreamStateError as failure:

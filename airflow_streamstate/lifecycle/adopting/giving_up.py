@@ -90,7 +90,7 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
             else:
                 if adoption.status == "taken":
                     is_retired = _retire(means, control, adoption)  # one that has come to be since the first look
-                remove_snapshots(means.home, hold, control)
+                remove_snapshots(means.home, hold, control, barriers.values())
                 hold.change(status="given_up")  # last: under another adoption's id nobody would take them back any more
         except ConflictError:
             put_back(hold, barriers.values())

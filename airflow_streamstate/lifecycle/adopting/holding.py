@@ -18,7 +18,9 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.lifecycle.adopting.reserving import refuse_stream
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption
 
 HOLD_SECONDS = 60.0
@@ -147,13 +149,15 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
         wanted: how it would begin; of one that is there checkpoints must be the same.
 
     Raises:
-        ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it.
+        ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it, or
+            something lies where its own would.
     """
     began_seconds = means.clock.monotonic_seconds()
     register = AdoptionRegister(control)
     stored = register.read()
     if stored is None or stored.value.status == "given_up":
         refuse_stream(control)
+        _refuse_left(means.home, control)
         begun = wanted if stored is None else replace(wanted, take=stored.value.take + 1)
         try:
             held = register.create(begun) if stored is None else register.replace(begun, stored.version)
@@ -204,6 +208,22 @@ def _go_on_with(
         return register.replace(mine, stored.version)
     except VersionConflictError:
         raise _under_way(there.stream_id) from None
+
+
+def _refuse_left(home: Home, control: StreamControl) -> None:
+    """See that nothing lies where the copy and its snapshot will: they are laid there, and removed, with all of it.
+
+    An earlier stream may have left it, or another home with the same place of checkpoints has a stream of this name.
+    """
+    for store in dict.fromkeys((home.checkpoints, home.home)):
+        for folder in (layout.deployments_folder(control.stream_id), layout.snapshots_folder(control.stream_id)):
+            if next(iter(store.list_objects(f"{folder}/")), None) is not None:
+                raise ConflictError(
+                    "something of another stream of this name lies where the adopted query would",
+                    stream_id=control.stream_id,
+                    folder=f"{store.uri}/{folder}",
+                    next_step="Adopt the query under another name; or move that folder away, if it is nobody's.",
+                )
 
 
 def _under_way(stream_id: str, adoption: Adoption | None = None) -> ConflictError:

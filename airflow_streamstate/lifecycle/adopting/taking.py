@@ -90,6 +90,13 @@ def take_snapshot(
         report(f"copying the checkpoint of {name}")
         folder = layout.checkpoint_folder(control.stream_id, ADOPTED_ID, name)
         copies[name] = Checkpoint(home.checkpoints, folder)
+        if copies[name].query_id() not in (None, one.checkpoint.query_id()):
+            raise ConflictError(
+                "a checkpoint of another query has come to lie where the copy of this one would",
+                stream_id=control.stream_id,
+                checkpoint=f"{home.checkpoints.uri}/{folder}",
+                next_step="Another home keeps its own there: give it up, and adopt the query under another name.",
+            )
         copy_in(one.checkpoint, one.position, copies[name], go_on=hold.keep)
     refuse_moved(barred)
     hold.keep()
@@ -149,13 +156,21 @@ def put_back(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
             barrier.put_back()
 
 
-def remove_copies(home: Home, control: StreamControl) -> None:
+def remove_copies(home: Home, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
     """Remove what was copied for an adoption that has come to nothing: nobody needs it, and the disk may be full."""
-    if control.register() is None:
+    if control.register() is None and not _holds_others(home, control, barriers):
         delete_below(home.checkpoints, layout.deployment_folder(control.stream_id, ADOPTED_ID))
 
 
-def remove_snapshots(home: Home, hold: Hold, control: StreamControl) -> None:
+def _holds_others(home: Home, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> bool:
+    """Whether a query that was never to be adopted has its checkpoint where the copies lie (Law 4)."""
+    own = {barrier.checkpoint.query_id() for barrier in barriers}
+    folder = layout.checkpoints_folder(control.stream_id, ADOPTED_ID)
+    found = (Checkpoint(home.checkpoints, f"{folder}/{name}") for name in home.checkpoints.list_folders(folder))
+    return any(checkpoint.query_id() not in {None, *own} for checkpoint in found)
+
+
+def remove_snapshots(home: Home, hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
     """Remove what an adoption that is given up left under names that a later stream would give its own (Law 2).
 
     Only what was there while it was surely held: another, who has gone on since, takes a snapshot of another name.
@@ -168,8 +183,9 @@ def remove_snapshots(home: Home, hold: Hold, control: StreamControl) -> None:
         (store, [key for folder in folders for key in keys_below(store, f"{folder}/")])
         for store in dict.fromkeys((home.checkpoints, home.home))
     ]
+    is_of_others = _holds_others(home, control, barriers)
     hold.confirm()
-    if control.register() is None:
+    if control.register() is None and not is_of_others:
         for store, keys in doomed:
             delete_many(store, keys)
 
