@@ -231,7 +231,8 @@ class Adoptions:
             if hold.adoption.status != "open":
                 return  # that it is done was written, though nobody said so: the next call goes on
             left = "; ".join(map(str, self._take_back(hold, barriers)))
-            hold.keep()
+            with suppress(UnavailableError, OutcomeUnknownError, InvalidRequestError):
+                hold.keep()
             with suppress(StreamStateError):
                 remove_copies(self._home, control, barriers.values())
         except ConflictError as lost:

@@ -16,13 +16,14 @@ from airflow_streamstate.errors import (
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.lifecycle.home import Home, is_stream_id
-from airflow_streamstate.protocol.ids import is_deployment_id
+from airflow_streamstate.protocol.ids import is_deployment_id, is_id
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import ReachedBySpark, plain_uri
 
 _OF_A_DEPLOYMENT = re.compile(r".*/(?P<stream>[^/]+)/deployments/(?P<deployment>[^/]+)/checkpoints/[^/]+")
+_OF_A_SNAPSHOT = re.compile(r".*/(?P<stream>[^/]+)/snapshots/(?P<snapshot>[^/]+)/data(?:-[0-9]+)?/[^/]+")
 
 OpenPlace = Callable[[str], Store]
 
@@ -106,6 +107,15 @@ def _refuse_own(home: Home, place: str, uri: str) -> None:
 def _refuse_others(place: str, uri: str) -> None:
     """Every checkpoint of every home lies like this. Its driver, or the next one, would take the barrier for one that
     was copied with it, and remove it (1a.1): both streams would run the same batches (Law 14)."""
+    found = _OF_A_SNAPSHOT.fullmatch(place)
+    if found is not None and is_stream_id(found["stream"]) and is_id(found["snapshot"]):
+        raise InvalidRequestError(
+            "this is a snapshot of another home's, and nobody writes into a snapshot",
+            checkpoint=uri,
+            stream_id=found["stream"],
+            snapshot_id=found["snapshot"],
+            next_step="Restore the stream from its mirror here (`streamstate restore-home`); or adopt a copy of it.",
+        )
     found = _OF_A_DEPLOYMENT.fullmatch(place)
     if found is not None and is_stream_id(found["stream"]) and is_deployment_id(found["deployment"]):
         raise InvalidRequestError(

@@ -34,6 +34,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
+from airflow_streamstate.store.local import LocalStore
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,23 @@ class GivenUp:
 
     Attributes:
         checkpoints: where the barrier was taken back, by query; without those that somebody has removed.
+        missing: where no checkpoint lies any more.
         is_retired: a stream had come to be, and is retired.
     """
 
     stream_id: str
     checkpoints: dict[str, str]
+    missing: dict[str, str]
     is_retired: bool
 
     def to_json(self) -> dict[str, object]:
         """As a plain JSON object."""
-        return {"stream_id": self.stream_id, "given_up": self.checkpoints, "retired": self.is_retired}
+        return {
+            "stream_id": self.stream_id,
+            "given_up": self.checkpoints,
+            "missing": self.missing,
+            "retired": self.is_retired,
+        }
 
 
 def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -> GivenUp:
@@ -81,9 +89,10 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
         if adoption.status == "taken":
             is_retired = _retire(means, control, adoption)
         # Of one that was given up before, too: who slept meanwhile may have put his barrier since.
-        barriers = _barriers(hold, control, open_place or opener(means.home))
+        barriers, failures = _barriers(hold, control, open_place or opener(means.home))
         try:
-            _take_back(hold, barriers)
+            failures += map(str, failed_to_take_back(barriers.values(), hold.confirm))
+            _refuse_left(adoption, failures)
             if adoption.status == "given_up":
                 stored = control.register()
                 is_retired = stored is not None and stored.value.retirement is not None
@@ -98,15 +107,17 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
     finally:
         with suppress(StreamStateError):
             hold.release()
-    return GivenUp(stream_id, {name: adoption.checkpoints[name] for name in barriers}, is_retired)
+    places = adoption.checkpoints.items()
+    return GivenUp(
+        stream_id,
+        {name: uri for name, uri in places if name in barriers},
+        {name: uri for name, uri in places if name not in barriers},
+        is_retired,
+    )
 
 
-def _barriers(hold: Hold, control: StreamControl, open_place: OpenPlace) -> dict[str, OutsideBarrier]:
-    """Of each query whose checkpoint is still there.
-
-    Raises:
-        ConflictError: one is not, or cannot be looked for.
-    """
+def _barriers(hold: Hold, control: StreamControl, open_place: OpenPlace) -> tuple[dict[str, OutsideBarrier], list[str]]:
+    """Of each query whose checkpoint is still there; and why one cannot be looked for."""
     adoption = hold.adoption
     failures: list[str] = []
     barriers = {}
@@ -121,13 +132,7 @@ def _barriers(hold: Hold, control: StreamControl, open_place: OpenPlace) -> dict
                 barriers[name] = OutsideBarrier(checkpoint, mark)
         except StreamStateError as failure:
             failures.append(str(failure))
-    _refuse_left(adoption, failures)
-    return barriers
-
-
-def _take_back(hold: Hold, barriers: dict[str, OutsideBarrier]) -> None:
-    failures = failed_to_take_back(barriers.values(), hold.confirm)
-    _refuse_left(hold.adoption, [*map(str, failures)])
+    return barriers, failures
 
 
 def _refuse_left(adoption: Adoption, failures: list[str]) -> None:
@@ -144,11 +149,20 @@ def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl)
     """Whether there is nothing to take back, because somebody has removed that checkpoint.
 
     Raises:
-        InvalidRequestError: somebody has, and what was copied of it may be all that is left of its state (Law 16).
+        InvalidRequestError: somebody has, and what was copied of it may be all that is left of its state (Law 16); or
+            it lies on another machine, or on a disk that is not mounted.
     """
     if checkpoint.exists() or checkpoint.offset_ids():
         return False
-    if adoption.status == "taken" or (adoption.status == "open" and control.snapshot_ids()):
+    if adoption.status == "given_up":
+        return True
+    if isinstance(checkpoint.store, LocalStore) and not checkpoint.store.root.is_dir():
+        raise InvalidRequestError(
+            "this machine has no such folder",
+            folder=str(checkpoint.store.root),
+            next_step="Give it up where it is; if it was removed for good, make an empty one.",
+        )
+    if adoption.status == "taken" or control.snapshot_ids():
         raise InvalidRequestError(
             "no checkpoint lies there any more, and the stream has the only copy",
             checkpoint=f"{checkpoint.store.uri}/{checkpoint.prefix}",

@@ -46,7 +46,7 @@ def test_what_came_to_nothing_is_given_up(desk: Desk, foreign: Path) -> None:
     words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
     assert shell(*words).status == 3
     given = shell("adopt", "flights", "--give-up", "--json")
-    assert given.json == {"stream_id": "flights", "given_up": {"counts": str(foreign)}, "retired": False}
+    assert given.json == {"stream_id": "flights", "given_up": {"counts": str(foreign)}, "missing": {}, "retired": False}
     assert "counts may be started again" in shell("adopt", "flights", "--give-up").out
 
 
@@ -112,3 +112,14 @@ def test_a_second_signal_does_not_end_the_taking_back() -> None:
             undone.append(True)
     assert undone == [True]
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_a_checkpoint_on_another_machine_is_not_taken_for_removed(desk: Desk, foreign: Path) -> None:
+    """Its barrier would stay; where its folder is there and it is not, somebody has removed it. (Law 12)"""
+    words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
+    assert shell(*words).status == 3
+    foreign.parent.rename(desk.base / "elsewhere")
+    answer = shell("adopt", "flights", "--give-up")
+    assert (answer.status, "this machine has no such folder" in answer.err) == (4, True), answer
+    foreign.parent.mkdir()
+    assert "no checkpoint lies at" in shell("adopt", "flights", "--give-up").out

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamNotFoundError
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.errors import ConflictError, DeadlineExceededError, InvalidRequestError, StreamNotFoundError
+from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
-from support.adopting import URI, AdoptingStage
+from support.adopting import FIRST, PLACE, URI, AdoptingStage
+from support.checkpoints import write_with_crc
 from support.faulty_store import Fault, FaultPlan, SimulatedCrash
-from support.snapshots import plan_stateful
+from support.snapshots import plan_stateful, run_stateful
 
 
 def test_what_was_cut_short_is_taken_back(adopting: AdoptingStage) -> None:
@@ -25,7 +28,7 @@ def test_what_was_cut_short_is_taken_back(adopting: AdoptingStage) -> None:
         adopting.adoptions().give_up("orders")
     adopting.clock.sleep(61)
     given = adopting.adoptions().give_up("orders")
-    assert given.to_json() == {"stream_id": "orders", "given_up": {"counts": URI}, "retired": False}
+    assert given.to_json() == {"stream_id": "orders", "given_up": {"counts": URI}, "missing": {}, "retired": False}
     assert adopting.barriers() == []
     adopting.run_foreign()
     adopting.clock.sleep(10)
@@ -152,8 +155,9 @@ def test_of_a_checkpoint_that_was_removed_nothing_is_taken_back(adopting: Adopti
     kept = {info.key: adopting.lake.get(info.key) for info in adopting.lake.list_objects("")}
     for key in kept:
         adopting.lake.delete(key)
-    assert adopting.adoptions().give_up("orders").checkpoints == {}
-    assert adopting.adoptions().give_up("orders").checkpoints == {}
+    for _ in range(2):
+        given = adopting.adoptions().give_up("orders")
+        assert (given.checkpoints, given.missing) == ({}, {"counts": URI})
     for key, stored in kept.items():
         assert stored is not None
         adopting.lake.put(key, stored.body)
@@ -186,3 +190,20 @@ def copied(store: Store) -> MemoryStore:
         assert found is not None
         other.put(info.key, found.body)
     return other
+
+
+def test_one_that_is_gone_does_not_keep_the_others_barred(adopting: AdoptingStage) -> None:
+    """Two queries of one application. (Law 12)"""
+    second = run_stateful(Checkpoint(adopting.lake, "sums"), FIRST)
+    write_with_crc(second.store, second.metadata_key, b'{"id":"another"}')
+    both = AdoptRequest(adopting.request(), {"counts": URI, "sums": f"{PLACE}/sums"}, is_stopped=True)
+    adopting.launcher.refusals = [InvalidRequestError("no such master")]
+    adoptions = adopting.adoptions()
+    adoptions._open_place = lambda _uri: adopting.lake
+    with pytest.raises(InvalidRequestError, match="no such master"):
+        adoptions.adopt(both)
+    for info in list(adopting.lake.list_objects("counts/")):
+        adopting.lake.delete(info.key)
+    with pytest.raises(ConflictError, match="could not be taken back"):
+        adopting.adoptions().give_up("orders")
+    assert second.position().barriers == ()
