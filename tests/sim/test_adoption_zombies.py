@@ -122,6 +122,45 @@ CUTS = (("counts/offsets/4", 1), ("manifest.json", 1), ("adoption.json", 3), ("s
 
 
 @pytest.mark.timeout(900)
+def test_an_adopter_that_failed_wakes_up_after_another_has_adopted(folder: Path, sweep: Sweep) -> None:
+    """While it takes back what it put, and removes what it copied: both are another's by now (Laws 4 and 14)."""
+    calm = calls_of(AdoptingStage(folder), adopt)
+    struck = next(call.number for call in calm.calls if call.writes and call.key.endswith("manifest.json"))
+    failing = FaultPlan({struck: Fault.UNAVAILABLE})
+    assert not adopt(AdoptingStage(folder), failing)
+
+    def live(_: int, number: int) -> None:
+        stage = AdoptingStage(folder)
+        plan = asleep_at(stage, number, lambda: adopt(stage))
+        plan.at = {struck: Fault.UNAVAILABLE}
+        assert not adopt(stage, plan)
+        stage.clock.sleep(ASLEEP_SECONDS)
+        assert adopt(stage)
+        stage.assert_taken()
+        assert stage.control.spec("d-0001")
+        assert stage.control.manifest(str(stage.control.spec("d-0002").start.snapshot_id))
+
+    sweep([call.number for call in failing.calls if call.number > struck], live)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
+def test_who_gives_up_wakes_up_after_another_has(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
+    """It is given up, whoever said so: nothing of ours is in the way (Law 12)."""
+    calm_stage = AdoptingStage(folder)
+    cut_at(calm_stage, key, nth)
+    calm = calls_of(calm_stage, give_up)
+
+    def live(_: int, number: int) -> None:
+        stage = AdoptingStage(folder)
+        cut_at(stage, key, nth)
+        give_up(stage, asleep_at(stage, number, lambda: give_up(stage)))
+        assert_free(stage)
+
+    sweep([call.number for call in calm.calls], live, every=2)
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
 def test_who_gives_up_wakes_up_after_another_has_adopted(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
     """The barrier of a stream that goes on stays where it is, and so does its snapshot (Laws 4 and 14)."""

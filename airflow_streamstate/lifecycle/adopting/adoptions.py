@@ -19,6 +19,7 @@ from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
+    DataError,
     InvalidRequestError,
     OutcomeUnknownError,
     StreamStateError,
@@ -128,6 +129,8 @@ class Adoptions:
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
                     record(self._means, control, manifest, wish, request_id, confirm=hold.confirm)
+                    # Who has removed one before he could see the stream does not put it back.
+                    self._refuse_gone_on(barriers, manifest)
             elif control.request(request_id) is None:
                 raise ConflictError(
                     "this stream was adopted, and has gone on since",
@@ -231,12 +234,10 @@ class Adoptions:
             if hold.adoption.status != "open":
                 return  # that it is done was written, though nobody said so: the next call goes on
             left = "; ".join(map(str, self._take_back(hold, barriers)))
-            with suppress(UnavailableError, OutcomeUnknownError, InvalidRequestError):
-                hold.keep()
-            with suppress(StreamStateError):
-                remove_copies(self._home, control, barriers.values())
+            with suppress(UnavailableError, OutcomeUnknownError, InvalidRequestError, DataError):
+                remove_copies(self._home, hold, control, barriers.values())
         except ConflictError as lost:
-            left = self._left_by_late(hold, barriers, lost)
+            left = self._left_by_late(hold, control, barriers, lost)
         except StreamStateError as failure:
             left = str(failure)
         except KeyboardInterrupt:
@@ -252,13 +253,15 @@ class Adoptions:
         if isinstance(error, StreamStateError):
             error.next_step = f"{error.next_step} {advice}".strip()
 
-    def _left_by_late(self, hold: Hold, barriers: Mapping[str, OutsideBarrier], lost: ConflictError) -> str:
+    def _left_by_late(
+        self, hold: Hold, control: StreamControl, barriers: Mapping[str, OutsideBarrier], lost: ConflictError
+    ) -> str:
         """Who slept while another had the adoption: what was put since it was given up goes, since nobody else knows of
         it (Law 12); what was removed since it was taken is put back (Law 14)."""
         try:
             if hold.is_given_up():
                 return "; ".join(map(str, failed_to_take_back(barriers.values())))
-            put_back(hold, barriers.values())
+            put_back(hold, control, barriers.values())
         except StreamStateError as failure:
             return str(failure)
         return str(lost)

@@ -102,7 +102,7 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
                 remove_snapshots(means.home, hold, control, barriers.values())
                 hold.change(status="given_up")  # last: under another adoption's id nobody would take them back any more
         except ConflictError:
-            put_back(hold, barriers.values())
+            put_back(hold, control, barriers.values())
             raise
     finally:
         with suppress(StreamStateError):

@@ -6,7 +6,7 @@ whenever something fails. From then on the stream goes on, and every step may be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -29,9 +29,9 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.copying_in import copy_in
+from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import keys_below
 from airflow_streamstate.store.many import delete_many
-from airflow_streamstate.store.trees import delete_below
 
 FIRST_TOKEN = 1
 ADOPTED_ID = deployment_id_for(FIRST_TOKEN)
@@ -145,21 +145,26 @@ def failed_to_take_back(
     return failures
 
 
-def put_back(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
-    """What this call has removed lies there again, where another has taken the adoption to its end meanwhile.
+def put_back(hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
+    """What this call has removed lies there again, where another has made a stream of the adoption meanwhile.
 
     Raises:
         UnavailableError: the adoption cannot be read, or a log not written.
     """
-    if hold.has_been_taken():
+    stored = control.register() if hold.has_been_taken() else None
+    if stored is not None and stored.value.retirement is None:
         for barrier in barriers:
             barrier.put_back()
 
 
-def remove_copies(home: Home, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
-    """Remove what was copied for an adoption that has come to nothing: nobody needs it, and the disk may be full."""
-    if control.register() is None and not _holds_others(home, control, barriers):
-        delete_below(home.checkpoints, layout.deployment_folder(control.stream_id, ADOPTED_ID))
+def remove_copies(home: Home, hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
+    """Remove what was copied for an adoption that has come to nothing: nobody needs it, and the disk may be full.
+
+    Raises:
+        ConflictError: as ``remove_snapshots``.
+    """
+    folder = layout.deployment_folder(control.stream_id, ADOPTED_ID)
+    _remove(home, hold, control, barriers, {home.checkpoints: [folder]})
 
 
 def _holds_others(home: Home, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> bool:
@@ -178,10 +183,19 @@ def remove_snapshots(home: Home, hold: Hold, control: StreamControl, barriers: I
     Raises:
         ConflictError: another has gone on with it.
     """
-    folders = layout.deployment_folder(control.stream_id, ADOPTED_ID), layout.snapshots_folder(control.stream_id)
+    folders = [layout.deployment_folder(control.stream_id, ADOPTED_ID), layout.snapshots_folder(control.stream_id)]
+    _remove(home, hold, control, barriers, dict.fromkeys((home.checkpoints, home.home), folders))
+
+
+def _remove(
+    home: Home,
+    hold: Hold,
+    control: StreamControl,
+    barriers: Iterable[OutsideBarrier],
+    folders: Mapping[Store, Sequence[str]],
+) -> None:
     doomed = [
-        (store, [key for folder in folders for key in keys_below(store, f"{folder}/")])
-        for store in dict.fromkeys((home.checkpoints, home.home))
+        (store, [key for one in there for key in keys_below(store, f"{one}/")]) for store, there in folders.items()
     ]
     is_of_others = _holds_others(home, control, barriers)
     hold.confirm()
