@@ -28,7 +28,7 @@ FIRST_IN_LOG_2 = 2
 """Spark cannot start from an offset log of version 2 whose batch 1 is planned and not committed."""
 
 LOOKED_AT = 3
-"""Of how many of the last entries it is seen whether they are of a barrier of ours."""
+"""Of how many of the last commits it is seen whether they are of a barrier of ours."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,10 @@ class OutsideBarrier:
         self._is_certain = False
         self._barrier_id = None
         # By the names alone: what else is damaged in this log, or contradicts itself, is not in the way.
-        checkpoint, commits = self.checkpoint, set(self.checkpoint.commit_ids())
+        checkpoint, commits = self.checkpoint, self.checkpoint.commit_ids()
+        lowest_id = min(commits[-LOOKED_AT:], default=0)
         is_removed = False
-        for batch_id in reversed(checkpoint.offset_ids()[-LOOKED_AT:]):
+        for batch_id in reversed([number for number in checkpoint.offset_ids() if number >= lowest_id]):
             entry = self._mine_at(batch_id)
             if entry is None:
                 continue
