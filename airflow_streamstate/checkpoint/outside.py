@@ -162,7 +162,7 @@ class OutsideBarrier:
         # By the names alone: what else is damaged in this log, or contradicts itself, is not in the way.
         checkpoint, commits = self.checkpoint, self.checkpoint.commit_ids()
         lowest_id = min(commits[-LOOKED_AT:], default=0)
-        is_removed = False
+        is_removed, self._removed = False, {}
         for batch_id in reversed([number for number in checkpoint.offset_ids() if number >= lowest_id]):
             entry = self._mine_at(batch_id)
             if entry is None:
@@ -171,9 +171,8 @@ class OutsideBarrier:
                 key = checkpoint.commit_key(batch_id)
                 checkpoint.store.delete(crc_key_of(key))
                 checkpoint.store.delete(key)
-            if withdraw(checkpoint, batch_id, command_id=self._mark.command_id):
-                self._removed[batch_id] = entry
-                is_removed = True
+            self._removed[batch_id] = entry  # also where nobody says whether it went
+            is_removed |= withdraw(checkpoint, batch_id, command_id=self._mark.command_id)
         return is_removed
 
     def put_back(self) -> None:

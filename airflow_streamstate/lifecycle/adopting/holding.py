@@ -99,9 +99,9 @@ class Hold:
             UnavailableError: its register cannot be read.
         """
         there = self._register.read()
-        if there is None or there.value.adoption_id != self.adoption.adoption_id:
-            return True
-        return there.value.status == "given_up"
+        if there is None:
+            return False  # with its stream, which may have gone on from it: what bars the old query stays (Law 14)
+        return there.value.adoption_id != self.adoption.adoption_id or there.value.status == "given_up"
 
     def change(self, **changes: Any) -> None:
         """Write it, still held; raises as ``keep``."""
