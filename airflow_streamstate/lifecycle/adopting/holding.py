@@ -79,18 +79,14 @@ class Hold:
                 raise
 
     def has_been_taken(self) -> bool:
-        """Whether another has gone on with it to its end: a stream counts on its barrier.
+        """Whether it was gone on with to its end, by whomever: a stream may count on its barrier.
 
         Raises:
             UnavailableError: its register cannot be read.
         """
         there = self._register.read()
-        mine = self.adoption
-        return (
-            there is not None
-            and (there.value.adoption_id, there.value.status) == (mine.adoption_id, "taken")
-            and there.value.held_by != mine.held_by
-        )
+        known = None if there is None else (there.value.adoption_id, there.value.status)
+        return known == (self.adoption.adoption_id, "taken")
 
     def is_given_up(self) -> bool:
         """Whether nobody goes on with this very adoption any more: what it put anywhere is in the way.

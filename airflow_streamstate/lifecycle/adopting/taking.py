@@ -146,7 +146,8 @@ def failed_to_take_back(
 
 
 def put_back(hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
-    """What this call has removed lies there again, where another has made a stream of the adoption meanwhile.
+    """What this call has removed lies there again, where another has made a stream of the adoption meanwhile, or goes
+    on with one that was retired.
 
     Raises:
         UnavailableError: the adoption cannot be read, or a log not written.

@@ -207,3 +207,20 @@ def test_one_that_is_gone_does_not_keep_the_others_barred(adopting: AdoptingStag
     with pytest.raises(ConflictError, match="could not be taken back"):
         adopting.adoptions().give_up("orders")
     assert second.position().barriers == ()
+
+
+def test_a_stream_that_is_revived_meanwhile_keeps_its_barrier(adopting: AdoptingStage) -> None:
+    """Somebody deploys it while its barrier is taken back: it lies there again. (Law 14)"""
+    adopting.adopt(is_stopped=True)
+    adopting.launcher.states["d-0002-a0001"] = "exited"
+
+    def revive() -> None:
+        if plan.calls and plan.calls[-1].method == "delete" and not revived:
+            revived.append(adopting.deploy("print('v2')\n", revives=True).deployment_id)
+
+    plan, revived = FaultPlan(), list[str]()
+    plan.before_each = revive
+    with pytest.raises(ConflictError, match="a driver of this stream is"):
+        adopting.adoptions(plan).give_up("orders")
+    assert revived == ["d-0003"]
+    assert adopting.barriers() == [4]
