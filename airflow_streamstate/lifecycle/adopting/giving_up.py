@@ -100,7 +100,10 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
                 if adoption.status == "taken":
                     is_retired = _retire(means, control, adoption)  # one that has come to be since the first look
                 remove_snapshots(means.home, hold, control, barriers.values())
-                hold.change(status="given_up")  # last: under another adoption's id nobody would take them back any more
+                # Last: under another adoption's id nobody would take them back any more. What snapshot a stream has of
+                # it says that it is never gone on with.
+                snapshot_id = adoption.snapshot_id if is_retired else ""
+                hold.change(status="given_up", snapshot_id=snapshot_id)
         except ConflictError:
             put_back(hold, control, barriers.values())
             raise

@@ -49,6 +49,9 @@ def test_a_stream_that_never_ran_is_retired(adopting: AdoptingStage) -> None:
     assert adopting.barriers() == []
     with pytest.raises(ConflictError, match="retired"):
         adopting.deploy("print('v2')\n")
+    with pytest.raises(ConflictError, match="was given up"):
+        adopting.deploy("print('v2')\n", revives=True)
+    assert list(adopting.launcher.requests) == ["d-0002-a0001"]
 
 
 def test_what_has_run_is_not_given_up(adopting: AdoptingStage) -> None:
