@@ -258,10 +258,10 @@ def withdraw(checkpoint: Checkpoint, batch_id: int, *, command_id: str | None = 
     if found is None:
         return False
     entry = parse_offset_entry(found.body, key=key)
-    if not entry.is_ours:
-        raise ConflictError("this entry of the offset log is Spark's own and is never removed", key=key)
     if command_id is not None and (entry.mark is None or entry.mark.command_id != command_id):
         return False
+    if not entry.is_ours:
+        raise ConflictError("this entry of the offset log is Spark's own and is never removed", key=key)
     # A checksum that outlives its file makes Spark's next read of that name fail.
     checkpoint.store.delete(crc_key_of(key))
     checkpoint.store.delete(key, found.version)

@@ -10,6 +10,7 @@ It differs from the barrier of our own queries in two ways, both because nobody 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.barrier import withdraw
@@ -17,6 +18,7 @@ from airflow_streamstate.checkpoint.entries import BarrierMark, OffsetEntry, for
 from airflow_streamstate.checkpoint.log import BarrierEntry, Checkpoint, Position, crc_key_of
 from airflow_streamstate.errors import (
     ConflictError,
+    DataError,
     ObjectExistsError,
     OutcomeUnknownError,
     UnsupportedCheckpointError,
@@ -77,6 +79,7 @@ class OutsideBarrier:
         self._awaited_id: int | None = None
         self._barrier_id: int | None = None
         self._is_certain = False
+        self._removed: dict[int, OffsetEntry] = {}
 
     def found(self, position: Position) -> int | None:
         """Where a barrier of this command lies; None where there is none.
@@ -151,28 +154,43 @@ class OutsideBarrier:
         query promises no more than that each batch runs at least once.
 
         Raises:
-            ConflictError, DataError: as ``found``, and as reading the log.
+            VersionConflictError: what lay there was written over while it was removed.
         """
         self._awaited_id = None
         self._is_certain = False
         self._barrier_id = None
-        if self._take_back_committed():
-            return True
-        mine = [one.batch_id for one in self.checkpoint.position().barriers if self._is_mine(one)]
-        for batch_id in reversed(mine):
-            withdraw(self.checkpoint, batch_id, command_id=self._mark.command_id)
-        return bool(mine)
-
-    def _take_back_committed(self) -> bool:
-        checkpoint = self.checkpoint
-        for batch_id in reversed(checkpoint.commit_ids()[-LOOKED_AT:]):
-            entry = checkpoint.read_offset(batch_id)
-            if entry is not None and self._is_mine(BarrierEntry(batch_id, entry)):
+        # By the names alone: what else is damaged in this log, or contradicts itself, is not in the way.
+        checkpoint, commits = self.checkpoint, self.checkpoint.commit_ids()
+        lowest_id = min(commits[-LOOKED_AT:], default=0)
+        is_removed, self._removed = False, {}
+        for batch_id in reversed([number for number in checkpoint.offset_ids() if number >= lowest_id]):
+            entry = self._mine_at(batch_id)
+            if entry is None:
+                continue
+            if batch_id in commits:
                 key = checkpoint.commit_key(batch_id)
                 checkpoint.store.delete(crc_key_of(key))
                 checkpoint.store.delete(key)
-                return withdraw(checkpoint, batch_id, command_id=self._mark.command_id)
-        return False
+            self._removed[batch_id] = entry  # also where nobody says whether it went
+            is_removed |= withdraw(checkpoint, batch_id, command_id=self._mark.command_id)
+        return is_removed
+
+    def put_back(self) -> None:
+        """Bar the log again where ``take_back`` has come too late: another counts on what it removed.
+
+        Only in the very place: where a batch has been planned there since, that other is told by its own last look.
+        """
+        for batch_id, entry in self._removed.items():
+            if not self.checkpoint.is_committed(batch_id):
+                with suppress(ObjectExistsError, OutcomeUnknownError):
+                    self.checkpoint.store.create(self.checkpoint.offset_key(batch_id), format_offset_entry(entry))
+
+    def _mine_at(self, batch_id: int) -> OffsetEntry | None:
+        try:
+            entry = self.checkpoint.read_offset(batch_id)
+            return entry if entry is not None and self._is_mine(BarrierEntry(batch_id, entry)) else None
+        except DataError:
+            return None
 
     def has_gone_on(self, barrier_id: int) -> bool:
         """Whether somebody else wrote where the barrier lay, or ran it."""

@@ -123,12 +123,17 @@ def adopt(
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Who ends this process politely ends it as ctrl-c does: the barrier is taken back first (Law 12)."""
+    """Who ends this process politely ends it as ctrl-c does: the barrier is taken back first (Law 12).
+
+    Only the first such signal counts: an init system sends SIGHUP right behind SIGTERM, and would end the taking back.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {}
+    before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
         before = {number: signal.signal(number, interrupt) for number in ends}

@@ -71,6 +71,8 @@ def given_up(console: Console, row: Row) -> None:
     console.print(f"{row['stream_id']} is not adopted any more" + (", and is retired" if row["retired"] else ""))
     for name, uri in row["given_up"].items():
         console.print(shown(f"  {name} may be started again on {uri}"))
+    for name, uri in row["missing"].items():
+        console.print(shown(f"  {name}: no checkpoint lies at {uri}; where it is only not mounted, say it again then"))
 
 
 def ordered(console: Console, row: Row, verb: str) -> None:

@@ -50,16 +50,27 @@ def refuse_stream(control: StreamControl) -> None:
 
 
 def refuse_adopted(control: StreamControl) -> None:
-    """See that a stream without a deployment is not about to come to be by an adoption.
+    """See that a stream without a deployment is not about to come to be by an adoption, and that one which came to be
+    by an adoption that was given up is not gone on with: its query has done so by itself (Law 14).
 
     Raises:
         ConflictError: it is.
     """
     stored = AdoptionRegister(control).read()
-    if stored is None or stored.value.status == "given_up":
+    if stored is None:
         return
     register = control.register()
-    if register is None or register.value.deployment_id is None:
+    has_deployment = register is not None and register.value.deployment_id is not None
+    if stored.value.status == "given_up":
+        if has_deployment and stored.value.snapshot_id:
+            raise ConflictError(
+                "the adoption of this stream was given up: the query goes on by itself, over the same batches",
+                stream_id=control.stream_id,
+                checkpoints=dict(stored.value.checkpoints),
+                next_step="Adopt the query under another name; `streamstate retire --delete` frees this one.",
+            )
+        return
+    if not has_deployment:
         raise ConflictError(
             "a query is being adopted as this stream",
             stream_id=control.stream_id,

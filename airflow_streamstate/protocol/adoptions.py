@@ -24,7 +24,7 @@ class Adoption(Message):
         status: ``open``: barriers of it may lie in those logs, and nothing else was changed. ``taken``: the snapshot
             is complete, and the stream goes on from it. ``given_up``: it is over, and its barriers are taken back.
         take: grows whenever it begins again with no barrier in the logs; part of the snapshot's id.
-        snapshot_id: what was taken; "" while nothing is.
+        snapshot_id: what was taken; "" while nothing is, and once it is given up without a stream that came of it.
         held_by: a uuid of whoever works on it.
         held_until: by then it may be gone on with by another.
     """

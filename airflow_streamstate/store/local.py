@@ -223,6 +223,24 @@ class LocalStore:
                     raise _exists(key, target) from None
                 temporary.rename(target)
 
+    def can_name_once(self, key: str) -> bool:
+        """Whether ``create`` beside this key is exclusive also among programs that take no lock of this store's.
+
+        Raises:
+            UnavailableError, InvalidRequestError: nothing can be written there.
+        """
+        target = self.path_of(key)
+        with disk_errors("create", key, self.root), self._temporary_beside(target) as one:
+            self._write(one, b"")
+            with self._temporary_beside(target) as other:
+                try:
+                    os.link(one, other)
+                except OSError as error:
+                    if error.errno not in LINK_REFUSED:
+                        raise
+                    return False
+        return True
+
     def _link(self, source: str, target: str, source_key: str) -> None:
         try:
             self._link_into_folder(source, target)

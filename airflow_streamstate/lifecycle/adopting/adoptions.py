@@ -7,8 +7,8 @@ snapshot, and is deployed as any other. A call that was cut short is gone on wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -19,13 +19,19 @@ from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
+    DataError,
     InvalidRequestError,
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.adopting.barring import Report, bar
-from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_foreign, opener
+from airflow_streamstate.lifecycle.adopting.foreign import (
+    OpenPlace,
+    open_foreign,
+    opener,
+    refuse_unconditional,
+)
 from airflow_streamstate.lifecycle.adopting.giving_up import GivenUp, give_up
 from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS, Hold, take_hold
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
@@ -34,6 +40,7 @@ from airflow_streamstate.lifecycle.adopting.taking import (
     Barred,
     bar_stopped,
     failed_to_take_back,
+    put_back,
     record,
     remove_copies,
     take_snapshot,
@@ -117,8 +124,13 @@ class Adoptions:
                 manifest = control.need_manifest(hold.adoption.snapshot_id)
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
-                self._refuse_gone_on(barriers, manifest)
-                record(self._means, control, manifest, wish, request_id)
+                with _saying_what_stays(stream_id):
+                    wish.pin(self._home.home)  # may take its time
+                    hold.confirm()
+                    self._refuse_gone_on(barriers, manifest)
+                    record(self._means, control, manifest, wish, request_id, confirm=hold.confirm)
+                    # Who has removed one before he could see the stream does not put it back.
+                    self._refuse_gone_on(barriers, manifest)
             elif control.request(request_id) is None:
                 raise ConflictError(
                     "this stream was adopted, and has gone on since",
@@ -129,7 +141,8 @@ class Adoptions:
         finally:
             with suppress(StreamStateError):
                 hold.release()
-        view = self._deployer.deploy(wish, request_id, on_start)
+        with _saying_what_stays(stream_id):
+            view = self._deployer.deploy(wish, request_id, on_start)
         return AdoptedView(**vars(view), adopted=_adopted(hold.adoption, manifest))
 
     def give_up(self, stream_id: str) -> GivenUp:
@@ -188,6 +201,8 @@ class Adoptions:
         """The snapshot of the barred query; where that cannot be, the barrier is taken back (Law 12)."""
         refuse_stream(control)  # nothing of an adoption that is only begun lies in this home but its own record
         try:
+            for barrier in barriers.values():
+                refuse_unconditional(barrier.checkpoint)
             if any(barrier.found(barrier.checkpoint.position()) is None for barrier in barriers.values()):
                 # Behind a barrier that was not there all the time the log may have moved: another snapshot, then.
                 hold.change(take=hold.adoption.take + 1)
@@ -219,10 +234,14 @@ class Adoptions:
             if hold.adoption.status != "open":
                 return  # that it is done was written, though nobody said so: the next call goes on
             left = "; ".join(map(str, self._take_back(hold, barriers)))
-            with suppress(StreamStateError):
-                remove_copies(self._home, control)
+            with suppress(UnavailableError, OutcomeUnknownError, InvalidRequestError, DataError):
+                remove_copies(self._home, hold, control, barriers.values())
+        except ConflictError as lost:
+            left = self._left_by_late(hold, control, barriers, lost)
         except StreamStateError as failure:
             left = str(failure)
+        except KeyboardInterrupt:
+            left = "it was interrupted while it was taken back"
         if not left:
             return
         advice = (
@@ -233,6 +252,19 @@ class Adoptions:
             raise OutcomeUnknownError("the adoption was interrupted", next_step=advice) from error
         if isinstance(error, StreamStateError):
             error.next_step = f"{error.next_step} {advice}".strip()
+
+    def _left_by_late(
+        self, hold: Hold, control: StreamControl, barriers: Mapping[str, OutsideBarrier], lost: ConflictError
+    ) -> str:
+        """Who slept while another had the adoption: what was put since it was given up goes, since nobody else knows of
+        it (Law 12); what was removed since it was taken is put back (Law 14)."""
+        try:
+            if hold.is_given_up():
+                return "; ".join(map(str, failed_to_take_back(barriers.values())))
+            put_back(hold, control, barriers.values())
+        except StreamStateError as failure:
+            return str(failure)
+        return str(lost)
 
     def _take_back(self, hold: Hold, barriers: Mapping[str, OutsideBarrier]) -> list[StreamStateError]:
         """Again and again for a while: a store that does not answer now may do so in a moment (Law 12)."""
@@ -257,6 +289,24 @@ class Adoptions:
                     checkpoint=f"{barrier.checkpoint.store.uri}/{barrier.checkpoint.prefix}",
                     next_step="Give it up with --give-up; then adopt the query again, under another name.",
                 )
+
+
+@contextmanager
+def _saying_what_stays(stream_id: str) -> Iterator[None]:
+    """Whatever fails once the query is taken: it has ended, and nothing is taken back any more."""
+    advice = (
+        "The old query has ended, and its barrier stays: the same command goes on;"
+        f" `streamstate adopt {stream_id} --give-up` takes it back, as long as nothing has gone on from it."
+    )
+    try:
+        yield
+    except ConflictError:
+        raise  # by another, who is told himself
+    except KeyboardInterrupt as error:
+        raise OutcomeUnknownError("the adoption was interrupted", next_step=advice) from error
+    except StreamStateError as error:
+        error.next_step = f"{error.next_step} {advice}".strip()
+        raise
 
 
 def _has_gone_on(control: StreamControl) -> bool:

@@ -16,18 +16,25 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
+    InvalidRequestError,
     StreamNotFoundError,
     StreamStateError,
 )
-from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, open_foreign, opener
-from airflow_streamstate.lifecycle.adopting.holding import hold_to_end
-from airflow_streamstate.lifecycle.adopting.taking import ADOPTED_ID, failed_to_take_back, remove_snapshots
+from airflow_streamstate.lifecycle.adopting.foreign import OpenPlace, opener, place_of
+from airflow_streamstate.lifecycle.adopting.holding import Hold, hold_to_end
+from airflow_streamstate.lifecycle.adopting.taking import (
+    ADOPTED_ID,
+    failed_to_take_back,
+    put_back,
+    remove_snapshots,
+)
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
+from airflow_streamstate.store.local import LocalStore
 
 
 @dataclass(frozen=True)
@@ -35,17 +42,24 @@ class GivenUp:
     """An adoption that is over.
 
     Attributes:
-        checkpoints: where the barrier was taken back, by query.
+        checkpoints: where the barrier was taken back, by query; without those that somebody has removed.
+        missing: where no checkpoint lies any more.
         is_retired: a stream had come to be, and is retired.
     """
 
     stream_id: str
     checkpoints: dict[str, str]
+    missing: dict[str, str]
     is_retired: bool
 
     def to_json(self) -> dict[str, object]:
         """As a plain JSON object."""
-        return {"stream_id": self.stream_id, "given_up": self.checkpoints, "retired": self.is_retired}
+        return {
+            "stream_id": self.stream_id,
+            "given_up": self.checkpoints,
+            "missing": self.missing,
+            "retired": self.is_retired,
+        }
 
 
 def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -> GivenUp:
@@ -74,31 +88,57 @@ def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -
         adoption, is_retired = hold.adoption, False
         if adoption.status == "taken":
             is_retired = _retire(means, control, adoption)
-        if adoption.status == "given_up":
-            stored = control.register()
-            is_retired = stored is not None and stored.value.retirement is not None
-        else:
-            _take_back(means, adoption, open_place or opener(means.home))
-            remove_snapshots(means.home, control)
-            hold.change(status="given_up")  # last: under another adoption's id nobody would take them back any more
+        # Of one that was given up before, too: who slept meanwhile may have put his barrier since.
+        barriers, failures = _barriers(hold, control, open_place or opener(means.home))
+        try:
+            failures += map(str, failed_to_take_back(barriers.values(), hold.confirm))
+            _refuse_left(adoption, failures)
+            if adoption.status == "given_up":
+                stored = control.register()
+                is_retired = stored is not None and stored.value.retirement is not None
+            else:
+                if adoption.status == "taken":
+                    is_retired = _retire(means, control, adoption)  # one that has come to be since the first look
+                remove_snapshots(means.home, hold, control, barriers.values())
+                # Last: under another adoption's id nobody would take them back any more. What snapshot a stream has of
+                # it says that it is never gone on with.
+                snapshot_id = adoption.snapshot_id if is_retired else ""
+                hold.change(status="given_up", snapshot_id=snapshot_id)
+        except ConflictError:
+            put_back(hold, control, barriers.values())
+            raise
     finally:
         with suppress(StreamStateError):
             hold.release()
-    return GivenUp(stream_id, dict(adoption.checkpoints), is_retired)
+    places = adoption.checkpoints.items()
+    return GivenUp(
+        stream_id,
+        {name: uri for name, uri in places if name in barriers},
+        {name: uri for name, uri in places if name not in barriers},
+        is_retired,
+    )
 
 
-def _take_back(means: Means, adoption: Adoption, open_place: OpenPlace) -> None:
+def _barriers(hold: Hold, control: StreamControl, open_place: OpenPlace) -> tuple[dict[str, OutsideBarrier], list[str]]:
+    """Of each query whose checkpoint is still there; and why one cannot be looked for."""
+    adoption = hold.adoption
     failures: list[str] = []
-    barriers = []
-    for uri in adoption.checkpoints.values():
+    barriers = {}
+    for name, uri in adoption.checkpoints.items():
         mark = BarrierMark(
             "fence", adoption.stream_id, ADOPTED_ID, adoption.take, adoption.adoption_id, adoption.write_id
         )
         try:
-            barriers.append(OutsideBarrier(open_foreign(means.home, uri, open_place), mark))
+            # Without a look at anything else: what is damaged there, or was never to be adopted, is not in the way.
+            checkpoint = place_of(uri, open_place)
+            if not _is_gone(checkpoint, adoption, control):
+                barriers[name] = OutsideBarrier(checkpoint, mark)
         except StreamStateError as failure:
             failures.append(str(failure))
-    failures += map(str, failed_to_take_back(barriers))
+    return barriers, failures
+
+
+def _refuse_left(adoption: Adoption, failures: list[str]) -> None:
     if failures:
         raise ConflictError(
             "a barrier of this adoption could not be taken back",
@@ -106,6 +146,31 @@ def _take_back(means: Means, adoption: Adoption, open_place: OpenPlace) -> None:
             reasons=failures,
             next_step="Mend that, and give it up again; a stream whose old checkpoint is gone is retired instead.",
         )
+
+
+def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl) -> bool:
+    """Whether there is nothing to take back, because somebody has removed that checkpoint.
+
+    Raises:
+        InvalidRequestError: somebody has, and what was copied of it may be all that is left of its state (Law 16); or
+            it lies on another machine, or on a disk that is not mounted.
+    """
+    if checkpoint.exists() or checkpoint.offset_ids():
+        return False
+    if adoption.status == "given_up":
+        return True
+    if isinstance(checkpoint.store, LocalStore) and not checkpoint.store.root.is_dir():
+        raise InvalidRequestError(
+            "this machine has no such folder",
+            folder=str(checkpoint.store.root),
+            next_step="Give it up where it is; if it was removed for good, make an empty one.",
+        )
+    if adoption.status == "taken" or control.snapshot_ids():
+        raise InvalidRequestError(
+            "no checkpoint lies there any more, and the stream has the only copy",
+            checkpoint=f"{checkpoint.store.uri}/{checkpoint.prefix}",
+        )
+    return True
 
 
 def _retire(means: Means, control: StreamControl, adoption: Adoption) -> bool:

@@ -11,13 +11,16 @@ from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
+    InvalidRequestError,
     ObjectExistsError,
     OutcomeUnknownError,
     UnavailableError,
     VersionConflictError,
 )
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.reserving import refuse_stream
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption
 
 HOLD_SECONDS = 60.0
@@ -35,13 +38,14 @@ class Hold:
         means: of the controller.
         control: the stream.
         stored: the adoption, held by us.
+        began_seconds: the monotonic time before that was written: how long the write took counts.
     """
 
-    def __init__(self, means: Means, control: StreamControl, stored: Stored[Adoption]) -> None:
+    def __init__(self, means: Means, control: StreamControl, stored: Stored[Adoption], began_seconds: float) -> None:
         self._means = means
         self._register = AdoptionRegister(control)
         self._stored = stored
-        self._note_renewed()
+        self._renewed = began_seconds
 
     @property
     def adoption(self) -> Adoption:
@@ -62,30 +66,53 @@ class Hold:
     def confirm(self) -> None:
         """Be sure to be the one who works on it, before anything is done that another may count on not to be done.
 
-        Barriers are taken back also while the home's disk is full, or does not answer (Law 12); raises as ``keep``.
+        Barriers are taken back also while the home's disk is full or read-only, does not answer, or refuses credentials
+        that are over (Law 12); raises as ``keep``.
         """
         self._change_unless_silent(SURE_SECONDS)
 
     def _change_unless_silent(self, sure_seconds: float) -> None:
         try:
             self.change()
-        except (UnavailableError, OutcomeUnknownError):
+        except (UnavailableError, OutcomeUnknownError, InvalidRequestError):
             if self._age_seconds() >= sure_seconds:
                 raise
+
+    def has_been_taken(self) -> bool:
+        """Whether it was gone on with to its end, by whomever: a stream may count on its barrier.
+
+        Raises:
+            UnavailableError: its register cannot be read.
+        """
+        there = self._register.read()
+        known = None if there is None else (there.value.adoption_id, there.value.status)
+        return known == (self.adoption.adoption_id, "taken")
+
+    def is_given_up(self) -> bool:
+        """Whether nobody goes on with this very adoption any more: what it put anywhere is in the way.
+
+        Raises:
+            UnavailableError: its register cannot be read.
+        """
+        there = self._register.read()
+        if there is None:
+            return False  # with its stream, which may have gone on from it: what bars the old query stays (Law 14)
+        return there.value.adoption_id != self.adoption.adoption_id or there.value.status == "given_up"
 
     def change(self, **changes: Any) -> None:
         """Write it, still held; raises as ``keep``."""
         try:
-            self._stored = self._write(changes)
+            self._write(changes)
         except VersionConflictError:
             self._find_own()
-            self._stored = self._write(changes)
-        self._note_renewed()
+            self._write(changes)
 
-    def _write(self, changes: dict[str, Any]) -> Stored[Adoption]:
+    def _write(self, changes: dict[str, Any]) -> None:
+        began_seconds = self._means.clock.monotonic_seconds()
         held_until = self._means.clock.now() + timedelta(seconds=HOLD_SECONDS)
         changed = {"held_until": held_until, **changes, "write_id": self._means.clock.new_uuid()}
-        return self._register.replace(replace(self._stored.value, **changed), self._stored.version)
+        self._stored = self._register.replace(replace(self._stored.value, **changed), self._stored.version)
+        self._renewed = began_seconds
 
     def _find_own(self) -> None:
         """A write of ours may have landed though nobody said so (Law 8); by another's the adoption is lost to us."""
@@ -98,13 +125,11 @@ class Hold:
             )
         self._stored = there
 
-    def _note_renewed(self) -> None:
-        self._renewed, self._renewed_at = self._means.clock.monotonic_seconds(), self._means.clock.now()
-
     def _age_seconds(self) -> float:
         """By both clocks: one of them may have stood still while this machine slept, the other may be set."""
         waited = self._means.clock.monotonic_seconds() - self._renewed
-        return max(waited, (self._means.clock.now() - self._renewed_at).total_seconds())
+        left = (self.adoption.held_until - self._means.clock.now()).total_seconds()
+        return max(waited, HOLD_SECONDS - left)
 
     def release(self) -> None:
         """Let another go on with it at once; raises as ``keep``."""
@@ -120,18 +145,21 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
         wanted: how it would begin; of one that is there checkpoints must be the same.
 
     Raises:
-        ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it.
+        ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it, or
+            something lies where its own would.
     """
+    began_seconds = means.clock.monotonic_seconds()
     register = AdoptionRegister(control)
     stored = register.read()
     if stored is None or stored.value.status == "given_up":
         refuse_stream(control)
+        _refuse_left(means.home, control)
         begun = wanted if stored is None else replace(wanted, take=stored.value.take + 1)
         try:
             held = register.create(begun) if stored is None else register.replace(begun, stored.version)
         except (ObjectExistsError, VersionConflictError):
             raise _under_way(control.stream_id) from None
-        return Hold(means, control, held)
+        return Hold(means, control, held, began_seconds)
     there = stored.value
     if dict(there.checkpoints) != dict(wanted.checkpoints):
         raise ConflictError(
@@ -140,7 +168,8 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
             checkpoints=dict(there.checkpoints),
             next_step=f"Name these; or `streamstate adopt {control.stream_id} --give-up` first.",
         )
-    return Hold(means, control, _go_on_with(means, register, stored, is_stopped=wanted.is_stopped))
+    held = _go_on_with(means, register, stored, is_stopped=wanted.is_stopped)
+    return Hold(means, control, held, began_seconds)
 
 
 def hold_to_end(means: Means, control: StreamControl) -> Hold | None:
@@ -149,11 +178,13 @@ def hold_to_end(means: Means, control: StreamControl) -> Hold | None:
     Raises:
         ConflictError: another works on it.
     """
+    began_seconds = means.clock.monotonic_seconds()
     register = AdoptionRegister(control)
     stored = register.read()
     if stored is None:
         return None
-    return Hold(means, control, _go_on_with(means, register, stored, is_stopped=stored.value.is_stopped))
+    held = _go_on_with(means, register, stored, is_stopped=stored.value.is_stopped)
+    return Hold(means, control, held, began_seconds)
 
 
 def _go_on_with(
@@ -173,6 +204,22 @@ def _go_on_with(
         return register.replace(mine, stored.version)
     except VersionConflictError:
         raise _under_way(there.stream_id) from None
+
+
+def _refuse_left(home: Home, control: StreamControl) -> None:
+    """See that nothing lies where the copy and its snapshot will: they are laid there, and removed, with all of it.
+
+    An earlier stream may have left it, or another home with the same place of checkpoints has a stream of this name.
+    """
+    for store in dict.fromkeys((home.checkpoints, home.home)):
+        for folder in (layout.deployments_folder(control.stream_id), layout.snapshots_folder(control.stream_id)):
+            if next(iter(store.list_objects(f"{folder}/")), None) is not None:
+                raise ConflictError(
+                    "something of another stream of this name lies where the adopted query would",
+                    stream_id=control.stream_id,
+                    folder=f"{store.uri}/{folder}",
+                    next_step="Adopt the query under another name; or move that folder away, if it is nobody's.",
+                )
 
 
 def _under_way(stream_id: str, adoption: Adoption | None = None) -> ConflictError:

@@ -6,7 +6,7 @@ whenever something fails. From then on the stream goes on, and every step may be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -29,7 +29,9 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.copying_in import copy_in
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.many import delete_many
 
 FIRST_TOKEN = 1
 ADOPTED_ID = deployment_id_for(FIRST_TOKEN)
@@ -88,6 +90,13 @@ def take_snapshot(
         report(f"copying the checkpoint of {name}")
         folder = layout.checkpoint_folder(control.stream_id, ADOPTED_ID, name)
         copies[name] = Checkpoint(home.checkpoints, folder)
+        if copies[name].query_id() not in (None, one.checkpoint.query_id()):
+            raise ConflictError(
+                "a checkpoint of another query has come to lie where the copy of this one would",
+                stream_id=control.stream_id,
+                checkpoint=f"{home.checkpoints.uri}/{folder}",
+                next_step="Another home keeps its own there: give it up, and adopt the query under another name.",
+            )
         copy_in(one.checkpoint, one.position, copies[name], go_on=hold.keep)
     refuse_moved(barred)
     hold.keep()
@@ -119,10 +128,16 @@ def _is_of(manifest: SnapshotManifest | None, barred: Mapping[str, Barred]) -> b
     } == {name: (one.position.batch_id, one.position.planned_id) for name, one in barred.items()}
 
 
-def failed_to_take_back(barriers: Iterable[OutsideBarrier]) -> list[StreamStateError]:
-    """Take each barrier back, whatever becomes of the others; of each where that cannot be, why."""
+def failed_to_take_back(
+    barriers: Iterable[OutsideBarrier], confirm: Callable[[], None] = lambda: None
+) -> list[StreamStateError]:
+    """Take each barrier back, whatever becomes of the others; of each where that cannot be, why.
+
+    ``confirm`` is called before each, and raises where another counts on it by now.
+    """
     failures: list[StreamStateError] = []
     for barrier in barriers:
+        confirm()
         try:
             barrier.take_back()
         except StreamStateError as failure:
@@ -130,18 +145,64 @@ def failed_to_take_back(barriers: Iterable[OutsideBarrier]) -> list[StreamStateE
     return failures
 
 
-def remove_copies(home: Home, control: StreamControl) -> None:
-    """Remove what was copied for an adoption that has come to nothing: nobody needs it, and the disk may be full."""
-    if control.register() is None:
-        delete_below(home.checkpoints, layout.deployment_folder(control.stream_id, ADOPTED_ID))
+def put_back(hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
+    """What this call has removed lies there again, where another has made a stream of the adoption meanwhile, or goes
+    on with one that was retired.
+
+    Raises:
+        UnavailableError: the adoption cannot be read, or a log not written.
+    """
+    stored = control.register() if hold.has_been_taken() else None
+    if stored is not None and stored.value.retirement is None:
+        for barrier in barriers:
+            barrier.put_back()
 
 
-def remove_snapshots(home: Home, control: StreamControl) -> None:
-    """Remove what an adoption that is given up left under names that a later stream would give its own (Law 2)."""
-    if control.register() is None:
-        for store in dict.fromkeys((home.checkpoints, home.home)):
-            delete_below(store, layout.deployment_folder(control.stream_id, ADOPTED_ID))
-            delete_below(store, layout.snapshots_folder(control.stream_id))
+def remove_copies(home: Home, hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
+    """Remove what was copied for an adoption that has come to nothing: nobody needs it, and the disk may be full.
+
+    Raises:
+        ConflictError: as ``remove_snapshots``.
+    """
+    folder = layout.deployment_folder(control.stream_id, ADOPTED_ID)
+    _remove(home, hold, control, barriers, {home.checkpoints: [folder]})
+
+
+def _holds_others(home: Home, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> bool:
+    """Whether a query that was never to be adopted has its checkpoint where the copies lie (Law 4)."""
+    own = {barrier.checkpoint.query_id() for barrier in barriers}
+    folder = layout.checkpoints_folder(control.stream_id, ADOPTED_ID)
+    found = (Checkpoint(home.checkpoints, f"{folder}/{name}") for name in home.checkpoints.list_folders(folder))
+    return any(checkpoint.query_id() not in {None, *own} for checkpoint in found)
+
+
+def remove_snapshots(home: Home, hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
+    """Remove what an adoption that is given up left under names that a later stream would give its own (Law 2).
+
+    Only what was there while it was surely held: another, who has gone on since, takes a snapshot of another name.
+
+    Raises:
+        ConflictError: another has gone on with it.
+    """
+    folders = [layout.deployment_folder(control.stream_id, ADOPTED_ID), layout.snapshots_folder(control.stream_id)]
+    _remove(home, hold, control, barriers, dict.fromkeys((home.checkpoints, home.home), folders))
+
+
+def _remove(
+    home: Home,
+    hold: Hold,
+    control: StreamControl,
+    barriers: Iterable[OutsideBarrier],
+    folders: Mapping[Store, Sequence[str]],
+) -> None:
+    doomed = [
+        (store, [key for one in there for key in keys_below(store, f"{one}/")]) for store, there in folders.items()
+    ]
+    is_of_others = _holds_others(home, control, barriers)
+    hold.confirm()
+    if control.register() is None and not is_of_others:
+        for store, keys in doomed:
+            delete_many(store, keys)
 
 
 def refuse_moved(barred: Mapping[str, Barred]) -> None:
@@ -162,14 +223,32 @@ def refuse_moved(barred: Mapping[str, Barred]) -> None:
             )
 
 
-def record(means: Means, control: StreamControl, manifest: SnapshotManifest, wish: Wish, request_id: str) -> None:
+def record(
+    means: Means,
+    control: StreamControl,
+    manifest: SnapshotManifest,
+    wish: Wish,
+    request_id: str,
+    *,
+    confirm: Callable[[], None],
+) -> None:
     """Make it a stream that has stopped where the snapshot stands; twice is once.
 
+    Who gives the adoption up takes its hold first, and then looks for a register; here the register comes first, and
+    then the look at the hold: of two at once at least one sees the other (Law 14).
+
+    Args:
+        means: of the controller.
+        control: the stream.
+        manifest: of the snapshot.
+        wish: what goes on with it; pinned.
+        request_id: under which that will be deployed.
+        confirm: raises where the adoption is worked on by another.
+
     Raises:
-        InvalidRequestError: the script was changed meanwhile.
+        ConflictError: it is; there is no stream by this call.
     """
     home, clock = means.home, means.clock
-    wish.pin(home.home)
     spec = wish.as_spec(
         deployment_id=ADOPTED_ID,
         fencing_token=FIRST_TOKEN,
@@ -206,5 +285,13 @@ def record(means: Means, control: StreamControl, manifest: SnapshotManifest, wis
         intent=None,
         **means.signed(),
     )
-    with suppress(ObjectExistsError):  # whoever was first wrote the same
-        control.create_register(register)
+    try:
+        stored = control.create_register(register)
+    except ObjectExistsError:
+        return  # whoever was first wrote the same
+    try:
+        confirm()
+    except StreamStateError:
+        with suppress(StreamStateError):  # who has moved it goes on with it
+            home.home.delete(layout.register_key(control.stream_id), stored.version)
+        raise

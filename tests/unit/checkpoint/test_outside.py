@@ -132,3 +132,28 @@ def test_one_that_has_taken_its_place_stays(checkpoint: Checkpoint) -> None:
     checkpoint.store.after = once(exchange, "get", "offsets/3")  # type: ignore[attr-defined]
     OutsideBarrier(checkpoint, MARK).take_back()
     assert [one.entry.mark for one in checkpoint.position().barriers] == [other]
+
+
+def test_a_log_that_contradicts_itself_gives_it_back(checkpoint: Checkpoint) -> None:
+    """What else is wrong there is told to whoever starts it; ours is not in the way of that. (Law 12)"""
+    OutsideBarrier(checkpoint, MARK).put_over(checkpoint.position())
+    checkpoint.store.delete(checkpoint.commit_key(1))
+    assert OutsideBarrier(checkpoint, MARK).take_back()
+    assert checkpoint.offset_ids() == [0, 1, 2]
+
+
+def test_what_was_removed_too_late_is_put_back(checkpoint: Checkpoint) -> None:
+    """In its very place, and only where nobody was there since. (Law 14)"""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    barrier.put_over(checkpoint.position())
+    before = checkpoint.store.get(checkpoint.offset_key(3))
+    assert before is not None
+    barrier.take_back()
+    barrier.put_back()
+    after = checkpoint.store.get(checkpoint.offset_key(3))
+    assert after is not None
+    assert after.body == before.body
+    barrier.take_back()
+    plan_batch(checkpoint, 3)
+    barrier.put_back()
+    assert checkpoint.position().planned_id == 3

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.cli.adopt import _ended_in_order
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.store.local import LocalStore
 from support.launches import wait_until
@@ -45,7 +46,7 @@ def test_what_came_to_nothing_is_given_up(desk: Desk, foreign: Path) -> None:
     words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
     assert shell(*words).status == 3
     given = shell("adopt", "flights", "--give-up", "--json")
-    assert given.json == {"stream_id": "flights", "given_up": {"counts": str(foreign)}, "retired": False}
+    assert given.json == {"stream_id": "flights", "given_up": {"counts": str(foreign)}, "missing": {}, "retired": False}
     assert "counts may be started again" in shell("adopt", "flights", "--give-up").out
 
 
@@ -95,3 +96,30 @@ def test_who_ends_it_politely_finds_no_barrier(desk: Desk, foreign: Path) -> Non
     assert answer.status != 0
     position = checkpoint.position()
     assert (position.planned_id, position.barriers) == (4, ())
+
+
+def test_a_second_signal_does_not_end_the_taking_back() -> None:
+    """An init system sends two, one right behind the other; afterwards they mean what they meant before. (Law 12)"""
+    before, undone = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)], []
+    with pytest.raises(KeyboardInterrupt), _ended_in_order():  # noqa: PT012 - the second one comes in the ``finally``
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            SYSTEM_CLOCK.sleep(5)
+        finally:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            SYSTEM_CLOCK.sleep(0.05)
+            undone.append(True)
+    assert undone == [True]
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_a_checkpoint_on_another_machine_is_not_taken_for_removed(desk: Desk, foreign: Path) -> None:
+    """Its barrier would stay; where its folder is there and it is not, somebody has removed it. (Law 12)"""
+    words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
+    assert shell(*words).status == 3
+    foreign.parent.rename(desk.base / "elsewhere")
+    answer = shell("adopt", "flights", "--give-up")
+    assert (answer.status, "this machine has no such folder" in answer.err) == (4, True), answer
+    foreign.parent.mkdir()
+    assert "no checkpoint lies at" in shell("adopt", "flights", "--give-up").out

@@ -7,11 +7,16 @@ import pytest
 from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError
+from airflow_streamstate.lifecycle.adopting.adoptions import Adoptions
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.reserving import create_unadopted
+from airflow_streamstate.lifecycle.starting.attempts import Attempts
+from airflow_streamstate.lifecycle.starting.deploy import Deployer
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import AdoptingStage
-from support.checkpoints import HookedStore, once
+from support.checkpoints import HookedStore, once, run_batches
 
 
 def test_what_is_being_adopted_is_not_deployed(adopting: AdoptingStage) -> None:
@@ -92,3 +97,35 @@ def register_of(adopting: AdoptingStage) -> StreamRegister:
         updated_at=adopting.clock.now(),
         updated_by="tests",
     )
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_what_another_home_keeps_in_the_same_place_is_not_wiped(adopting: AdoptingStage, is_stopped: bool) -> None:
+    """Two homes with one place of checkpoints, and a stream of the name in the other one: the copy would be laid over
+    what runs there, and what came to nothing be removed with it. (Laws 4 and 5)"""
+    adopting.deploy()
+    adopting.run_batches(9)
+    before = {info.key: adopting.store.get(info.key) for info in adopting.store.list_objects("")}
+    own = MemoryStore("own")
+    home = Home.of(own, adopting.store, adopting.folder, adopting.clock)
+    means = Means.of(home, adopting.launcher, adopting.clock, "tests", None)
+    adoptions = Adoptions(means, Deployer(means, Attempts(means)), lambda _uri: adopting.lake)
+    with pytest.raises(ConflictError, match="lies where") as told:
+        adoptions.adopt(adopting.wanted(is_stopped=is_stopped))
+    assert "orders/deployments" in str(told.value)
+    assert {info.key: adopting.store.get(info.key) for info in adopting.store.list_objects("")} == before
+    assert list(own.list_objects("")) == []
+    assert adopting.barriers() == []
+
+
+def test_what_came_to_lie_there_since_is_not_wiped_either(adopting: AdoptingStage) -> None:
+    """By the other home, after the adoption was begun in this one: it is another query's. (Law 4)"""
+    with pytest.raises(DeadlineExceededError):
+        adopting.adopt()
+    theirs = run_batches(adopting.checkpoint(), 9)
+    theirs.store.put(theirs.metadata_key, b'{"id":"theirs"}')
+    with pytest.raises(ConflictError, match="of another query"):
+        adopting.adopt(is_stopped=True)
+    assert adopting.barriers() == []
+    adopting.adoptions().give_up("orders")
+    assert theirs.position().batch_id == 9

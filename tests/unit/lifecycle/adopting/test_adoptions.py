@@ -18,8 +18,9 @@ from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView
 from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.s3a import SparkSettings
 from support.adopting import URI, AdoptingStage
-from support.faulty_store import Fault, FaultPlan, SimulatedCrash
+from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.snapshots import plan_stateful
 
 
@@ -252,4 +253,105 @@ def test_an_interrupt_that_leaves_a_barrier_says_so(adopting: AdoptingStage) -> 
     with pytest.raises(OutcomeUnknownError, match="interrupted") as told:
         adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=interrupt)
     assert "--give-up" in told.value.next_step
+    assert adopting.barriers() == [4]
+
+
+@pytest.mark.parametrize("words", ["the file system is read-only", "permission denied"])
+def test_a_home_that_refuses_leaves_no_barrier(adopting: AdoptingStage, words: str) -> None:
+    """A disk that was mounted anew after an error, or credentials that were over in the middle of the copy. (Law 12)"""
+
+    def refuse() -> None:
+        if adopting.barriers():
+            raise InvalidRequestError(words)
+
+    home_plan = FaultPlan()
+    adoptions = adopting.adoptions(home_plan)
+    store = adoptions._home.home
+    assert isinstance(store, FaultyStore)
+    store.plan = FaultPlan()
+    store.plan.before_each = refuse
+    with pytest.raises(InvalidRequestError, match=words) as told:
+        adoptions.adopt(adopting.wanted(is_stopped=True))
+    assert adopting.barriers() == []
+    assert "--give-up" not in told.value.next_step
+
+
+def test_an_entry_that_spark_wrote_over_ours_is_not_called_a_barrier(adopting: AdoptingStage) -> None:
+    """It was said to be stopped, and claims its next batch while the barrier is taken back: nothing of ours is left."""
+
+    def claim() -> None:
+        if plan.calls and plan.calls[-1].key == "counts/offsets/4" and adopting.barriers():
+            reads.append(1)
+            if len(reads) == 2:
+                plan_stateful(adopting.foreign, 4)
+
+    def fail(_words: str) -> None:
+        plan.before_each = claim
+        raise InvalidRequestError("something else")
+
+    plan, reads = FaultPlan(), [1]
+    with pytest.raises(InvalidRequestError, match="something else") as told:
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=fail)
+    assert adopting.foreign.position().planned_id == 4
+    assert told.value.next_step == ""
+
+
+class ServedLake(MemoryStore):
+    """On a server, which may heed no condition of a put."""
+
+    heeds = True
+
+    def for_spark(self) -> SparkSettings:
+        return SparkSettings({}, {})
+
+    def create(self, key: str, body: bytes) -> str:
+        return super().create(key, body) if self.heeds else self.put(key, body)
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+def test_a_server_that_heeds_no_condition_gets_no_barrier(adopting: AdoptingStage, heeds: bool) -> None:
+    """It would take Spark's own entry away; asked by a create that changes nothing even so."""
+    lake = ServedLake("lake")
+    for info in adopting.lake.list_objects(""):
+        found = adopting.lake.get(info.key)
+        assert found is not None
+        lake.put(info.key, found.body)
+    before = {info.key: lake.get(info.key) for info in lake.list_objects("")}
+    lake.heeds = heeds
+    adoptions = adopting.adoptions()
+    adoptions._open_place = lambda _uri: lake
+    if heeds:
+        adoptions.adopt(adopting.wanted(is_stopped=True))
+        assert lake.get("counts/offsets/4") is not None
+        return
+    with pytest.raises(InvalidRequestError, match="once and for all"):
+        adoptions.adopt(adopting.wanted(is_stopped=True))
+    assert {info.key: lake.get(info.key) for info in lake.list_objects("")} == before
+
+
+def test_a_second_interrupt_says_what_may_be_left(adopting: AdoptingStage) -> None:
+    """Ctrl-c, and once more while the barrier is taken back. (Law 12)"""
+
+    def interrupt(_words: str) -> None:
+        plan.before_each = again
+        raise KeyboardInterrupt
+
+    def again() -> None:
+        if plan.calls[-1].key == "counts/offsets/4":
+            plan.before_each = lambda: None
+            raise KeyboardInterrupt
+
+    plan = FaultPlan()
+    with pytest.raises(OutcomeUnknownError, match="interrupted") as told:
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=interrupt)
+    assert "--give-up" in told.value.next_step
+    assert adopting.barriers() == [4]
+
+
+def test_what_fails_once_it_is_taken_says_that_the_query_has_ended(adopting: AdoptingStage) -> None:
+    """Nothing runs then: who reads only that a launch was refused may think that all is as it was."""
+    adopting.launcher.refusals = [InvalidRequestError("no such master")]
+    with pytest.raises(InvalidRequestError, match="no such master") as told:
+        adopting.adopt(is_stopped=True)
+    assert "has ended, and its barrier stays" in told.value.next_step
     assert adopting.barriers() == [4]

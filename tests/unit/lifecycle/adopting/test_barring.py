@@ -162,3 +162,25 @@ def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: Ad
     with pytest.raises(ConflictError, match="another has gone on"):
         hold.confirm()
     another.confirm()
+
+
+def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingStage) -> None:
+    """Until when it is held was said before the write was sent: by the answer half of it may be over. (Law 4)"""
+    store = HookedStore()
+    home = Home.of(store, store, adopting.folder, adopting.clock)
+    means = Means.of(home, adopting.launcher, adopting.clock, "tests", None)
+    adoptions = Adoptions(means, Deployer(means, Attempts(means)))
+    slow = [True]
+
+    def take_time(verb: str, key: str) -> None:
+        if verb in ("create", "replace"):
+            if not slow.pop():
+                raise UnavailableError("the store does not answer", key=key)
+            slow.append(False)
+            adopting.clock.sleep(30)
+
+    store.before = take_time
+    hold = take_hold(means, home.control("orders"), adoptions._wanted(adopting.wanted()))
+    adopting.clock.sleep(SURE_SECONDS - 30)
+    with pytest.raises(UnavailableError):
+        hold.confirm()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnsupportedCheckpointError
-from airflow_streamstate.lifecycle.adopting.foreign import need_position, open_foreign, opener
+from airflow_streamstate.lifecycle.adopting.foreign import need_position, open_foreign, opener, refuse_unconditional
 from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.store.local import LocalStore
 from support.sim_stage import Stage
@@ -73,3 +75,42 @@ def test_one_that_was_deployed_elsewhere_is_known(tmp_path: Path) -> None:
     later = Home.of(stage.home.home, LocalStore(tmp_path / "now"), tmp_path, stage.clock)
     with pytest.raises(InvalidRequestError, match="this home's own"):
         open_foreign(later, f"{tmp_path}/then/orders/deployments/d-0001/checkpoints/counts", opener(later))
+
+
+def test_a_deployment_of_another_home_is_refused(tmp_path: Path, home: Home) -> None:
+    """Its drivers take our barrier for one that was copied, and remove it: both would run the same batches. What was
+    moved away from there is nobody's. (Laws 4 and 14)"""
+    theirs = Checkpoint(LocalStore(tmp_path / "theirs"), "orders/deployments/d-0003/checkpoints/counts")
+    run_stateful(theirs, 2)
+    uri = f"{theirs.store.uri}/{theirs.prefix}"
+    with pytest.raises(InvalidRequestError, match="of another home") as told:
+        open_foreign(home, uri, opener(home))
+    assert (told.value.context["stream_id"], told.value.context["deployment_id"]) == ("orders", "d-0003")
+    (tmp_path / "link").symlink_to(uri)
+    with pytest.raises(InvalidRequestError, match="of another home"):
+        open_foreign(home, f"{tmp_path}/link", opener(home))
+    taken = run_stateful(Checkpoint(theirs.store, "orders/snapshots/d-0003-live-000001/data/counts"), 2)
+    with pytest.raises(InvalidRequestError, match="a snapshot of another home's"):
+        open_foreign(home, f"{taken.store.uri}/{taken.prefix}", opener(home))
+    Path(uri).rename(tmp_path / "counts")
+    assert open_foreign(home, str(tmp_path / "counts"), opener(home)).exists()
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_disk_without_hard_links_gets_no_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    """There a create is a look and a rename, and Spark may plan its batch between the two. Nothing is left behind."""
+    checkpoint = run_stateful(Checkpoint(LocalStore(tmp_path), "counts"), 2)
+    before = sorted(tmp_path.rglob("*"))
+
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    if has_links:
+        refuse_unconditional(checkpoint)
+    else:
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(InvalidRequestError, match="once and for all"):
+            refuse_unconditional(checkpoint)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,185 @@
+"""Who works on an adoption sleeps at any call for longer than it is held, and wakes up when another has been at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.errors import ConflictError, StreamStateError
+from support.adopting import FIRST, AdoptingStage
+from support.faulty_store import Fault, FaultPlan, SimulatedCrash
+
+Sweep = Callable[..., None]
+ASLEEP_SECONDS = 61.0
+
+
+def adopt(stage: AdoptingStage, plan: FaultPlan | None = None) -> bool:
+    """One call of the verb; whether it came to a deployment."""
+    try:
+        stage.adoptions(plan).adopt(stage.wanted(is_stopped=stage.query is None))
+    except (StreamStateError, SimulatedCrash):
+        return False
+    return True
+
+
+def give_up(stage: AdoptingStage, plan: FaultPlan | None = None) -> bool:
+    """Whether it was given up."""
+    try:
+        stage.adoptions(plan).give_up("orders")
+    except StreamStateError:
+        return False
+    return True
+
+
+def calls_of(stage: AdoptingStage, act: Callable[[AdoptingStage, FaultPlan], bool]) -> FaultPlan:
+    """What is called where nothing happens."""
+    plan = FaultPlan()
+    assert act(stage, plan)
+    return plan
+
+
+def asleep_at(stage: AdoptingStage, number: int, act: Callable[[], object]) -> FaultPlan:
+    """Before that call another has its way, after the hold is over."""
+
+    def meanwhile() -> None:
+        stage.clock.sleep(ASLEEP_SECONDS)
+        act()
+
+    return FaultPlan(meanwhile={number: meanwhile})
+
+
+def assert_free(stage: AdoptingStage) -> None:
+    """Nothing of ours is in the way of the query, and no driver of ours goes on with it, now or later (Law 14)."""
+    assert stage.barriers() == [], "whoever gave it up was told that the query may be started"
+    assert list(stage.launcher.requests) == []
+    try:
+        stage.deploy()
+    except ConflictError:
+        return
+    assert stage.control.spec("d-0001").start.mode == "fresh"
+
+
+def cut_at(stage: AdoptingStage, key: str, nth: int = 1) -> None:
+    """An adoption that was killed behind its nth write to this key."""
+    calm = calls_of(AdoptingStage(stage.folder), adopt)
+    found = [n for n, call in enumerate(calm.writes, 1) if call.key.endswith(key)]
+    assert not adopt(stage, FaultPlan(at_write={found[nth - 1]: Fault.CRASH_AFTER}))
+    stage.clock.sleep(ASLEEP_SECONDS)
+
+
+def staged(folder: Path, *, runs: bool) -> AdoptingStage:
+    """A query that has stopped; or one that runs, and is started again whenever it ends."""
+    stage = AdoptingStage(folder)
+    if runs:
+        stage.is_supervised = True
+        stage.run_foreign()
+    return stage
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("runs", [False, True], ids=["stopped", "running"])
+def test_an_adopter_wakes_up_after_it_was_given_up(folder: Path, sweep: Sweep, runs: bool) -> None:
+    """It puts nothing into the log, or takes it back, and starts nothing; the query goes on by itself, and misses no
+    batch (Laws 4, 12 and 14)."""
+    calm = calls_of(staged(folder, runs=runs), adopt)
+    record = next(call.number for call in calm.calls if call.writes and call.key.endswith("adoption.json"))
+
+    def live(_: int, number: int) -> None:
+        stage = staged(folder, runs=runs)
+        given: list[bool] = []
+        done = adopt(stage, asleep_at(stage, number, lambda: given.append(give_up(stage))))
+        if given == [True]:
+            assert not done
+            assert_free(stage)
+            before = len(stage.ran)
+            stage.clock.sleep(5)
+            assert stage.ran == list(range(FIRST + 1, FIRST + 1 + len(stage.ran)))
+            assert (len(stage.ran) > before) == runs
+        else:
+            stage.assert_taken()
+
+    sweep([call.number for call in calm.calls if call.number > record], live, every=7 if runs else 3)
+
+
+@pytest.mark.timeout(900)
+def test_an_adopter_wakes_up_after_another_has_adopted(folder: Path, sweep: Sweep) -> None:
+    """One deployment, from one snapshot, behind one barrier (Laws 1, 2 and 4)."""
+    calm = calls_of(AdoptingStage(folder), adopt)
+
+    def live(_: int, number: int) -> None:
+        stage = AdoptingStage(folder)
+        adopt(stage, asleep_at(stage, number, lambda: adopt(stage)))
+        stage.clock.sleep(ASLEEP_SECONDS)
+        assert adopt(stage)
+        stage.assert_taken()
+
+    sweep([call.number for call in calm.calls], live, every=3)
+
+
+CUTS = (("counts/offsets/4", 1), ("manifest.json", 1), ("adoption.json", 3), ("stream.json", 1))
+
+
+@pytest.mark.timeout(900)
+def test_an_adopter_that_failed_wakes_up_after_another_has_adopted(folder: Path, sweep: Sweep) -> None:
+    """While it takes back what it put, and removes what it copied: both are another's by now (Laws 4 and 14)."""
+    calm = calls_of(AdoptingStage(folder), adopt)
+    struck = next(call.number for call in calm.calls if call.writes and call.key.endswith("manifest.json"))
+    failing = FaultPlan({struck: Fault.UNAVAILABLE})
+    assert not adopt(AdoptingStage(folder), failing)
+
+    def live(_: int, number: int) -> None:
+        stage = AdoptingStage(folder)
+        plan = asleep_at(stage, number, lambda: adopt(stage))
+        plan.at = {struck: Fault.UNAVAILABLE}
+        assert not adopt(stage, plan)
+        stage.clock.sleep(ASLEEP_SECONDS)
+        assert adopt(stage)
+        stage.assert_taken()
+        assert stage.control.spec("d-0001")
+        assert stage.control.manifest(str(stage.control.spec("d-0002").start.snapshot_id))
+
+    sweep([call.number for call in failing.calls if call.number > struck], live)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
+def test_who_gives_up_wakes_up_after_another_has(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
+    """It is given up, whoever said so: nothing of ours is in the way (Law 12)."""
+    calm_stage = AdoptingStage(folder)
+    cut_at(calm_stage, key, nth)
+    calm = calls_of(calm_stage, give_up)
+
+    def live(_: int, number: int) -> None:
+        stage = AdoptingStage(folder)
+        cut_at(stage, key, nth)
+        give_up(stage, asleep_at(stage, number, lambda: give_up(stage)))
+        assert_free(stage)
+
+    sweep([call.number for call in calm.calls], live, every=2)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
+def test_who_gives_up_wakes_up_after_another_has_adopted(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
+    """The barrier of a stream that goes on stays where it is, and so does its snapshot (Laws 4 and 14)."""
+    calm_stage = AdoptingStage(folder)
+    cut_at(calm_stage, key, nth)
+    calm = calls_of(calm_stage, give_up)
+
+    def live(_: int, number: int) -> None:
+        stage = AdoptingStage(folder)
+        cut_at(stage, key, nth)
+        adopted: list[bool] = []
+        given = give_up(stage, asleep_at(stage, number, lambda: adopted.append(adopt(stage))))
+        if stage.launcher.requests:
+            stage.assert_taken()
+            assert not given
+        else:
+            stage.clock.sleep(ASLEEP_SECONDS)
+            assert give_up(stage)
+            assert_free(stage)
+
+    # Behind the last write but one it is given up, and may be adopted anew.
+    sweep([call.number for call in calm.calls][:-1], live, every=2)
