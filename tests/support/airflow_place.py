@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.plan.recorded import recorded_plans
 from support import scripted_driver
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import NamedHome
@@ -57,6 +58,11 @@ class Place:
         hook = self.home.hook()
         known = lambda: any(status.stream_id == stream_id and status.state in states for status in hook.streams())  # noqa: E731
         eventually(known, f"{stream_id} is {states}", 120)
+
+    def wait_plans(self, stream_id: str, deployment_id: str) -> None:
+        """Until the driver of a deployment has recorded the plan of a query."""
+        control = self.home.home.control(stream_id)
+        eventually(lambda: recorded_plans(control, deployment_id) or None, f"a plan of {deployment_id}", 120, every=0.1)
 
     def mark_failed(self, dag_id: str, run_id: str, task_id: str) -> None:
         """As a user does."""
