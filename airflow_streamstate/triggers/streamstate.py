@@ -30,6 +30,9 @@ from airflow_streamstate.triggers.events import EventContent
 
 T = TypeVar("T")
 
+HEARD_SECONDS = 3.0
+"""No trigger fires sooner: so long the scheduler may take to hear that the worker which deferred the task has ended. A
+task that is woken before that is taken for failed (3.3.2: "finished with state success, but … is queued")."""
 POOL_THREADS = 32
 _POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")
 _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
@@ -79,7 +82,7 @@ class StreamStateTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         # Behind a shield, since what is awaited in there may lose the message of a cancellation (asgiref does), and
         # that message is all by which Airflow tells a user's act from the end of a triggerer.
-        watched = _begun(self._watched(Watch.from_json(self.watch)))
+        watched = _begun(self._watched_long_enough(Watch.from_json(self.watch)))
         try:
             content = await asyncio.shield(watched)
         finally:
@@ -104,6 +107,14 @@ class StreamStateTrigger(BaseTrigger):
             self.log.error("%s was asked for when the task was ended, and was not done: %s", self.on_kill_action, error)  # noqa: TRY400
         else:
             self.log.info("%s", said)
+
+    async def _watched_long_enough(self, watch: Watch) -> EventContent:
+        began_seconds = SYSTEM_CLOCK.monotonic_seconds()
+        content = await self._watched(watch)
+        left_seconds = began_seconds + HEARD_SECONDS - SYSTEM_CLOCK.monotonic_seconds()
+        if left_seconds > 0:
+            await asyncio.sleep(left_seconds)
+        return content
 
     async def _watched(self, watch: Watch) -> EventContent:
         try:

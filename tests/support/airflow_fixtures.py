@@ -23,6 +23,7 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamedHome
     """A home on disk that the default connection names; drivers are scripted."""
     for name, value in scripted_driver.install(tmp_path / "tools").items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("airflow_streamstate.triggers.streamstate.HEARD_SECONDS", 0.0)  # there is no scheduler
     with named_home(tmp_path, monkeypatch) as home:
         yield home
 

@@ -20,11 +20,13 @@ from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.triggers import streamstate
 from airflow_streamstate.triggers.events import EventContent, read_event
-from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+from airflow_streamstate.triggers.streamstate import HEARD_SECONDS, StreamStateTrigger
 from support import scripted_driver
 from support.airflow_site import eventually
 from support.airflow_streams import CONN_ID, NamedHome
+from support.fake_clock import FakeClock
 
 WATCH = Watch("drained", "flights", "d-0001")
 AIRFLOWS_LOOKUP = "airflow_streamstate.triggers.streamstate.get_async_connection"
@@ -44,6 +46,35 @@ async def first_event(running: StreamStateTrigger) -> EventContent:
 
 def fire(running: StreamStateTrigger) -> EventContent:
     return asyncio.run(first_event(running))
+
+
+class _Passing(FakeClock):
+    """So much time has passed whenever somebody looks."""
+
+    passing_seconds = 0.0
+
+    def monotonic_seconds(self) -> float:
+        self.advance(self.passing_seconds)
+        return super().monotonic_seconds()
+
+
+@pytest.mark.parametrize(("look_seconds", "slept"), [(0.0, [HEARD_SECONDS]), (1.0, [HEARD_SECONDS - 1.0]), (9.0, [])])
+def test_it_fires_when_the_scheduler_has_heard_of_the_worker_before(
+    named: NamedHome, monkeypatch: pytest.MonkeyPatch, look_seconds: float, slept: list[float]
+) -> None:
+    """Woken sooner, Airflow takes the task for failed though its work was done."""
+    clock, found = _Passing(), list[float]()
+    clock.passing_seconds = look_seconds
+
+    async def sleep(seconds: float) -> None:
+        found.append(seconds)
+
+    monkeypatch.setattr(streamstate, "HEARD_SECONDS", HEARD_SECONDS)
+    monkeypatch.setattr(streamstate, "SYSTEM_CLOCK", clock)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    unknown = StreamStateTrigger(watch=WATCH.to_json(), streamstate_conn_id=CONN_ID)
+    assert fire(unknown).outcome == "over"
+    assert found == slept
 
 
 def test_it_can_be_made_again_from_what_it_serializes(named: NamedHome) -> None:
