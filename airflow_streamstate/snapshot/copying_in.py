@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +12,10 @@ from airflow_streamstate.checkpoint.fork import at_home, names_places, wipe
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError
 from airflow_streamstate.snapshot.checksums import ChecksumCheck, companion_of, parse_checksums
-from airflow_streamstate.store.interface import ManyAtOnce
+from airflow_streamstate.snapshot.data import read_chunks
+from airflow_streamstate.snapshot.fetch import LARGE_BYTES
+from airflow_streamstate.store.interface import ManyAtOnce, ObjectInfo
+from airflow_streamstate.store.pieces import put_pieces
 
 TRIES = 3
 READERS = 8
@@ -92,24 +95,76 @@ def _many(
 def _copy(source: Checkpoint, target: Checkpoint, path: str, there: frozenset[str]) -> int:
     if names_places(path) and path.endswith(".crc"):
         return 0  # of a file that is written anew
-    body = _read(source, path)
     companion = companion_of(path)
-    if companion in there:
-        _check(source, path, body, _read(source, companion))
+    checksums = _read(source, companion) if companion in there else None
+    held = _held(source, path)
+    if held is None:
+        return _copy_large(source, target, path, checksums)
+    body = b"".join(_checked(source, path, held, checksums))
     target.store.put(target.key(path), at_home(body, target, source.key(path)) if names_places(path) else body)
     return len(body)
+
+
+def _copy_large(source: Checkpoint, target: Checkpoint, path: str, checksums: bytes | None) -> int:
+    """Piece by piece: nobody sees the copy before it proved to be one version of the file, as Spark wrote it."""
+    key = source.key(path)
+    before, chunks = source.store.head(key), read_chunks(source.store, key)
+    if before is None or chunks is None:
+        raise _gone(key)
+
+    def pieces() -> Iterator[bytes]:
+        size_bytes = 0
+        for chunk in _checked(source, path, chunks, checksums):
+            size_bytes += len(chunk)
+            if size_bytes > before.size_bytes:
+                break
+            yield chunk
+        after = source.store.head(key)
+        if size_bytes != before.size_bytes or after is None or _stamp(after) != _stamp(before):
+            raise _gone(key)
+
+    put_pieces(target.store, target.key(path), pieces(), before.size_bytes)
+    return before.size_bytes
+
+
+def _stamp(info: ObjectInfo) -> tuple[object, ...]:
+    return info.size_bytes, info.version, info.modified_at
+
+
+def _held(source: Checkpoint, path: str) -> list[bytes] | None:
+    """The file; None where it is large."""
+    chunks = read_chunks(source.store, source.key(path))
+    if chunks is None:
+        raise _gone(source.key(path))
+    held, size_bytes = [], 0
+    for chunk in chunks:
+        held.append(chunk)
+        size_bytes += len(chunk)
+        if size_bytes > LARGE_BYTES:
+            return None
+    return held
 
 
 def _read(source: Checkpoint, path: str) -> bytes:
     stored = source.store.get(source.key(path))
     if stored is None:
-        raise ObjectMissingError("a file went while it was being copied", key=source.key(path))
+        raise _gone(source.key(path))
     return stored.body
 
 
-def _check(source: Checkpoint, path: str, body: bytes, checksums: bytes) -> None:
+def _gone(key: str) -> ObjectMissingError:
+    return ObjectMissingError("a file went while it was being copied", key=key)
+
+
+def _checked(source: Checkpoint, path: str, chunks: Iterable[bytes], checksums: bytes | None) -> Iterator[bytes]:
+    """The same bytes; raises after the last one where Spark's checksums speak against them."""
+    if checksums is None:
+        yield from chunks
+        return
     check = ChecksumCheck(parse_checksums(checksums, key=source.key(companion_of(path))))
-    check.update(body)
+    for chunk in chunks:
+        check.update(chunk)
+        yield chunk
     altered_at = check.finish()
     if altered_at is not None:
         raise SnapshotCorruptError(

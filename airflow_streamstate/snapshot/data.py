@@ -15,8 +15,11 @@ from airflow_streamstate.snapshot.checksums import ServerCheck, WholeCheck, comp
 from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
 from airflow_streamstate.store.disk import disk_errors
 from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.ranges import ReadsRanges
 
 READ_BYTES = 1 << 20
+RANGE_BYTES = 1 << 23
+"""What is asked of a server in one request; what is not larger comes with one."""
 READERS = 4
 """Of files on disk: one waits for the disk while others compute."""
 QUICK_BYTES = 1 << 20
@@ -68,11 +71,15 @@ def query_of(manifest: SnapshotManifest, query_name: str) -> QuerySnapshot:
 def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
     """The object's bytes piece by piece, where the store can; None where there is none.
 
-    A file that shrinks or goes while it is read just ends early: callers compare the size.
+    A file that shrinks or goes while it is read just ends early: callers compare the size. On a server one that is
+    replaced meanwhile may come in pieces of both: callers compare a checksum, or its version before and after.
 
     Raises:
         UnavailableError, InvalidRequestError: it cannot be read; also while iterating.
     """
+    if isinstance(store, ReadsRanges) and not isinstance(store, _OnDisk):
+        first = store.read_range(key, 0, RANGE_BYTES)
+        return None if first is None else _ranges(store, key, first)
     if not isinstance(store, _OnDisk):
         stored = store.get(key)
         return None if stored is None else iter((stored.body,))
@@ -84,7 +91,7 @@ def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
 def side_by_side(store: Store, read: Callable[[Read], Found], items: Iterable[Read]) -> Generator[Found]:
     """What ``read`` says of each, in order; of files of this machine several are read at once.
 
-    An object of a server is in memory while it is read, so there they come one after the other.
+    From a server they come one after the other.
 
     Args:
         store: that the items are read from.
@@ -99,6 +106,16 @@ def side_by_side(store: Store, read: Callable[[Read], Found], items: Iterable[Re
             yield from pool.map(read, items)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ranges(store: ReadsRanges, key: str, first: bytes) -> Iterator[bytes]:
+    piece, start = first, 0
+    while piece:
+        yield piece
+        start += len(piece)
+        if len(piece) < RANGE_BYTES:
+            return
+        piece = store.read_range(key, start, RANGE_BYTES) or b""
 
 
 def _file_chunks(store: _OnDisk, key: str) -> Iterator[bytes]:

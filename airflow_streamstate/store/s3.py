@@ -7,7 +7,7 @@ Create-if-absent is a Put, never a Copy: servers ignore conditions on a copy's t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -18,10 +18,12 @@ from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.interface import Link, ObjectInfo, StoredObject
 from airflow_streamstate.store.keys import check_folder, check_key, check_prefix, is_key
 from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.pieces import UPLOAD_PART_BYTES
 from airflow_streamstate.store.rounds import in_rounds
-from airflow_streamstate.store.s3_client import boto_errors, make_clients, resolve
+from airflow_streamstate.store.s3_client import Requests, boto_errors, make_clients, resolve
 from airflow_streamstate.store.s3_copy import PART_BYTES, SINGLE_COPY_BYTES, Copier, checksum_in
 from airflow_streamstate.store.s3_errors import as_error, classify
+from airflow_streamstate.store.s3_upload import WRITE_ID, Upload
 from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
 from airflow_streamstate.store.tries import until_answered
 from airflow_streamstate.store.writing import PUT, Writes
@@ -29,8 +31,6 @@ from airflow_streamstate.store.writing import PUT, Writes
 Result = TypeVar("Result")
 
 DELETE_AT_ONCE = 1000
-WRITE_ID = "streamstate-write"
-"""The name of the metadata under which an object keeps the id of the put that wrote it."""
 
 
 class S3Store:
@@ -43,6 +43,7 @@ class S3Store:
         clock: for pauses between tries.
         single_copy_bytes: the largest object that the server copies in one request.
         part_bytes: the size of the parts that larger ones are copied in.
+        upload_part_bytes: the size of the parts that what comes in pieces is put in; what is not larger is put whole.
 
     Raises:
         InvalidRequestError: the prefix cannot begin a key, or boto3 takes the options for wrong.
@@ -57,6 +58,7 @@ class S3Store:
         clock: Clock = SYSTEM_CLOCK,
         single_copy_bytes: int = SINGLE_COPY_BYTES,
         part_bytes: int = PART_BYTES,
+        upload_part_bytes: int = UPLOAD_PART_BYTES,
     ) -> None:
         self.bucket = bucket
         self.prefix = check_folder(prefix)
@@ -67,7 +69,9 @@ class S3Store:
         with self._reported("CreateClient", ""):
             self._client, copying_client = make_clients(self._options)
         self._writes = Writes(clock, self._get, self._report)
-        self._copier = Copier(copying_client, bucket, clock, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
+        self._patient = Requests(copying_client, bucket, clock)
+        self._copier = Copier(self._patient, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
+        self._upload_part_bytes = upload_part_bytes
 
     @property
     def uri(self) -> str:
@@ -117,6 +121,13 @@ class S3Store:
 
     def put(self, key: str, body: bytes) -> str:
         return self._writes.put(key, body, self._putting(key, body))
+
+    def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
+        if size_bytes <= self._upload_part_bytes:
+            return self.put(key, b"".join(pieces))
+        upload = Upload(self._patient, self._name(key), self._clock.new_uuid())
+        with self._reported("PutObject", key, writes=True):
+            return upload.run(pieces, size_bytes, self._upload_part_bytes)
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         check_prefix(prefix)

@@ -1,0 +1,122 @@
+"""Uploads to S3 in parts: of a large object only the parts that are just under way are held.
+
+Nothing is at the target before all parts are there and the upload is completed, so a part may be sent twice. What
+failed is aborted; the parts of a process that was killed stay, unseen, until they are collected or a rule of the bucket
+ends them.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.pieces import UPLOADS_AT_ONCE, in_parts, part_bytes_of
+from airflow_streamstate.store.s3_client import Requests
+
+WRITE_ID = "streamstate-write"
+"""The name of the metadata under which an object keeps the id of the put that wrote it."""
+
+
+class Upload:
+    """One upload of one object.
+
+    Args:
+        requests: about its bucket, with patience.
+        target: its whole key.
+        write_id: of this put; by it the object is known when it is read back.
+    """
+
+    def __init__(self, requests: Requests, target: str, write_id: str) -> None:
+        self._requests = requests
+        self._target = target
+        self._write_id = write_id
+        self._upload: dict[str, str] = {}
+
+    def run(self, pieces: Iterable[bytes], size_bytes: int, part_bytes: int) -> str:
+        """Put the pieces, which together have this size, in parts of that size or larger; the entity tag.
+
+        Raises:
+            RequestFailure: UNKNOWN where nobody knows whether it landed; otherwise nothing was changed.
+            Exception: what ``pieces`` raised.
+        """
+        try:
+            try:
+                # CRC-32 of the whole is what the standard library can compare with, as of what is put at once.
+                begun = self._send(
+                    "create_multipart_upload",
+                    Metadata={WRITE_ID: self._write_id},
+                    ChecksumAlgorithm="CRC32",
+                    ChecksumType="FULL_OBJECT",
+                )
+                self._upload = {"UploadId": begun["UploadId"]}
+                parts, crc32 = self._send_parts(pieces, part_bytes_of(size_bytes, part_bytes))
+            except RequestFailure as failure:
+                if failure.answer is Answer.UNKNOWN:  # of a part: nobody sees it
+                    raise replace(failure, answer=Answer.NOT_DONE) from failure
+                raise
+            return self._complete(parts, crc32)
+        except BaseException:
+            if self._upload:
+                with suppress(RequestFailure):  # what stays costs space only
+                    self._send("abort_multipart_upload", **self._upload)
+            raise
+
+    def _send_parts(self, pieces: Iterable[bytes], part_bytes: int) -> tuple[list[dict[str, Any]], int]:
+        """All parts, some at a time, in their order; with the CRC-32 of the whole."""
+        sent: list[dict[str, Any]] = []
+        crc32 = 0
+        under_way: deque[Future[dict[str, Any]]] = deque()
+        with ThreadPoolExecutor(UPLOADS_AT_ONCE, thread_name_prefix="streamstate-upload") as pool:
+            try:
+                for number, part in enumerate(in_parts(pieces, part_bytes), 1):
+                    crc32 = zlib.crc32(part, crc32)
+                    under_way.append(pool.submit(partial(self._send_part, number, part)))
+                    if len(under_way) == UPLOADS_AT_ONCE:
+                        sent.append(under_way.popleft().result())
+                sent += [future.result() for future in under_way]
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        return sent, crc32
+
+    def _send_part(self, number: int, part: bytes) -> dict[str, Any]:
+        answer = self._send("upload_part", **self._upload, PartNumber=number, Body=part, ChecksumAlgorithm="CRC32")
+        checksum = {"ChecksumCRC32": answer["ChecksumCRC32"]} if answer.get("ChecksumCRC32") else {}
+        return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
+
+    def _complete(self, parts: list[dict[str, Any]], crc32: int) -> str:
+        whole = {}
+        if all("ChecksumCRC32" in part for part in parts):  # the server keeps checksums, and compares them
+            whole = {
+                "ChecksumType": "FULL_OBJECT",
+                "ChecksumCRC32": base64.b64encode(crc32.to_bytes(4, "big")).decode(),
+            }
+        try:
+            done = self._send("complete_multipart_upload", **self._upload, MultipartUpload={"Parts": parts}, **whole)
+            return str(done["ETag"])
+        except RequestFailure as failure:
+            if failure.answer is not Answer.UNKNOWN and failure.code != "NoSuchUpload":
+                raise
+            landed = self._landed()
+            if landed is None:
+                # It may land yet, or was written over since (Law 8).
+                raise replace(failure, answer=Answer.UNKNOWN) from failure
+            return landed
+
+    def _landed(self) -> str | None:
+        """The entity tag of what a completion whose answer was lost has put there; None where it has not."""
+        try:
+            found = self._send("head_object")
+        except RequestFailure:
+            return None
+        return str(found["ETag"]) if found.get("Metadata", {}).get(WRITE_ID) == self._write_id else None
+
+    def _send(self, operation: str, **request: Any) -> Any:
+        return self._requests.send(operation, Key=self._target, **request)
