@@ -174,9 +174,12 @@ class ObjectStore:
     def _put_parts(self, name: str, feed: Feed, part_bytes: int) -> str:
         """Each part is tried again by the client library, and the whole only before its first byte was asked for."""
         write_id, tries = self._clock.new_uuid(), Tries(self._clock)
+        last = RequestFailure(Answer.UNKNOWN, 0, "NoVersion", "the server did not tell the version")
         while True:
             try:
-                return self._client.put_parts(name, feed, write_id, part_bytes)
+                version = self._client.put_parts(name, feed, write_id, part_bytes)
+                if version:
+                    return version
             except RequestFailure as failure:
                 last = failure
             if feed.failure is not None:

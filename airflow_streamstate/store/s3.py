@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from airflow_streamstate.store.rounds import in_rounds
 from airflow_streamstate.store.s3_client import Requests, boto_errors, make_clients, resolve
 from airflow_streamstate.store.s3_copy import PART_BYTES, SINGLE_COPY_BYTES, Copier, checksum_in
 from airflow_streamstate.store.s3_errors import as_error, classify
-from airflow_streamstate.store.s3_upload import WRITE_ID, Upload
+from airflow_streamstate.store.s3_upload import WRITE_ID, Upload, abort_upload, left_uploads
 from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
 from airflow_streamstate.store.tries import until_answered
 from airflow_streamstate.store.writing import PUT, Writes
@@ -178,6 +179,15 @@ class S3Store:
         names = [self._name(key) for key in keys]
         for start in range(0, len(names), DELETE_AT_ONCE):
             self._delete_some(names[start : start + DELETE_AT_ONCE])
+
+    def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
+        start = f"{self._start}{check_folder(folder)}/"
+        with self._reported("ListBucketMultipartUploads", folder):
+            stale = left_uploads(self._patient, start, before)
+        for name, upload_id in () if is_dry else stale:
+            with self._reported("AbortMultipartUpload", name[len(self._start) :]):
+                abort_upload(self._patient, name, upload_id)
+        return len(stale)
 
     def delete_markers(self, folder: str, but: Collection[str] = ()) -> None:
         start = f"{self._start}{check_folder(folder)}/"

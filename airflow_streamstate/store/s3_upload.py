@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,10 @@ from airflow_streamstate.store.s3_client import Requests
 
 WRITE_ID = "streamstate-write"
 """The name of the metadata under which an object keeps the id of the put that wrote it."""
+
+
+WHOLE_CRC32 = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"}
+"""As of what is put at once: with it the standard library can compare."""
 
 
 class Upload:
@@ -49,13 +54,7 @@ class Upload:
         """
         try:
             try:
-                # CRC-32 of the whole is what the standard library can compare with, as of what is put at once.
-                begun = self._send(
-                    "create_multipart_upload",
-                    Metadata={WRITE_ID: self._write_id},
-                    ChecksumAlgorithm="CRC32",
-                    ChecksumType="FULL_OBJECT",
-                )
+                begun = self._send("create_multipart_upload", Metadata={WRITE_ID: self._write_id}, **WHOLE_CRC32)
                 self._upload = {"UploadId": begun["UploadId"]}
                 parts, crc32 = self._send_parts(pieces, part_bytes_of(size_bytes, part_bytes))
             except RequestFailure as failure:
@@ -66,7 +65,7 @@ class Upload:
         except BaseException:
             if self._upload:
                 with suppress(RequestFailure):  # what stays costs space only
-                    self._send("abort_multipart_upload", **self._upload)
+                    abort_upload(self._requests, self._target, self._upload["UploadId"])
             raise
 
     def _send_parts(self, pieces: Iterable[bytes], part_bytes: int) -> tuple[list[dict[str, Any]], int]:
@@ -95,7 +94,7 @@ class Upload:
         whole = {}
         if all("ChecksumCRC32" in part for part in parts):  # the server keeps checksums, and compares them
             whole = {
-                "ChecksumType": "FULL_OBJECT",
+                "ChecksumType": WHOLE_CRC32["ChecksumType"],
                 "ChecksumCRC32": base64.b64encode(crc32.to_bytes(4, "big")).decode(),
             }
         try:
@@ -120,3 +119,33 @@ class Upload:
 
     def _send(self, operation: str, **request: Any) -> Any:
         return self._requests.send(operation, Key=self._target, **request)
+
+
+def left_uploads(requests: Requests, start: str, before: datetime) -> list[tuple[str, str]]:
+    """Uploads that were begun before a moment and neither completed nor aborted: whole key and id of each.
+
+    Args:
+        requests: about their bucket.
+        start: of their keys.
+        before: the moment.
+
+    Raises:
+        RequestFailure: they cannot be listed.
+    """
+    found: list[tuple[str, str]] = []
+    marker: dict[str, str] = {}
+    while True:
+        page = requests.send("list_multipart_uploads", Prefix=start, **marker)
+        found += [(one["Key"], one["UploadId"]) for one in page.get("Uploads", ()) if one["Initiated"] < before]
+        marker = {name: page[f"Next{name}"] for name in ("KeyMarker", "UploadIdMarker") if page.get(f"Next{name}")}
+        if not page.get("IsTruncated") or not marker:
+            return found
+
+
+def abort_upload(requests: Requests, target: str, upload_id: str) -> None:
+    """End an upload and free its parts; one that is gone is success. Raises RequestFailure."""
+    try:
+        requests.send("abort_multipart_upload", Key=target, UploadId=upload_id)
+    except RequestFailure as failure:
+        if failure.code != "NoSuchUpload":
+            raise
