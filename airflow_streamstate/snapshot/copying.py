@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 
 from airflow_streamstate.errors import ObjectMissingError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import FileEntry
 from airflow_streamstate.snapshot.checksums import companion_of
 from airflow_streamstate.snapshot.data import crc32_of
+from airflow_streamstate.snapshot.meanwhile import until_done
 from airflow_streamstate.store.interface import Link, ManyAtOnce, Store
 from airflow_streamstate.store.many import link_many
 
 BUFFER_BYTES = 1 << 18
 LINKS_AT_ONCE = 256
 """Where a link is a copy, so many are under way or waiting at once."""
-LOOK_SECONDS = 1.0
 
 
 class DataFolder:
@@ -73,10 +73,7 @@ class DataFolder:
         if not isinstance(self._checkpoints, ManyAtOnce):
             return link_many(self._checkpoints, links)
         with ThreadPoolExecutor(1, "streamstate-link") as pool:
-            task = pool.submit(link_many, self._checkpoints, links)
-            while not wait([task], LOOK_SECONDS).done:
-                self._go_on()
-            return task.result()
+            return until_done(pool.submit(link_many, self._checkpoints, links), self._go_on)
 
     def _companion_crc32(self, path: str, buffer: bytearray) -> str:
         crc32 = crc32_of(self._checkpoints, f"{self._folder}/{path}", buffer)

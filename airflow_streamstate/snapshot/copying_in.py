@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError
 from airflow_streamstate.snapshot.checksums import ChecksumCheck, companion_of, parse_checksums
 from airflow_streamstate.snapshot.data import read_chunks
 from airflow_streamstate.snapshot.fetch import LARGE_BYTES
+from airflow_streamstate.snapshot.meanwhile import until_done
 from airflow_streamstate.store.interface import ManyAtOnce, ObjectInfo
 from airflow_streamstate.store.pieces import put_pieces
 
@@ -42,7 +44,7 @@ def copy_in(
         source: is not written.
         position: of it; what lies above it is not copied.
         target: a place that nobody uses yet.
-        go_on: called between files; raises to give up.
+        go_on: called again and again; raises to give up.
 
     Raises:
         ObjectMissingError: a file of the position is not there.
@@ -80,32 +82,47 @@ def _many(
             go_on()
 
     if not is_served or "metadata" in paths:
-        each(_copy(source, target, path, there) for path in paths)
+        each(_copy(source, target, path, there, go_on) for path in paths)
         return sizes
+    given_up = threading.Event()
+
+    def unless_given_up() -> None:
+        if given_up.is_set():
+            raise CancelledError
+
     with ThreadPoolExecutor(READERS, "streamstate-copy") as pool:
-        tasks = [pool.submit(_copy, source, target, path, there) for path in paths]
+        tasks = [pool.submit(_copy, source, target, path, there, unless_given_up) for path in paths]
         try:
-            each(task.result() for task in tasks)
+            each(until_done(task, go_on) for task in tasks)
         finally:
+            given_up.set()
             for task in tasks:
                 task.cancel()
     return sizes
 
 
-def _copy(source: Checkpoint, target: Checkpoint, path: str, there: frozenset[str]) -> int:
+def _copy(
+    source: Checkpoint,
+    target: Checkpoint,
+    path: str,
+    there: frozenset[str],
+    go_on: Callable[[], None] = lambda: None,
+) -> int:
     if names_places(path) and path.endswith(".crc"):
         return 0  # of a file that is written anew
     companion = companion_of(path)
     checksums = _read(source, companion) if companion in there else None
     held = _held(source, path)
     if held is None:
-        return _copy_large(source, target, path, checksums)
+        return _copy_large(source, target, path, checksums, go_on)
     body = b"".join(_checked(source, path, held, checksums))
     target.store.put(target.key(path), at_home(body, target, source.key(path)) if names_places(path) else body)
     return len(body)
 
 
-def _copy_large(source: Checkpoint, target: Checkpoint, path: str, checksums: bytes | None) -> int:
+def _copy_large(
+    source: Checkpoint, target: Checkpoint, path: str, checksums: bytes | None, go_on: Callable[[], None]
+) -> int:
     """Piece by piece: nobody sees the copy before it proved to be one version of the file, as Spark wrote it."""
     key = source.key(path)
     before, chunks = source.store.head(key), read_chunks(source.store, key)
@@ -119,6 +136,7 @@ def _copy_large(source: Checkpoint, target: Checkpoint, path: str, checksums: by
             if size_bytes > before.size_bytes:
                 break
             yield chunk
+            go_on()
         after = source.store.head(key)
         if size_bytes != before.size_bytes or after is None or _stamp(after) != _stamp(before):
             raise _gone(key)

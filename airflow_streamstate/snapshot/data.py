@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import ServerCheck, WholeCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.meanwhile import until_done
 from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
 from airflow_streamstate.store.disk import disk_errors
 from airflow_streamstate.store.interface import Store
@@ -88,22 +89,28 @@ def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
     return _file_chunks(store, key)
 
 
-def side_by_side(store: Store, read: Callable[[Read], Found], items: Iterable[Read]) -> Generator[Found]:
+def side_by_side(
+    store: Store,
+    read: Callable[[Read], Found],
+    items: Iterable[Read],
+    go_on: Callable[[], None] = lambda: None,
+) -> Generator[Found]:
     """What ``read`` says of each, in order; of files of this machine several are read at once.
-
-    From a server they come one after the other.
 
     Args:
         store: that the items are read from.
-        read: called in threads of its own.
+        read: called in threads of its own where a large file is read piece by piece.
         items: what to read.
+        go_on: called again and again while one of them takes long; raises to give up.
     """
-    if not isinstance(store, _OnDisk):
+    if not isinstance(store, _OnDisk | ReadsRanges):
         yield from map(read, items)
         return
-    with ThreadPoolExecutor(READERS, thread_name_prefix="streamstate-read") as pool:
+    readers = READERS if isinstance(store, _OnDisk) else 1
+    with ThreadPoolExecutor(readers, thread_name_prefix="streamstate-read") as pool:
         try:
-            yield from pool.map(read, items)
+            for task in [pool.submit(read, item) for item in items]:
+                yield until_done(task, go_on)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -122,3 +122,22 @@ class TestLargeFiles:
         source.store.before = replace
         copy_in(source, Position(3), target)
         assert target.store.get(f"orders/x/{path}").body == second
+
+    def test_whoever_gives_up_in_the_middle_of_one_leaves_nothing_of_it(
+        self, source: Checkpoint, target: Checkpoint
+    ) -> None:
+        """It is told again and again while it is copied."""
+
+        class StopError(Exception):
+            """Another has gone on with it."""
+
+        told: list[int] = []
+
+        def stop() -> None:
+            told.append(1)
+            raise StopError
+
+        with pytest.raises(StopError):
+            copy_in(source, Position(3), target, go_on=stop)
+        assert len(told) == 1
+        assert list(target.store.list_objects("orders/x/")) == []

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.snapshot import copying
+from airflow_streamstate.snapshot import copying, meanwhile
 from airflow_streamstate.snapshot.making import making
 from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
 from airflow_streamstate.snapshot.verify import verify
@@ -132,7 +132,7 @@ def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_file_that_a_server_copies_for_hours_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever takes the snapshot says that he is at it while the server is."""
-    monkeypatch.setattr(copying, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(meanwhile, "LOOK_SECONDS", 0.01)
     server = SlowerServer()
     shelf = Shelf(server)
     run_stateful(shelf.checkpoint(), 2)
