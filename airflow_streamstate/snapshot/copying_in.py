@@ -22,6 +22,8 @@ from airflow_streamstate.store.pieces import put_pieces
 TRIES = 3
 READERS = 8
 """Files under way at once, where a server keeps them."""
+_LARGE_AT_ONCE = threading.Semaphore(2)
+"""Of large ones: each holds what its upload has under way."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def _copy_large(
         if size_bytes != before.size_bytes or after is None or _stamp(after) != _stamp(before):
             raise _gone(key)
 
-    put_pieces(target.store, target.key(path), pieces(), before.size_bytes)
+    with _LARGE_AT_ONCE:
+        put_pieces(target.store, target.key(path), pieces(), before.size_bytes)
     return before.size_bytes
 
 

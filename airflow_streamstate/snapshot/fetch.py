@@ -120,7 +120,7 @@ class _Fetch:
         left = deque[Wanted]()
         for one in wanted:
             go_on()
-            if not is_there(self._target, one):
+            if not is_there(self._target, one, go_on):
                 left.append(one)
         files, size_bytes = len(wanted), sum(one.size_bytes for one in wanted)
         files_done, bytes_done = files - len(left), size_bytes - sum(one.size_bytes for one in left)

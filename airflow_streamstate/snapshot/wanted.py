@@ -71,12 +71,13 @@ class Fetched:
     dropped: tuple[tuple[str, str], ...]
 
 
-def is_there(target: Store, wanted: Wanted) -> bool:
-    """Whether it lies at the target already, and nothing speaks against it."""
+def is_there(target: Store, wanted: Wanted, go_on: Callable[[], None] = lambda: None) -> bool:
+    """Whether it lies at the target already, and nothing speaks against it; ``go_on`` is called while it is read."""
     info = target.head(wanted.goes_to)
     if info is None or info.size_bytes != wanted.size_bytes:
         return False
     chunks, check = read_chunks(target, wanted.goes_to), wanted.check()
     for chunk in chunks or ():
         check.update(chunk)
+        go_on()
     return chunks is not None and not check.complaint()

@@ -423,6 +423,8 @@ class TestRanges:
         assert read_range(store, "a/b", 200, 50) == b""
         assert read_range(store, "a", 0, 10) is None
         assert read_range(store, "none", 0, 10) is None
+        store.put("a/empty", b"")
+        assert read_range(store, "a/empty", 0, 10) == b""
 
 
 LARGE = bytes(range(256)) * 45_000 + b"the rest"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_streamstate.snapshot.wanted import Progress, Wanted, is_there
 from airflow_streamstate.store.memory import MemoryStore
 
@@ -27,6 +29,14 @@ def test_only_what_nothing_speaks_against_is_there() -> None:
         target.put("b", body)
         assert is_there(target, wanted) is found
     assert Wanted("a", 3, OnlyZeros).goes_to == "a"
+    target.put("b", bytes(3))
+    with pytest.raises(InterruptedError):
+        is_there(target, wanted, stop)
+
+
+def stop() -> None:
+    """Somebody wants it to end."""
+    raise InterruptedError
 
 
 def test_progress_has_words() -> None:
