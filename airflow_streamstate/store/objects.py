@@ -7,7 +7,7 @@ never a copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -189,13 +189,18 @@ class ObjectStore:
             tries.pause()
         if not feed.is_ended:  # it was not completed, so nobody sees what was put
             raise replace(last, answer=Answer.NOT_DONE) if last.answer is Answer.UNKNOWN else last
-        if last.answer is Answer.REFUSED:
+        found = self._looked_up(name)
+        if found is not None and found.write_id == write_id:
+            return found.version
+        if found is not None and last.answer is Answer.REFUSED:  # as a rule of a part, which is told late
             raise last
-        with suppress(RequestFailure):
-            found = self._answered(lambda: self._client.head(name))
-            if found.write_id == write_id:
-                return found.version
         raise replace(last, answer=Answer.UNKNOWN)  # it may land yet, or was written over since (Law 8)
+
+    def _looked_up(self, name: str) -> Found | None:
+        try:
+            return self._answered(lambda: self._client.head(name))
+        except RequestFailure:
+            return None
 
     def _report(self, act: str, key: str, failure: RequestFailure, doubtful: bool) -> StreamStateError:
         return as_error(failure, service=self._service, action=act, place=self._place, key=key, doubtful=doubtful)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import boto3
@@ -65,7 +66,7 @@ def boto_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests about one bucket that may be sent twice.
+    """Requests about one bucket.
 
     Attributes:
         client: boto3's, which tries once.
@@ -79,13 +80,13 @@ class Requests:
 
     def send(self, operation: str, **request: Any) -> Mapping[str, Any]:
         """One of boto3's operations, until there is an answer that lasts; raises RequestFailure."""
+        return until_answered(self.clock, partial(self.send_once, operation, **request))
 
-        def send() -> Mapping[str, Any]:
-            with boto_errors():
-                answer: Mapping[str, Any] = getattr(self.client, operation)(Bucket=self.bucket, **request)
-                return answer
-
-        return until_answered(self.clock, send)
+    def send_once(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """The same, with whatever answer; raises RequestFailure."""
+        with boto_errors():
+            answer: Mapping[str, Any] = getattr(self.client, operation)(Bucket=self.bucket, **request)
+            return answer
 
 
 def _of_response(response: Mapping[str, Any]) -> RequestFailure:

@@ -21,6 +21,7 @@ from typing import Any
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.pieces import UPLOADS_AT_ONCE, in_parts, part_bytes_of
 from airflow_streamstate.store.s3_client import Requests
+from airflow_streamstate.store.tries import Tries
 
 WRITE_ID = "streamstate-write"
 """The name of the metadata under which an object keeps the id of the put that wrote it."""
@@ -28,6 +29,7 @@ WRITE_ID = "streamstate-write"
 
 WHOLE_CRC32 = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"}
 """As of what is put at once: with it the standard library can compare."""
+_ENDED = "NoSuchUpload"
 
 
 class Upload:
@@ -60,7 +62,7 @@ class Upload:
             except RequestFailure as failure:
                 if failure.answer is Answer.UNKNOWN:  # of a part: nobody sees it
                     raise replace(failure, answer=Answer.NOT_DONE) from failure
-                raise
+                raise _gone_is_not_done(failure) from failure
             return self._complete(parts, crc32)
         except BaseException:
             if self._upload:
@@ -97,17 +99,22 @@ class Upload:
                 "ChecksumType": WHOLE_CRC32["ChecksumType"],
                 "ChecksumCRC32": base64.b64encode(crc32.to_bytes(4, "big")).decode(),
             }
-        try:
-            done = self._send("complete_multipart_upload", **self._upload, MultipartUpload={"Parts": parts}, **whole)
-            return str(done["ETag"])
-        except RequestFailure as failure:
-            if failure.answer is not Answer.UNKNOWN and failure.code != "NoSuchUpload":
-                raise
-            landed = self._landed()
-            if landed is None:
-                # It may land yet, or was written over since (Law 8).
-                raise replace(failure, answer=Answer.UNKNOWN) from failure
-            return landed
+        request = {"Key": self._target, **self._upload, "MultipartUpload": {"Parts": parts}, **whole}
+        tries, doubtful = Tries(self._requests.clock), False
+        while True:
+            try:
+                return str(self._requests.send_once("complete_multipart_upload", **request)["ETag"])
+            except RequestFailure as failure:
+                last = failure
+            doubtful = doubtful or last.answer is Answer.UNKNOWN
+            landed = self._landed() if doubtful else None
+            if landed is not None:
+                return landed
+            if not last.answer.may_pass or tries.are_over():
+                break
+            tries.pause()
+        # It may land yet, or was written over since (Law 8).
+        raise replace(last, answer=Answer.UNKNOWN) if doubtful else _gone_is_not_done(last)
 
     def _landed(self) -> str | None:
         """The entity tag of what a completion whose answer was lost has put there; None where it has not."""
@@ -119,6 +126,11 @@ class Upload:
 
     def _send(self, operation: str, **request: Any) -> Any:
         return self._requests.send(operation, Key=self._target, **request)
+
+
+def _gone_is_not_done(failure: RequestFailure) -> RequestFailure:
+    """An upload that somebody has ended meanwhile, as a rule of the bucket may: it can be begun anew."""
+    return replace(failure, answer=Answer.NOT_DONE) if failure.code == _ENDED else failure
 
 
 def left_uploads(requests: Requests, start: str, before: datetime) -> list[tuple[str, str]]:
@@ -147,5 +159,5 @@ def abort_upload(requests: Requests, target: str, upload_id: str) -> None:
     try:
         requests.send("abort_multipart_upload", Key=target, UploadId=upload_id)
     except RequestFailure as failure:
-        if failure.code != "NoSuchUpload":
+        if failure.code != _ENDED:
             raise

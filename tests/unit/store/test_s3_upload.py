@@ -137,8 +137,48 @@ def test_whoever_gives_up_is_told_his_own_reason() -> None:
     assert "complete_multipart_upload" not in client.seen
 
 
-def test_a_completion_that_landed_is_known_by_its_write_id() -> None:
-    """Its answer was lost, and the second one finds the upload gone; what is there says whose it is. (Law 8)"""
-    client = Client("complete_multipart_upload", Answer.REFUSED, "NoSuchUpload")
-    client.there = {"ETag": '"mine"', "Metadata": {"streamstate-write": "write-1"}}
+MINE = {"ETag": '"mine"', "Metadata": {"streamstate-write": "write-1"}}
+
+
+class Lost(Client):
+    """Completes, and the answer is lost; what is asked after that is answered as told."""
+
+    def __init__(self, then: RequestFailure) -> None:
+        super().__init__()
+        self.answers = [RequestFailure(Answer.UNKNOWN, 500, "InternalError", "lost"), *[then] * 9]
+
+    def complete_multipart_upload(self, **_: Any) -> dict[str, Any]:
+        self._met("complete_multipart_upload")
+        raise self.answers.pop(0)
+
+
+THEN = [
+    RequestFailure(Answer.REFUSED, 404, "NoSuchUpload", "it is over"),
+    RequestFailure(Answer.REFUSED, 403, "AccessDenied", "no more"),
+    RequestFailure(Answer.NOT_DONE, 503, "SlowDown", "later"),
+]
+
+
+@pytest.mark.parametrize("then", THEN, ids=["over", "denied", "slow"])
+def test_a_completion_that_landed_is_known_by_its_write_id(then: RequestFailure) -> None:
+    """Its answer was lost; what is there says whose it is, before anything is asked again. (Law 8)"""
+    client = Lost(then)
+    client.there = MINE
     assert upload(client).run(pieces(), len(BODY), PART_BYTES) == '"mine"'
+    assert client.seen.count("complete_multipart_upload") == 1
+
+
+@pytest.mark.parametrize("then", THEN, ids=["over", "denied", "slow"])
+def test_a_doubt_stays_one(then: RequestFailure) -> None:
+    """Whatever is said of a later try: another's object is there, and the first try may have been before it. (Law 8)"""
+    with pytest.raises(RequestFailure) as caught:
+        upload(Lost(then)).run(pieces(), len(BODY), PART_BYTES)
+    assert caught.value.answer is Answer.UNKNOWN
+
+
+@pytest.mark.parametrize("failing", ["upload_part", "complete_multipart_upload"])
+def test_an_upload_that_somebody_ended_can_be_begun_anew(failing: str) -> None:
+    """A rule of the bucket may: nothing was changed, and nobody is told that he did something wrong."""
+    with pytest.raises(RequestFailure) as caught:
+        upload(Client(failing, Answer.REFUSED, "NoSuchUpload")).run(pieces(), len(BODY), PART_BYTES)
+    assert caught.value.answer is Answer.NOT_DONE
