@@ -9,7 +9,7 @@ from airflow_streamstate.cli.options import HelpfulCommand, Verb, pass_session, 
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.restoring import Restoring
-from airflow_streamstate.snapshot.fetch import Progress
+from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
 
 

@@ -10,9 +10,9 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.snapshot.fetch import Progress
 from airflow_streamstate.snapshot.halves import clear_halves
 from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot, refuse_same
+from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
 

@@ -33,9 +33,9 @@ from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
-from airflow_streamstate.snapshot.fetch import Progress
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
 from airflow_streamstate.snapshot.placing import as_kept_in
+from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
 
 

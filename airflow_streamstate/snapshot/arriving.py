@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -12,13 +13,15 @@ from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import (
     ServerCheck,
+    SparkChecksums,
     WholeCheck,
     companion_of,
     is_of_bytes,
     parse_checksums,
 )
 from airflow_streamstate.snapshot.data import crc32_hex, data_files
-from airflow_streamstate.snapshot.fetch import Fetched, Progress, Wanted, fetch
+from airflow_streamstate.snapshot.fetch import fetch
+from airflow_streamstate.snapshot.wanted import Fetched, Progress, Wanted
 from airflow_streamstate.store.interface import Store
 
 
@@ -85,51 +88,69 @@ def _wanted(
         keys, there = data_files(manifest, name), data_files(arrives_as, name)
         crc32_of = {companion_of(entry.path): entry.spark_crc32 for entry in query.files if entry.spark_crc32}
 
-        def wanted(
-            entry: FileEntry,
-            complaint: Callable[[bytes], str],
-            keys: dict[str, str] = keys,
-            there: dict[str, str] = there,
-        ) -> Wanted:
-            return Wanted(keys[entry.path], entry.size_bytes, complaint, there[entry.path])
-
         for entry in query.files:
             sha256 = sealed.get(name, {}).get(entry.path, "")
             if entry.path in crc32_of:
-                complaint = partial(_of_checksum_file, entry, sha256, crc32_of[entry.path])
-                checksum_files[keys[entry.path]] = wanted(entry, complaint)
-                continue
-            companion_key = there.get(companion_of(entry.path), "") if entry.spark_crc32 else ""
-            complaint = partial(_of_file, entry, sha256, target, companion_key)
-            others[keys[entry.path]] = wanted(entry, complaint)
+                check = partial(_Check, entry, sha256, crc32_of[entry.path])
+            else:
+                beside = there.get(companion_of(entry.path), "") if entry.spark_crc32 else ""
+                check = partial(_Check, entry, sha256, checksums=partial(_checksums_at, target, beside, entry))
+            files = checksum_files if entry.path in crc32_of else others
+            files[keys[entry.path]] = Wanted(keys[entry.path], entry.size_bytes, check, there[entry.path])
     return list(checksum_files.values()), list(others.values())
 
 
-def _of_checksum_file(entry: FileEntry, sha256: str, crc32: str, body: bytes) -> str:
-    return "this checksum file is not the captured one" if crc32_hex(body) != crc32 else _plainly(entry, sha256, body)
+class _Check:
+    """One file, held against all that is known of it.
 
+    Args:
+        entry: the file.
+        sha256: the sealed one; "" for none.
+        crc32: of a checksum file of Spark's: what the manifest keeps of it.
+        checksums: gives Spark's checksums of the file, where they have arrived.
+    """
 
-def _of_file(entry: FileEntry, sha256: str, target: Store, companion_key: str, body: bytes) -> str:
-    complaint = _plainly(entry, sha256, body)
-    companion = target.get(companion_key) if companion_key and not complaint else None
-    if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
-        return complaint
-    try:
-        check = WholeCheck(parse_checksums(companion.body, key=companion_key))
-    except DataError:
-        return complaint
-    check.update(body)
-    return "it differs from Spark's checksums" if check.differs() else ""
+    def __init__(
+        self,
+        entry: FileEntry,
+        sha256: str,
+        crc32: str = "",
+        checksums: Callable[[], SparkChecksums | None] = lambda: None,
+    ) -> None:
+        self._entry = entry
+        self._size_bytes = self._crc32 = 0
+        self._wanted_crc32, self._wanted_sha256 = crc32, sha256
+        self._sha256 = hashlib.sha256() if sha256 else None
+        self._server = ServerCheck(entry.checksum) if is_of_bytes(entry.checksum) else None
+        known = checksums()
+        self._spark = None if known is None else WholeCheck(known)
 
+    def update(self, data: bytes) -> None:
+        self._size_bytes += len(data)
+        if self._wanted_crc32:
+            self._crc32 = zlib.crc32(data, self._crc32)
+        for check in (self._sha256, self._server, self._spark):
+            if check is not None:
+                check.update(data)
 
-def _plainly(entry: FileEntry, sha256: str, body: bytes) -> str:
-    if len(body) != entry.size_bytes:
-        return "it has another size"
-    if sha256 and hashlib.sha256(body).hexdigest() != sha256:
-        return "its sha256 is not the sealed one"
-    if is_of_bytes(entry.checksum):
-        server = ServerCheck(entry.checksum)
-        server.update(body)
-        if server.differs():
+    def complaint(self) -> str:
+        if self._wanted_crc32 and f"{self._crc32:08x}" != self._wanted_crc32:
+            return "this checksum file is not the captured one"
+        if self._size_bytes != self._entry.size_bytes:
+            return "it has another size"
+        if self._sha256 is not None and self._sha256.hexdigest() != self._wanted_sha256:
+            return "its sha256 is not the sealed one"
+        if self._server is not None and self._server.differs():
             return "it differs from the server's checksum of when it was captured"
-    return ""
+        return "it differs from Spark's checksums" if self._spark is not None and self._spark.differs() else ""
+
+
+def _checksums_at(target: Store, key: str, entry: FileEntry) -> SparkChecksums | None:
+    """Spark's checksums of a file, from the checksum file that was brought before it; None where it proves nothing."""
+    companion = target.get(key) if key else None
+    if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
+        return None
+    try:
+        return parse_checksums(companion.body, key=key)
+    except DataError:
+        return None

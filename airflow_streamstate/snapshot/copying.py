@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from airflow_streamstate.errors import ObjectMissingError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import FileEntry
 from airflow_streamstate.snapshot.checksums import companion_of
 from airflow_streamstate.snapshot.data import crc32_of
+from airflow_streamstate.snapshot.meanwhile import until_done
 from airflow_streamstate.store.interface import Link, ManyAtOnce, Store
 from airflow_streamstate.store.many import link_many
 
 BUFFER_BYTES = 1 << 18
 LINKS_AT_ONCE = 256
-"""Where a link is a copy, so many are under way or waiting before somebody is told that it goes on."""
+"""Where a link is a copy, so many are under way or waiting at once."""
 
 
 class DataFolder:
@@ -62,9 +64,16 @@ class DataFolder:
         at_once = LINKS_AT_ONCE if isinstance(self._checkpoints, ManyAtOnce) else 1
         checksums: list[str] = []
         for start in range(0, len(links), at_once):
-            checksums += link_many(self._checkpoints, links[start : start + at_once])
+            checksums += self._link(links[start : start + at_once])
             self._go_on()
         return checksums
+
+    def _link(self, links: Sequence[Link]) -> list[str]:
+        """Some files; a server may be at a large one for as long as it likes, and is asked from a thread of its own."""
+        if not isinstance(self._checkpoints, ManyAtOnce):
+            return link_many(self._checkpoints, links)
+        with ThreadPoolExecutor(1, "streamstate-link") as pool:
+            return until_done(pool.submit(link_many, self._checkpoints, links), self._go_on)
 
     def _companion_crc32(self, path: str, buffer: bytearray) -> str:
         crc32 = crc32_of(self._checkpoints, f"{self._folder}/{path}", buffer)

@@ -12,11 +12,15 @@ from typing import Protocol, TypeVar, runtime_checkable
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import ServerCheck, WholeCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.meanwhile import until_done
 from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
 from airflow_streamstate.store.disk import disk_errors
 from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.ranges import ReadsRanges
 
 READ_BYTES = 1 << 20
+RANGE_BYTES = 1 << 23
+"""What is asked of a server in one request; what is not larger comes with one."""
 READERS = 4
 """Of files on disk: one waits for the disk while others compute."""
 QUICK_BYTES = 1 << 20
@@ -68,11 +72,15 @@ def query_of(manifest: SnapshotManifest, query_name: str) -> QuerySnapshot:
 def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
     """The object's bytes piece by piece, where the store can; None where there is none.
 
-    A file that shrinks or goes while it is read just ends early: callers compare the size.
+    A file that shrinks or goes while it is read just ends early: callers compare the size. On a server one that is
+    replaced meanwhile may come in pieces of both: callers compare a checksum, or its version before and after.
 
     Raises:
         UnavailableError, InvalidRequestError: it cannot be read; also while iterating.
     """
+    if isinstance(store, ReadsRanges) and not isinstance(store, _OnDisk):
+        first = store.read_range(key, 0, RANGE_BYTES)
+        return None if first is None else _ranges(store, key, first)
     if not isinstance(store, _OnDisk):
         stored = store.get(key)
         return None if stored is None else iter((stored.body,))
@@ -81,24 +89,40 @@ def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
     return _file_chunks(store, key)
 
 
-def side_by_side(store: Store, read: Callable[[Read], Found], items: Iterable[Read]) -> Generator[Found]:
+def side_by_side(
+    store: Store,
+    read: Callable[[Read], Found],
+    items: Iterable[Read],
+    go_on: Callable[[], None] = lambda: None,
+) -> Generator[Found]:
     """What ``read`` says of each, in order; of files of this machine several are read at once.
-
-    An object of a server is in memory while it is read, so there they come one after the other.
 
     Args:
         store: that the items are read from.
-        read: called in threads of its own.
+        read: called in threads of its own where a large file is read piece by piece.
         items: what to read.
+        go_on: called again and again while one of them takes long; raises to give up.
     """
-    if not isinstance(store, _OnDisk):
+    if not isinstance(store, _OnDisk | ReadsRanges):
         yield from map(read, items)
         return
-    with ThreadPoolExecutor(READERS, thread_name_prefix="streamstate-read") as pool:
+    readers = READERS if isinstance(store, _OnDisk) else 1
+    with ThreadPoolExecutor(readers, thread_name_prefix="streamstate-read") as pool:
         try:
-            yield from pool.map(read, items)
+            for task in [pool.submit(read, item) for item in items]:
+                yield until_done(task, go_on)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ranges(store: ReadsRanges, key: str, first: bytes) -> Iterator[bytes]:
+    piece, start = first, 0
+    while piece:
+        yield piece
+        start += len(piece)
+        if len(piece) < RANGE_BYTES:
+            return
+        piece = store.read_range(key, start, RANGE_BYTES) or b""
 
 
 def _file_chunks(store: _OnDisk, key: str) -> Iterator[bytes]:

@@ -1,16 +1,17 @@
 """Fetching objects from any of several places at once, piece by piece, each verified as it arrives.
 
 Every place has readers of its own that take the next piece from one queue, so a fast place gives more than a slow one.
-A place that leaves a piece unanswered for too long is dropped, and its pieces go to the others. A file is written to
-its target when all its pieces are there and nothing speaks against them; what makes a snapshot of the files, its
-manifest, is not fetched here and comes last (Law 3): half fetched, nobody reads it, and a second fetch goes on.
+A place that leaves a piece unanswered for too long is dropped, and its pieces go to the others. A file is at its
+target when all its pieces are there and nothing speaks against them; a large one is put as its pieces come, so that
+only some of them are held. What makes a snapshot of the files, its manifest, is not fetched here and comes last
+(Law 3): half fetched, nobody reads it, and a second fetch goes on.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -22,7 +23,10 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.snapshot.in_order import GivenUpError, InOrder
+from airflow_streamstate.snapshot.wanted import Fetched, Progress, Wanted, is_there
 from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.pieces import put_pieces
 from airflow_streamstate.store.ranges import read_range
 
 FETCH_BATCH_BYTES = AgentSettings.fetch_batch_bytes
@@ -30,60 +34,13 @@ FETCH_TIMEOUT_SECONDS = AgentSettings.fetch_timeout_seconds
 READERS = 4
 """Of each place."""
 OPEN_BYTES = 64 * 1024 * 1024
-"""Files are begun as long as those under way have no more bytes than this together; a larger one comes alone."""
+"""Files are begun as long as those under way have no more bytes than this together."""
+LARGE_BYTES = OPEN_BYTES // 4
+"""A larger file is put piece by piece, about so much of it held; others are whole here before they are put."""
 WRITE_TRIES = 3
 LOOK_SECONDS = 0.05
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """One object to fetch, under the same key at every place.
-
-    Attributes:
-        key: its key.
-        size_bytes: exact.
-        complaint: what speaks against these bytes as a whole; "" for nothing.
-        target_key: its key at the target; "" for the same.
-    """
-
-    key: str
-    size_bytes: int
-    complaint: Callable[[bytes], str]
-    target_key: str = ""
-
-    @property
-    def goes_to(self) -> str:
-        """Its key at the target."""
-        return self.target_key or self.key
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a fetch has come."""
-
-    files: int
-    files_done: int
-    size_bytes: int
-    bytes_done: int
-
-    @property
-    def in_words(self) -> str:
-        """For people."""
-        return f"{self.files_done} of {self.files} files, {self.bytes_done:,} of {self.size_bytes:,} bytes"
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """What a fetch did.
-
-    Attributes:
-        files, size_bytes: what was fetched; what was there already is not in it.
-        dropped: places that were given up, each with why.
-    """
-
-    files: int
-    size_bytes: int
-    dropped: tuple[tuple[str, str], ...]
+CLEAR_SECONDS = 5.0
+"""So long whoever gives up waits for what was put of a large file to be cleared away."""
 
 
 @dataclass
@@ -91,6 +48,9 @@ class _File:
     wanted: Wanted
     body: bytearray
     left: int
+    in_order: InOrder | None = None
+    """Of a large file, which has no body."""
+    writes: int = 0
     sources: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     only: int | None = None
@@ -150,6 +110,7 @@ class _Fetch:
         self._dropped: dict[int, str] = {}
         self._done: list[_File] = []
         self._open: list[_File] = []
+        self._writers: list[threading.Thread] = []
         self._failure: BaseException | None = None
         self._is_over = False
 
@@ -159,7 +120,7 @@ class _Fetch:
         left = deque[Wanted]()
         for one in wanted:
             go_on()
-            if not self._is_there(one):
+            if not is_there(self._target, one, go_on):
                 left.append(one)
         files, size_bytes = len(wanted), sum(one.size_bytes for one in wanted)
         files_done, bytes_done = files - len(left), size_bytes - sum(one.size_bytes for one in left)
@@ -178,41 +139,56 @@ class _Fetch:
                     files_done, bytes_done = files_done + 1, bytes_done + file.wanted.size_bytes
                     on_progress(Progress(files, files_done, size_bytes, bytes_done))
         finally:
-            with self._changed:
-                self._is_over = True
-                self._changed.notify_all()
+            self._end()
         dropped = tuple((self._places[number].uri, why) for number, why in sorted(self._dropped.items()))
         return Fetched(files_done - there[0], bytes_done - there[1], dropped)
 
-    def _is_there(self, wanted: Wanted) -> bool:
-        info = self._target.head(wanted.goes_to)
-        if info is None or info.size_bytes != wanted.size_bytes:
-            return False
-        stored = self._target.get(wanted.goes_to)
-        return stored is not None and not wanted.complaint(stored.body)
-
     # the calling thread
+
+    def _end(self) -> None:
+        with self._changed:
+            self._is_over = True
+            for file in self._open:
+                if file.in_order is not None:
+                    file.in_order.give_up()
+            self._changed.notify_all()
+        for writer in self._writers:
+            writer.join(CLEAR_SECONDS)
 
     def _begin(self, left: deque[Wanted]) -> None:
         with self._changed:
-            under_way = sum(file.wanted.size_bytes for file in self._open)
-            while left and (not self._open or under_way + left[0].size_bytes <= OPEN_BYTES):
+            under_way = sum(_weight(file.wanted) for file in self._open)
+            while left and (not self._open or under_way + _weight(left[0]) <= OPEN_BYTES):
                 one = left.popleft()
-                file = _File(one, bytearray(one.size_bytes), 0)
+                file = _File(one, bytearray(0 if _is_large(one) else one.size_bytes), 0)
                 self._open.append(file)
-                under_way += one.size_bytes
+                under_way += _weight(one)
                 self._ask_for(file)
             self._changed.notify_all()
 
     def _ask_for(self, file: _File) -> None:
         """One byte more than there should be is asked for: a longer file is another one."""
         starts = range(0, file.wanted.size_bytes, self._batch_bytes) or range(1)
-        for start in starts:
+
+        def ask(start: int) -> None:
             size_bytes = min(self._batch_bytes, file.wanted.size_bytes - start)
             is_last = start + size_bytes >= file.wanted.size_bytes
             self._pieces.append(_Piece(file, start, size_bytes + is_last))
+
         file.left = len(starts)
         file.sources.clear()
+        if not _is_large(file.wanted):
+            for start in starts:
+                ask(start)
+            return
+        at_once = max(2, min(LARGE_BYTES // self._batch_bytes, 2 * READERS * len(self._places)))
+        file.in_order = InOrder(self._changed, file.wanted.size_bytes, self._batch_bytes, at_once, ask)
+        file.in_order.begin()
+        writer = threading.Thread(
+            target=self._put_large, args=(file, file.in_order), name="streamstate-fetch", daemon=True
+        )
+        self._writers.append(writer)
+        writer.start()
 
     def _wait(self) -> list[_File]:
         """What was done since the last time; waits a moment for that."""
@@ -300,17 +276,25 @@ class _Fetch:
             if part is None or len(part) != expected:
                 self._again(file, number, "missing" if part is None else "of another size")
                 return
-            file.body[piece.start : piece.start + expected] = part
             file.sources.add(number)
             file.left -= 1
+            if file.in_order is not None:
+                file.in_order.put(piece.start, part)
+                return
+            file.body[piece.start : piece.start + expected] = part
             if file.left:
                 return
-        complaint = file.wanted.complaint(bytes(file.body))
+        body, check = bytes(file.body), file.wanted.check()
+        check.update(body)
+        complaint = check.complaint()
         if complaint:
             with self._changed:
                 self._mistrust(file, complaint)
             return
-        self._write(file)
+        self._write(file, body)
+        self._finish(file)
+
+    def _finish(self, file: _File) -> None:
         with self._changed:
             self._open.remove(file)
             self._done.append(file)
@@ -330,6 +314,8 @@ class _Fetch:
         for piece in [piece for piece in self._asked if piece.file is file]:
             del self._asked[piece]
         self._pieces = deque(piece for piece in self._pieces if piece.file is not file)
+        if file.in_order is not None:
+            file.in_order.give_up()
         open_places = [
             number for number in range(len(self._places)) if number not in file.refused and number not in self._dropped
         ]
@@ -352,11 +338,51 @@ class _Fetch:
             next_step="Take an older snapshot, or put the file back from a backup.",
         )
 
-    def _write(self, file: _File) -> None:
+    def _write(self, file: _File, body: bytes) -> None:
         for _ in range(WRITE_TRIES - 1):
             try:
-                self._target.put(file.wanted.goes_to, bytes(file.body))
+                self._target.put(file.wanted.goes_to, body)
                 return
             except OutcomeUnknownError:
                 continue  # the same bytes again are as good as finding out (Law 8)
-        self._target.put(file.wanted.goes_to, bytes(file.body))
+        self._target.put(file.wanted.goes_to, body)
+
+    # a thread for each try to put a large file
+
+    def _put_large(self, file: _File, in_order: InOrder) -> None:
+        try:
+            put_pieces(self._target, file.wanted.goes_to, self._checked(file, in_order), file.wanted.size_bytes)
+        except GivenUpError:
+            return
+        except OutcomeUnknownError as error:
+            with self._changed:
+                file.writes += 1
+                if file.writes < WRITE_TRIES:
+                    self._again(file, None, str(error))
+                    return
+            self._fail(error)
+        except BaseException as error:
+            self._fail(error)
+        else:
+            self._finish(file)
+
+    def _checked(self, file: _File, in_order: InOrder) -> Iterator[bytes]:
+        """The pieces, and after the last one that nothing speaks against them: before that nobody sees the file."""
+        check = file.wanted.check()
+        for piece in in_order.pieces():
+            check.update(piece)
+            yield piece
+        complaint = check.complaint()
+        if complaint:
+            with self._changed:
+                self._mistrust(file, complaint)
+            raise GivenUpError
+
+
+def _is_large(wanted: Wanted) -> bool:
+    return wanted.size_bytes > LARGE_BYTES
+
+
+def _weight(wanted: Wanted) -> int:
+    """With what its upload holds, a large file counts for twice as much as is held of it here."""
+    return 2 * LARGE_BYTES if _is_large(wanted) else wanted.size_bytes

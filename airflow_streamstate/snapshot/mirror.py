@@ -27,8 +27,9 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
-from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS
 from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
 
 

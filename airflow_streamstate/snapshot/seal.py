@@ -42,7 +42,7 @@ def seal(
         control: the stream.
         checkpoints: the store of the data.
         snapshot_id: a complete snapshot.
-        before_each: called before each file; may pause, or raise to give up.
+        before_each: called before each file, and again and again while it is read; may pause, or raise to give up.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id.
@@ -65,7 +65,7 @@ def seal(
                 sha256[query_name][entry.path] = known
                 continue
             facts = {"snapshot_id": snapshot_id, "query_name": query_name, "path": entry.path}
-            found = reading.read(entry)
+            found = reading.read(entry, go_on=before_each)
             if found is None:
                 raise SnapshotIncompleteError("a file of the snapshot is missing, so it is not sealed", **facts)
             if found.complaint:

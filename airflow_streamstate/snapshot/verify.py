@@ -102,7 +102,7 @@ def examine(
         reading = FileReading(checkpoints, manifest, query_name)
         look = partial(_examine_entry, reading, query_name, sealed.get(query_name, {}))
         digests = sha256.setdefault(query_name, {})
-        with closing(side_by_side(checkpoints, look, query.files)) as found:
+        with closing(side_by_side(checkpoints, look, query.files, before_each)) as found:
             for entry in query.files:
                 before_each()
                 problem, digest = next(found)
@@ -249,13 +249,21 @@ class FileReading:
             return False
         return self._checkpoints.checksum_of(self._key_of(entry)) == entry.checksum
 
-    def read(self, entry: FileEntry, *, for_digest: bool = True, for_checksums: bool = True) -> FileRead | None:
+    def read(
+        self,
+        entry: FileEntry,
+        *,
+        for_digest: bool = True,
+        for_checksums: bool = True,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> FileRead | None:
         """The file, or None where it is not there.
 
         Args:
             entry: which file.
             for_digest: whether its sha256 is wanted; "" where not.
             for_checksums: whether it is held against Spark's checksums.
+            go_on: called after each piece of it; raises to give up.
 
         Raises:
             UnavailableError, InvalidRequestError: it cannot be read.
@@ -279,6 +287,7 @@ class FileReading:
                 check.update(chunk)
             if server is not None:
                 server.update(chunk)
+            go_on()
         complaint = _complaint_by_size(size_bytes, entry)
         if not complaint and checksums is not None and check is not None and check.differs():
             complaint = self._where_altered(key, checksums)

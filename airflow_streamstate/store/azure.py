@@ -20,6 +20,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.objects_client import (
     TRY_ONCE,
+    TRY_PARTS,
     Found,
     ObjectsClient,
     check_endpoint,
@@ -81,15 +82,13 @@ class AzureClient(ObjectsClient):
         }
         config: Any = {name: value for name, value in said.items() if value}
         provider: Any = None if self._tokens is None else self._tokens.current
+        limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
         with obstore_errors():
-            self._store = AzureStore(
-                container,
-                config=config,
-                client_options=client_options(
-                    self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds
-                ),
-                retry_config=TRY_ONCE,
-                credential_provider=provider,
+            self._store, self._parts_store = (
+                AzureStore(
+                    container, config=config, client_options=limits, retry_config=tries, credential_provider=provider
+                )
+                for tries in (TRY_ONCE, TRY_PARTS)
             )
 
     def for_spark(self) -> SparkSettings:
@@ -115,13 +114,15 @@ class AzureClient(ObjectsClient):
         version = headers.get("etag", "").strip(_QUOTE)
         # Of what was put in blocks, Azure keeps the MD5 that the writer claims, and hadoop-azure claims wrong ones.
         # What was put at once, as we do it, has the server's own.
-        md5 = headers.get("content-md5", "") if f"x-ms-meta-{self.write_id_name}" in headers else ""
+        write_id = headers.get(f"x-ms-meta-{self.write_id_name}", "")
+        md5 = headers.get("content-md5", "") if write_id else ""
         return Found(
             size_bytes=int(headers.get("content-length") or 0),
             version=version,
             checksum=f"md5:{base64.b64decode(md5).hex()}" if md5 else f"etag:{version}",
             modified_at=moment_in(headers),
             is_copied=headers.get("x-ms-copy-status", "success") == "success",
+            write_id=write_id,
         )
 
     def request_for(self, method: str, name: str, version: str | None) -> tuple[str, Mapping[str, str]]:

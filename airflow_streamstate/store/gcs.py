@@ -18,6 +18,7 @@ from obstore.store import GCSStore
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.objects_client import (
     TRY_ONCE,
+    TRY_PARTS,
     Found,
     ObjectsClient,
     check_endpoint,
@@ -56,15 +57,12 @@ class GCSClient(ObjectsClient):
         # Another server than Google's is an emulator as a rule, and wants no credentials.
         self._tokens = None if self.endpoint_url else _Tokens()
         provider: Any = self._credential
+        config: Any = {"base_url": self.endpoint_url or ENDPOINT_URL}
+        limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
         with obstore_errors():
-            self._store = GCSStore(
-                bucket,
-                config={"base_url": self.endpoint_url or ENDPOINT_URL},
-                client_options=client_options(
-                    self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds
-                ),
-                retry_config=TRY_ONCE,
-                credential_provider=provider,
+            self._store, self._parts_store = (
+                GCSStore(bucket, config=config, client_options=limits, retry_config=tries, credential_provider=provider)
+                for tries in (TRY_ONCE, TRY_PARTS)
             )
 
     def for_spark(self) -> SparkSettings:
@@ -90,6 +88,7 @@ class GCSClient(ObjectsClient):
             version=version,
             checksum=_checksum_in(headers.get("x-goog-hash", "")) or f"etag:{version}",
             modified_at=moment_in(headers),
+            write_id=headers.get(f"x-goog-meta-{self.write_id_name}", ""),
         )
 
     def request_for(

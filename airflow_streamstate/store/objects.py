@@ -6,8 +6,9 @@ never a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -19,9 +20,10 @@ from airflow_streamstate.store.interface import Link, ObjectInfo, StoredObject
 from airflow_streamstate.store.keys import check_folder, check_key, check_prefix, is_key
 from airflow_streamstate.store.objects_client import Found, ObjectsClient
 from airflow_streamstate.store.objects_errors import as_error
+from airflow_streamstate.store.pieces import UPLOAD_PART_BYTES, Feed, part_bytes_of
 from airflow_streamstate.store.rounds import in_rounds
 from airflow_streamstate.store.s3a import SparkSettings
-from airflow_streamstate.store.tries import until_answered
+from airflow_streamstate.store.tries import Tries, until_answered
 from airflow_streamstate.store.writing import Writes
 
 Result = TypeVar("Result")
@@ -38,17 +40,25 @@ class ObjectStore:
         place: its URI, for messages until it is open.
         prefix: what every key is put under, without slashes at its ends; "" for all of it.
         clock: for pauses between tries.
+        upload_part_bytes: the size of the parts that what comes in pieces is put in; what is not larger is put whole.
 
     Raises:
         InvalidRequestError: the prefix cannot begin a key, or the options of the client are wrong.
     """
 
     def __init__(
-        self, make_client: Callable[[], ObjectsClient], place: str, prefix: str = "", *, clock: Clock = SYSTEM_CLOCK
+        self,
+        make_client: Callable[[], ObjectsClient],
+        place: str,
+        prefix: str = "",
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        upload_part_bytes: int = UPLOAD_PART_BYTES,
     ) -> None:
         self.prefix = check_folder(prefix)
         self._start = f"{prefix}/" if prefix else ""
         self._clock = clock
+        self._upload_part_bytes = upload_part_bytes
         self._is_place_seen = False
         self._service, self._place = "the object store", place
         with self._reported("open", ""):
@@ -97,6 +107,13 @@ class ObjectStore:
 
     def put(self, key: str, body: bytes) -> str:
         return self._writes.put(key, body, self._putting(key, body))
+
+    def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
+        if size_bytes <= self._upload_part_bytes:
+            return self.put(key, b"".join(pieces))
+        part_bytes = part_bytes_of(size_bytes, self._upload_part_bytes)
+        with self._reported("put", key, writes=True):
+            return self._put_parts(self._name(key), Feed(pieces, part_bytes), part_bytes)
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
@@ -153,6 +170,37 @@ class ObjectStore:
             return self._client.put(name, body, write_id, mode=condition)
 
         return send
+
+    def _put_parts(self, name: str, feed: Feed, part_bytes: int) -> str:
+        """Each part is tried again by the client library, and the whole only before its first byte was asked for."""
+        write_id, tries = self._clock.new_uuid(), Tries(self._clock)
+        last = RequestFailure(Answer.UNKNOWN, 0, "NoVersion", "the server did not tell the version")
+        while True:
+            try:
+                version = self._client.put_parts(name, feed, write_id, part_bytes)
+                if version:
+                    return version
+            except RequestFailure as failure:
+                last = failure
+            if feed.failure is not None:
+                raise feed.failure
+            if feed.is_begun or not last.answer.may_pass or tries.are_over():
+                break
+            tries.pause()
+        if not feed.is_ended:  # it was not completed, so nobody sees what was put
+            raise replace(last, answer=Answer.NOT_DONE) if last.answer is Answer.UNKNOWN else last
+        found = self._looked_up(name)
+        if found is not None and found.write_id == write_id:
+            return found.version
+        if found is not None and last.answer is Answer.REFUSED:  # as a rule of a part, which is told late
+            raise last
+        raise replace(last, answer=Answer.UNKNOWN)  # it may land yet, or was written over since (Law 8)
+
+    def _looked_up(self, name: str) -> Found | None:
+        try:
+            return self._answered(lambda: self._client.head(name))
+        except RequestFailure:
+            return None
 
     def _report(self, act: str, key: str, failure: RequestFailure, doubtful: bool) -> StreamStateError:
         return as_error(failure, service=self._service, action=act, place=self._place, key=key, doubtful=doubtful)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,10 +18,14 @@ from obstore.exceptions import BaseError
 
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.objects_errors import failure_in
+from airflow_streamstate.store.pieces import UPLOADS_AT_ONCE
 from airflow_streamstate.store.plain_http import ask
 from airflow_streamstate.store.s3a import SparkSettings
+from airflow_streamstate.store.tries import TRIES, TRY_FOR_SECONDS
 
 TRY_ONCE: Any = {"max_retries": 0}
+TRY_PARTS: Any = {"max_retries": TRIES - 1, "retry_timeout": timedelta(seconds=TRY_FOR_SECONDS)}
+"""Of an upload in parts, whose requests may all be sent twice; only the client library knows the parts."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Found:
         checksum: as ``ManyAtOnce.checksum_of``.
         modified_at: by the server's clock.
         is_copied: False while the server still copies what was asked for.
+        write_id: of the put that wrote it; "" where another program did.
     """
 
     size_bytes: int
@@ -41,6 +46,7 @@ class Found:
     checksum: str
     modified_at: datetime | None
     is_copied: bool = True
+    write_id: str = ""
 
 
 @contextmanager
@@ -67,6 +73,7 @@ class ObjectsClient(ABC):
     write_id_name = "streamstatewrite"
     timeout_seconds: float
     _store: Any
+    _parts_store: Any
 
     @abstractmethod
     def version_in(self, answer: Mapping[str, Any]) -> str:
@@ -110,6 +117,20 @@ class ObjectsClient(ABC):
         with self._asking():
             answer: Any = obstore.put(
                 self._store, name, body, attributes={self.write_id_name: write_id}, mode=mode, use_multipart=False
+            )
+            return self.version_in(answer)
+
+    def put_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
+        """Put parts that come one after the other, whatever is there; the new version. Raises what ``parts`` raise."""
+        with self._asking():
+            answer: Any = obstore.put(
+                self._parts_store,
+                name,
+                parts,
+                attributes={self.write_id_name: write_id},
+                use_multipart=True,
+                chunk_size=part_bytes,
+                max_concurrency=UPLOADS_AT_ONCE,
             )
             return self.version_in(answer)
 

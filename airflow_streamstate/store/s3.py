@@ -7,8 +7,9 @@ Create-if-absent is a Put, never a Copy: servers ignore conditions on a copy's t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,10 +19,12 @@ from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.interface import Link, ObjectInfo, StoredObject
 from airflow_streamstate.store.keys import check_folder, check_key, check_prefix, is_key
 from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.pieces import UPLOAD_PART_BYTES
 from airflow_streamstate.store.rounds import in_rounds
-from airflow_streamstate.store.s3_client import boto_errors, make_clients, resolve
+from airflow_streamstate.store.s3_client import Requests, boto_errors, make_clients, resolve
 from airflow_streamstate.store.s3_copy import PART_BYTES, SINGLE_COPY_BYTES, Copier, checksum_in
 from airflow_streamstate.store.s3_errors import as_error, classify
+from airflow_streamstate.store.s3_upload import WRITE_ID, Upload, abort_upload, left_uploads
 from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
 from airflow_streamstate.store.tries import until_answered
 from airflow_streamstate.store.writing import PUT, Writes
@@ -29,8 +32,6 @@ from airflow_streamstate.store.writing import PUT, Writes
 Result = TypeVar("Result")
 
 DELETE_AT_ONCE = 1000
-WRITE_ID = "streamstate-write"
-"""The name of the metadata under which an object keeps the id of the put that wrote it."""
 
 
 class S3Store:
@@ -43,6 +44,7 @@ class S3Store:
         clock: for pauses between tries.
         single_copy_bytes: the largest object that the server copies in one request.
         part_bytes: the size of the parts that larger ones are copied in.
+        upload_part_bytes: the size of the parts that what comes in pieces is put in; what is not larger is put whole.
 
     Raises:
         InvalidRequestError: the prefix cannot begin a key, or boto3 takes the options for wrong.
@@ -57,6 +59,7 @@ class S3Store:
         clock: Clock = SYSTEM_CLOCK,
         single_copy_bytes: int = SINGLE_COPY_BYTES,
         part_bytes: int = PART_BYTES,
+        upload_part_bytes: int = UPLOAD_PART_BYTES,
     ) -> None:
         self.bucket = bucket
         self.prefix = check_folder(prefix)
@@ -67,7 +70,9 @@ class S3Store:
         with self._reported("CreateClient", ""):
             self._client, copying_client = make_clients(self._options)
         self._writes = Writes(clock, self._get, self._report)
-        self._copier = Copier(copying_client, bucket, clock, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
+        self._patient = Requests(copying_client, bucket, clock)
+        self._copier = Copier(self._patient, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
+        self._upload_part_bytes = upload_part_bytes
 
     @property
     def uri(self) -> str:
@@ -118,6 +123,13 @@ class S3Store:
     def put(self, key: str, body: bytes) -> str:
         return self._writes.put(key, body, self._putting(key, body))
 
+    def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
+        if size_bytes <= self._upload_part_bytes:
+            return self.put(key, b"".join(pieces))
+        upload = Upload(self._patient, self._name(key), self._clock.new_uuid())
+        with self._reported("PutObject", key, writes=True):
+            return upload.run(pieces, size_bytes, self._upload_part_bytes)
+
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
         return self._listed(prefix)
@@ -167,6 +179,15 @@ class S3Store:
         names = [self._name(key) for key in keys]
         for start in range(0, len(names), DELETE_AT_ONCE):
             self._delete_some(names[start : start + DELETE_AT_ONCE])
+
+    def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
+        start = f"{self._start}{check_folder(folder)}/"
+        with self._reported("ListBucketMultipartUploads", folder):
+            stale = left_uploads(self._patient, start, before)
+        for name, upload_id in () if is_dry else stale:
+            with self._reported("AbortMultipartUpload", name[len(self._start) :]):
+                abort_upload(self._patient, name, upload_id)
+        return len(stale)
 
     def delete_markers(self, folder: str, but: Collection[str] = ()) -> None:
         start = f"{self._start}{check_folder(folder)}/"

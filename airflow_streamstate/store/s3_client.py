@@ -10,6 +10,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import boto3
@@ -28,9 +30,11 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
+from airflow_streamstate.clock import Clock
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.options import ResolvedS3, S3Options
 from airflow_streamstate.store.s3_errors import NAMED_ENDPOINT, classify
+from airflow_streamstate.store.tries import until_answered
 
 COPY_TIMEOUT_SECONDS = 300.0
 POOL_CONNECTIONS = 32
@@ -58,6 +62,31 @@ def boto_errors() -> Iterator[None]:
         raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
     except BotoCoreError as error:
         raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, str(error)) from error
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests about one bucket.
+
+    Attributes:
+        client: boto3's, which tries once.
+        bucket: its name.
+        clock: for pauses between tries.
+    """
+
+    client: Any
+    bucket: str
+    clock: Clock
+
+    def send(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """One of boto3's operations, until there is an answer that lasts; raises RequestFailure."""
+        return until_answered(self.clock, partial(self.send_once, operation, **request))
+
+    def send_once(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """The same, with whatever answer; raises RequestFailure."""
+        with boto_errors():
+            answer: Mapping[str, Any] = getattr(self.client, operation)(Bucket=self.bucket, **request)
+            return answer
 
 
 def _of_response(response: Mapping[str, Any]) -> RequestFailure:

@@ -1,4 +1,4 @@
-"""Temporary files that a process which was killed in the middle of a write left on a disk."""
+"""What a process that was killed in the middle of a write left: temporary files on a disk, uploads in parts on S3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.store.disk import LOCK_NAME
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
@@ -41,3 +43,28 @@ def remove_temporaries(paths: Iterable[Path]) -> int:
             path.unlink()
             count += 1
     return count
+
+
+@runtime_checkable
+class HoldsUploads(Protocol):
+    """A store in which the parts of an upload that was never completed stay, unseen and paid for."""
+
+    def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
+        """As ``end_uploads``, which says what it may raise."""
+
+
+def end_uploads(store: Store, folder: str, before: datetime, *, is_dry: bool = False) -> int:
+    """End the uploads below a folder that were begun before a moment; how many there were.
+
+    None where the store keeps none, does not answer, or does not let us look: they cost space and nothing else.
+
+    Args:
+        store: where.
+        folder: its key.
+        before: what was begun later may still go on.
+        is_dry: only count them.
+    """
+    if isinstance(store, HoldsUploads):
+        with suppress(UnavailableError, InvalidRequestError):
+            return store.end_uploads(folder, before, is_dry=is_dry)
+    return 0

@@ -13,6 +13,7 @@ from airflow_streamstate.store.interface import Link, Store
 from airflow_streamstate.store.many import delete_many, link_many
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.temporaries import end_uploads
 from support.fake_clock import FakeClock
 from support.s3_server import BUCKET, Strike, StrikingProxy, Weather, options_for
 from support.sim_laws import assert_laws
@@ -121,6 +122,7 @@ def test_the_policy_is_what_is_really_asked(
     with pytest.raises(UnavailableError):
         link_many(store, [Link("large", "other", PART_BYTES + 1)])
     delete_many(store, ["large", "copy"])
+    end_uploads(store, "orders", FakeClock().now())
     asked = {bool(request.key): set[str]() for request in s3_proxy.seen}
     for request in s3_proxy.seen:
         asked[bool(request.key)].update(request.actions)

@@ -1,14 +1,16 @@
 """A server of Google Cloud Storage on loopback: fake-gcs-server, and before it what it lacks of the XML API.
 
 fake-gcs-server keeps the objects, their generations, and the conditions of uploads. It does not know the XML API's
-writes (put, copy) with their conditions, nor conditions of a delete, nor the API's error codes; obstore asks for all of
-these. The front says them in the words of the JSON API, which the server knows, one delete at a time.
+writes (put, copy, uploads in parts) with their conditions, nor conditions of a delete, nor the API's error codes;
+obstore asks for all of these. The front says them in the words of the JSON API, which the server knows, one delete at a
+time; parts it keeps itself until their upload is completed.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import subprocess
 import tempfile
@@ -16,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,7 @@ def gcs_server() -> Iterator[str | None]:
         front.daemon_threads = True
         front.server_address_behind = address  # type: ignore[attr-defined]
         front.lock = threading.Lock()  # type: ignore[attr-defined]
+        front.uploads = {}  # type: ignore[attr-defined]
         thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:
@@ -112,6 +116,16 @@ def _ask(
         connection.close()
 
 
+@dataclass
+class _Upload:
+    """One upload in parts."""
+
+    metadata: dict[str, str]
+    content_type: str
+    parts: dict[int, bytes] = field(default_factory=dict)
+    is_over: bool = False
+
+
 class _Front(BaseHTTPRequestHandler):
     """The XML API over the JSON API."""
 
@@ -134,12 +148,17 @@ class _Front(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         bucket, _, name = path.lstrip("/").partition("/")
         bucket, name = unquote(bucket), unquote(name)
+        asked = parse_qs(query, keep_blank_values=True)
         if not name:
             self._answer(self._list(bucket, query))
+        elif "uploads" in asked:
+            self._answer(self._begin_upload(bucket))
+        elif "uploadId" in asked:
+            self._answer(self._upload(bucket, name, asked["uploadId"][0], asked.get("partNumber", [""])[0], body))
         elif self.command == "PUT" and (source := self.headers.get("x-goog-copy-source")):
             self._answer(self._copy(bucket, name, unquote(source)))
         elif self.command == "PUT":
-            self._answer(self._put(bucket, name, body))
+            self._answer(self._put(bucket, name, body, self._metadata(), self.headers.get("Content-Type", "")))
         elif self.command == "DELETE":
             self._answer(self._delete(bucket, name))
         else:
@@ -160,17 +179,48 @@ class _Front(BaseHTTPRequestHandler):
 
     # each in the words of the JSON API
 
-    def _put(self, bucket: str, name: str, body: bytes) -> Answer:
-        condition = self.headers.get("x-goog-if-generation-match")
-        query = {"uploadType": "multipart", "name": name}
-        if condition is not None:
-            query["ifGenerationMatch"] = condition
-        metadata = {
+    def _begin_upload(self, bucket: str) -> Answer:
+        if self._missing(bucket) == "NoSuchBucket":
+            return _error(404, "NoSuchBucket")
+        with self.server.lock:  # type: ignore[attr-defined]
+            uploads: dict[str, _Upload] = self.server.uploads  # type: ignore[attr-defined]
+            upload_id = f"upload-{len(uploads)}"
+            uploads[upload_id] = _Upload(self._metadata(), self.headers.get("Content-Type", ""))
+        text = f"<InitiateMultipartUploadResult><UploadId>{upload_id}</UploadId></InitiateMultipartUploadResult>"
+        return 200, {"content-type": "application/xml"}, text.encode()
+
+    def _upload(self, bucket: str, name: str, upload_id: str, part_number: str, body: bytes) -> Answer:
+        uploads: dict[str, _Upload] = self.server.uploads  # type: ignore[attr-defined]
+        upload = uploads.get(upload_id)
+        if upload is None or upload.is_over:
+            return _error(404, "NoSuchUpload")
+        if self.command == "PUT":
+            upload.parts[int(part_number)] = body
+            return 200, {"etag": f'"{part_number}"'}, b""
+        upload.is_over = True
+        if self.command == "DELETE":
+            return 204, {}, b""
+        numbers = [int(found) for found in re.findall(r"<PartNumber>(\d+)</PartNumber>", body.decode())]
+        whole = b"".join(upload.parts[number] for number in numbers)
+        status, headers, answer = self._put(bucket, name, whole, upload.metadata, upload.content_type)
+        if status != 200:
+            return status, headers, answer
+        text = f"<CompleteMultipartUploadResult><ETag>{escape(headers['etag'])}</ETag></CompleteMultipartUploadResult>"
+        return 200, {"content-type": "application/xml", **headers}, text.encode()
+
+    def _metadata(self) -> dict[str, str]:
+        return {
             header[len(_META) :].lower(): value
             for header, value in self.headers.items()
             if header.lower().startswith(_META)
         }
-        about = {"name": name, "metadata": metadata, "contentType": self.headers.get("Content-Type", "")}
+
+    def _put(self, bucket: str, name: str, body: bytes, metadata: dict[str, str], content_type: str) -> Answer:
+        condition = self.headers.get("x-goog-if-generation-match")
+        query = {"uploadType": "multipart", "name": name}
+        if condition is not None:
+            query["ifGenerationMatch"] = condition
+        about = {"name": name, "metadata": metadata, "contentType": content_type}
         edge = b"front-boundary-7b1f0c"
         parts = b"".join(
             b"--%s\r\nContent-Type: %s\r\n\r\n%s\r\n" % (edge, kind, part)

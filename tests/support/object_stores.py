@@ -10,6 +10,8 @@ from airflow_streamstate.store.objects_client import ObjectsClient
 from airflow_streamstate.store.options import GCSOptions
 from support import azurite, gcs_server
 
+PART_BYTES = 5 * 1024 * 1024
+
 
 def object_client(server: str, endpoint_url: str) -> ObjectsClient:
     """The client of the one bucket or container there; ``server`` is "gcs" or "azure"."""
@@ -19,5 +21,11 @@ def object_client(server: str, endpoint_url: str) -> ObjectsClient:
 
 
 def object_store(server: str, endpoint_url: str, prefix: str, *, clock: Clock = SYSTEM_CLOCK) -> ObjectStore:
-    """A store below a prefix of it."""
-    return ObjectStore(lambda: object_client(server, endpoint_url), f"{server}://streams", prefix, clock=clock)
+    """A store below a prefix of it, which puts in parts what is larger than PART_BYTES."""
+    return ObjectStore(
+        lambda: object_client(server, endpoint_url),
+        f"{server}://streams",
+        prefix,
+        clock=clock,
+        upload_part_bytes=PART_BYTES,
+    )

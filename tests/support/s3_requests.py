@@ -21,6 +21,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "UploadPartCopy": ("s3:GetObject", "s3:PutObject"),
     "CompleteMultipartUpload": ("s3:PutObject",),
     "AbortMultipartUpload": ("s3:AbortMultipartUpload",),
+    "ListMultipartUploads": ("s3:ListBucketMultipartUploads",),
 }
 """As in Amazon's "Required permissions for Amazon S3 API operations". Others are told by the operation's own name."""
 

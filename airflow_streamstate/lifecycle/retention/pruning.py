@@ -28,9 +28,11 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.removal import Removed, Remover
 from airflow_streamstate.snapshot.room import freed_bytes, shared_bytes
-from airflow_streamstate.store.temporaries import left_temporaries, remove_temporaries
+from airflow_streamstate.store.temporaries import end_uploads, left_temporaries, remove_temporaries
 
 STALE_SECONDS = 86_400.0
+STALE_UPLOAD_SECONDS = 7 * 86_400.0
+"""By when it was begun, for nobody tells whether parts of it still come: so long may the largest file take."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Pruned:
         kept: by snapshot, why.
         leftovers: what else goes.
         swept: files and halves that went.
-        temporaries: temporary files that went.
+        temporaries: temporary files, and uploads in parts, that went.
         notes: what a person should know.
     """
 
@@ -160,6 +162,8 @@ class Retaining:
         stores = dict.fromkeys((self._home.home, *places.values()))
         stale = [path for store in stores for path in left_temporaries(store, stream_id, before)]
         temporaries = len(stale) if is_dry else remove_temporaries(stale)
+        begun_before = now - timedelta(seconds=STALE_UPLOAD_SECONDS)
+        temporaries += sum(end_uploads(store, stream_id, begun_before, is_dry=is_dry) for store in stores)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
         return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes)
 

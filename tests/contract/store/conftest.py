@@ -18,6 +18,8 @@ from support.faulty_store import FaultyStore
 from support.s3_server import BUCKET, Weather, options_for, striking_proxy
 
 FAULTY_SHARE = 0.1
+PART_BYTES = 5 * 1024 * 1024
+"""S3 takes no smaller parts."""
 _prefixes = itertools.count()
 
 STORES = ["memory", "local", "local-synced", "faultless"]
@@ -46,12 +48,13 @@ def open_s3(request: pytest.FixtureRequest, s3_prefix: str) -> Callable[[str], S
         server, _, faults = kind.partition("-")
         endpoint_url = str(request.getfixturevalue(f"{server}_url"))
         if not faults:
-            return S3Store(BUCKET, s3_prefix, options_for(endpoint_url))
+            return S3Store(BUCKET, s3_prefix, options_for(endpoint_url), upload_part_bytes=PART_BYTES)
         running = striking_proxy(endpoint_url)
         proxy = running.__enter__()
         request.addfinalizer(lambda: running.__exit__(None, None, None))
         proxy.weather = Weather(FAULTY_SHARE, seed=int(s3_prefix.rpartition("/")[2]), mercy=True)
-        return S3Store(BUCKET, s3_prefix, options_for(proxy.endpoint_url), clock=FakeClock())
+        options = options_for(proxy.endpoint_url)
+        return S3Store(BUCKET, s3_prefix, options, clock=FakeClock(), upload_part_bytes=PART_BYTES)
 
     return open_store
 

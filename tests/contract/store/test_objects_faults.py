@@ -14,10 +14,11 @@ from airflow_streamstate.store.gcs import GCSClient
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.objects import ObjectStore
 from airflow_streamstate.store.options import AzureOptions, GCSOptions
+from airflow_streamstate.store.pieces import put_pieces
 from airflow_streamstate.store.tries import TRY_FOR_SECONDS
 from support import azurite
 from support.fake_clock import FakeClock
-from support.object_stores import object_store
+from support.object_stores import PART_BYTES, object_store
 from support.s3_proxy import Strike, StrikingProxy, Weather, striking_proxy
 from support.store_model import Model
 
@@ -69,6 +70,39 @@ def test_whatever_is_said_of_a_write_is_true(struck: Store, direct: Store, proxy
         assert (None if stored is None else stored.body) in model.bodies[key], key
     assert model.outcomes == {"create", "replace", "put", "delete"}
     assert sum(proxy.weather.struck.values()) > STEPS // 2
+
+
+LARGE = bytes(range(256)) * (2 * PART_BYTES // 256) + b"the rest"
+
+
+def test_parts_survive_faults(struck: Store, direct: Store, proxy: StrikingProxy) -> None:
+    """With a third of all requests lost in some way, a large object is whole where that is said, and else as before."""
+    outcomes = set()
+    for seed in range(6):
+        proxy.weather = Weather(0.33, seed, mercy=True)
+        direct.put("large", b"old")
+        pieces = (LARGE[at : at + 999_999] for at in range(0, len(LARGE), 999_999))
+        bodies = {LARGE}
+        try:
+            put_pieces(struck, "large", pieces, len(LARGE))
+        except UnavailableError:
+            bodies = {b"old"}
+        except OutcomeUnknownError:
+            bodies = {b"old", LARGE}
+        outcomes.add(len(bodies))
+        assert direct.get("large").body in bodies
+    assert 1 in outcomes
+    proxy.weather = None
+    assert put_pieces(struck, "large", iter([LARGE]), len(LARGE)) == direct.get("large").version
+
+
+def test_an_upload_that_is_denied_changes_nothing(struck: Store, direct: Store, proxy: StrikingProxy) -> None:
+    """As a put that is."""
+    direct.put("large", b"old")
+    proxy.strikes += [Strike(method, False, 403, "AccessDenied", times=99) for method in ("PUT", "POST")]
+    with pytest.raises(InvalidRequestError):
+        put_pieces(struck, "large", iter([LARGE]), len(LARGE))
+    assert direct.get("large").body == b"old"
 
 
 def test_nothing_hangs_and_nothing_is_made_up(

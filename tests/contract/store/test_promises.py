@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from airflow_streamstate.errors import (
+    DataError,
     InvalidRequestError,
     ObjectExistsError,
     ObjectMissingError,
@@ -18,6 +19,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.store.interface import Link, ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.many import checksum_of, checksums_of, delete_many, link_many
+from airflow_streamstate.store.pieces import put_pieces
 from airflow_streamstate.store.ranges import read_range
 
 BAD_KEYS = ["", "/a", "a/", "a//b", ".", "a/../b", "./a", "a\0b", "a\nb", "x" * 901, "a/.~streamstate-x"]
@@ -421,6 +423,59 @@ class TestRanges:
         assert read_range(store, "a/b", 200, 50) == b""
         assert read_range(store, "a", 0, 10) is None
         assert read_range(store, "none", 0, 10) is None
+        store.put("a/empty", b"")
+        assert read_range(store, "a/empty", 0, 10) == b""
+
+
+LARGE = bytes(range(256)) * 45_000 + b"the rest"
+"""Three parts on a server."""
+
+
+def pieces_of(body: bytes, piece_bytes: int = 700_001) -> Iterator[bytes]:
+    return (body[start : start + piece_bytes] for start in range(0, len(body), piece_bytes))
+
+
+class TestPieces:
+    @pytest.mark.parametrize("body", [b"", b"text", LARGE], ids=["empty", "short", "11 MB"])
+    def test_pieces_come_back_as_one(self, store: Store, body: bytes) -> None:
+        """What was put piece by piece, over what was there, is got as if it had been put whole."""
+        store.put("a/b", b"old")
+        version = put_pieces(store, "a/b", pieces_of(body), len(body))
+        assert store.get("a/b") == StoredObject("a/b", body, version)
+        assert store.head("a/b") == ObjectInfo("a/b", len(body))
+        assert keys(store) == ["a/b"]
+
+    @pytest.mark.parametrize("is_there", [True, False])
+    @pytest.mark.parametrize("body", [b"text", LARGE], ids=["short", "11 MB"])
+    def test_whoever_gives_up_has_changed_nothing(self, store: Store, is_there: bool, body: bytes) -> None:
+        """What the pieces raise is raised, after all of them as well as between two; nothing of them is to be seen."""
+        if is_there:
+            store.put("a/b", b"old")
+
+        def until(given_up_at: int) -> Iterator[bytes]:
+            yield from pieces_of(body[:given_up_at])
+            raise DataError("these are not the bytes")
+
+        for given_up_at in (len(body) * 2 // 3, len(body)):
+            with pytest.raises(DataError, match="not the bytes"):
+                put_pieces(store, "a/b", until(given_up_at), len(body))
+        found = store.get("a/b")
+        assert (None if found is None else found.body) == (b"old" if is_there else None)
+        assert keys(store) == (["a/b"] if is_there else [])
+
+    @pytest.mark.parametrize("told", [len(LARGE) - 1, len(LARGE) + 1])
+    def test_another_size_than_was_told_changes_nothing(self, store: Store, told: int) -> None:
+        """Half a file is none."""
+        with pytest.raises(ValueError, match="bytes were to come"):
+            put_pieces(store, "a/b", pieces_of(LARGE), told)
+        assert store.get("a/b") is None
+
+    def test_a_bad_key_is_refused_before_a_piece_is_asked_for(self, store: Store) -> None:
+        """As by ``put``."""
+        for size in (4, len(LARGE)):
+            with pytest.raises(InvalidRequestError):
+                put_pieces(store, "a/../b", pieces_of(LARGE[:size]), size)
+        assert keys(store) == []
 
 
 class TestPlace:

@@ -6,8 +6,10 @@ import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError
+from airflow_streamstate.snapshot import copying_in, data
 from airflow_streamstate.snapshot.copying_in import copy_in
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_store import AskedStore
 from support.checkpoints import HookedStore, once
 from support.snapshots import run_stateful
 
@@ -76,3 +78,66 @@ def test_what_its_driver_tidies_meanwhile_is_no_damage(target: Checkpoint) -> No
     names = [info.key for info in target.store.list_objects("orders/x/state/")]
     assert any(name.endswith("/4.snapshot") for name in names)
     assert not any(name.endswith("/1.delta") for name in names)
+
+
+class TestLargeFiles:
+    """Those that come piece by piece: here all but empty ones."""
+
+    @pytest.fixture(autouse=True)
+    def _large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(copying_in, "LARGE_BYTES", 0)
+        monkeypatch.setattr(data, "RANGE_BYTES", 16)
+
+    def test_they_are_copied_byte_for_byte(self, target: Checkpoint) -> None:
+        """From a server that gives parts of them."""
+        source = run_stateful(Checkpoint(AskedStore(), "counts"), 4)
+        copied = copy_in(source, Position(3), target)
+        assert target.position() == Position(3)
+        there = list(target.store.list_objects("orders/x/"))
+        assert (copied.files, copied.size_bytes) == (len(there), sum(info.size_bytes for info in there))
+        for info in there:
+            original = source.store.get(info.key.replace("orders/x", "counts"))
+            assert target.store.get(info.key).body == original.body
+        assert source.store.later_pieces > 0
+
+    def test_an_altered_one_is_never_seen(self, source: Checkpoint, target: Checkpoint) -> None:
+        """Spark's checksums speak against it before anybody sees it."""
+        source.store.put("counts/state/0/0/3.delta", b"other bytes")
+        with pytest.raises(SnapshotCorruptError):
+            copy_in(source, Position(4), target)
+        assert target.store.get("orders/x/state/0/0/3.delta") is None
+
+    def test_one_that_is_replaced_in_the_middle_is_copied_anew(self, target: Checkpoint) -> None:
+        """Never half of the one and half of the other."""
+        source = run_stateful(Checkpoint(AskedStore(), "counts"), 4)
+        path, first, second = "state/0/0/3.delta", b"a" * 40, b"b" * 40
+        source.store.delete(source.key("state/0/0/.3.delta.crc"))
+        source.store.put(source.key(path), first)
+
+        def replace(key: str) -> None:
+            starts = [start for asked, start, _ in source.store.asked if asked == key]
+            if key.endswith(path) and starts.count(16) == 1 and starts[-1] == 16:
+                source.store.put(key, second)
+
+        source.store.before = replace
+        copy_in(source, Position(3), target)
+        assert target.store.get(f"orders/x/{path}").body == second
+
+    def test_whoever_gives_up_in_the_middle_of_one_leaves_nothing_of_it(
+        self, source: Checkpoint, target: Checkpoint
+    ) -> None:
+        """It is told again and again while it is copied."""
+
+        class StopError(Exception):
+            """Another has gone on with it."""
+
+        told: list[int] = []
+
+        def stop() -> None:
+            told.append(1)
+            raise StopError
+
+        with pytest.raises(StopError):
+            copy_in(source, Position(3), target, go_on=stop)
+        assert len(told) == 1
+        assert list(target.store.list_objects("orders/x/")) == []

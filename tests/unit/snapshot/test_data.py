@@ -8,6 +8,7 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot import data
 from airflow_streamstate.snapshot.data import (
     READ_BYTES,
     are_one_file,
@@ -23,6 +24,7 @@ from airflow_streamstate.snapshot.data import (
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_store import AskedStore
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
 
 
@@ -149,6 +151,19 @@ def test_a_large_file_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     store = LocalStore(tmp_path, fsync=False)
     store.put("a", b"x" * (READ_BYTES * 2 + 1))
     assert [len(piece) for piece in read_chunks(store, "a") or ()] == [READ_BYTES, READ_BYTES, 1]
+
+
+@pytest.mark.parametrize(("size_bytes", "requests"), [(0, 1), (1, 1), (99, 1), (100, 2), (101, 2), (250, 3)])
+def test_a_server_gives_a_large_file_in_parts(size_bytes: int, requests: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of RANGE_BYTES at most, and a small one with the one request that it always cost."""
+    monkeypatch.setattr(data, "RANGE_BYTES", 100)
+    store = AskedStore()
+    store.put("a", bytes(range(size_bytes)))
+    pieces = list(read_chunks(store, "a") or ())
+    assert b"".join(pieces) == bytes(range(size_bytes))
+    assert max(map(len, pieces), default=0) <= 100
+    assert len(store.asked) == requests
+    assert read_chunks(store, "none") is None
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])

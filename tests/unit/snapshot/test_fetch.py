@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Iterable
 from functools import partial
 
 import pytest
 
 from airflow_streamstate.errors import (
     InvalidRequestError,
+    OutcomeUnknownError,
     SnapshotCorruptError,
     SnapshotIncompleteError,
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.snapshot.fetch import Progress, Wanted, fetch
+from airflow_streamstate.snapshot import fetch as fetching
+from airflow_streamstate.snapshot.fetch import fetch
+from airflow_streamstate.snapshot.wanted import Progress, Wanted
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
@@ -33,11 +37,27 @@ class Place(AskedStore):
             self.put(key, body)
 
 
-def differs(body: bytes, found: bytes) -> str:
-    return "" if hashlib.sha256(body).digest() == hashlib.sha256(found).digest() else "it is altered"
+class Differs:
+    """Whether it is another than this."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.found = hashlib.sha256()
+
+    def update(self, data: bytes) -> None:
+        self.found.update(data)
+
+    def complaint(self) -> str:
+        return "" if hashlib.sha256(self.body).digest() == self.found.digest() else "it is altered"
 
 
-WANTED = [Wanted(key, len(body), partial(differs, body)) for key, body in BODIES.items()]
+WANTED = [Wanted(key, len(body), partial(Differs, body)) for key, body in BODIES.items()]
+
+
+@pytest.fixture(params=[1 << 20, 150], ids=["whole", "streamed"], autouse=True)
+def _large_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every promise holds of a file that is held whole, and of one that is put as it comes."""
+    monkeypatch.setattr(fetching, "LARGE_BYTES", request.param)
 
 
 def bring(places: list[Place], target: Store, **more: object) -> list[tuple[str, str]]:
@@ -162,3 +182,104 @@ def test_a_target_that_fails_ends_the_fetch() -> None:
     with pytest.raises(UnavailableError) as caught:
         bring([Place(), Place("second")], FaultyStore(MemoryStore(), plan))
     assert "no place" not in caught.value.message
+
+
+class TestLargeFiles:
+    """Those that are put as they come."""
+
+    BODY = bytes(range(256)) * 40
+    KEY = "s/data/large"
+
+    @pytest.fixture(autouse=True)
+    def _streamed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fetching, "LARGE_BYTES", 150)
+
+    def wanted(self) -> list[Wanted]:
+        return [Wanted(self.KEY, len(self.BODY), partial(Differs, self.BODY))]
+
+    def place(self, name: str = "first", body: bytes = BODY) -> Place:
+        place = Place(name)
+        place.put(self.KEY, body)
+        return place
+
+    def test_few_pieces_are_held(self) -> None:
+        """However large the file, no more pieces are read ahead of the target than were said."""
+        place = self.place()
+        ahead: list[int] = []
+
+        class Slow(MemoryStore):
+            """Takes one piece after the other."""
+
+            def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
+                taken = []
+                for piece in pieces:
+                    taken.append(piece)
+                    ahead.append(len(place.asked) - len(taken))
+                assert sum(map(len, taken)) == size_bytes
+                return self.put(key, b"".join(taken))
+
+        target = Slow()
+        fetch([place], target, self.wanted(), batch_bytes=100)
+        assert target.get(self.KEY).body == self.BODY
+        assert len(ahead) == -(-len(self.BODY) // 100)
+        assert max(ahead) <= 2
+
+    def test_an_altered_one_is_never_seen(self) -> None:
+        """What was put of it until it was known to be altered is cleared away; then each place is asked alone."""
+        altered = self.BODY[:-1] + b"x"
+        bad, good, target = self.place("bad", altered), self.place("good"), Watched()
+        fetch([bad, good], target, self.wanted(), batch_bytes=100)
+        assert target.versions == [self.BODY]
+        alone = Watched()
+        with pytest.raises(SnapshotCorruptError) as caught:
+            fetch([bad], alone, self.wanted(), batch_bytes=100)
+        assert caught.value.context["key"] == self.KEY
+        assert alone.versions == []
+
+    def test_whoever_gives_up_leaves_nothing(self) -> None:
+        """In the middle of it: nothing is at the target, and nobody goes on in the background."""
+        place, target, is_asked = self.place(), Watched(), threading.Event()
+        place.before = lambda _key: is_asked.set()
+
+        class StopError(Exception):
+            """Somebody wants it to end."""
+
+        def stop() -> None:
+            if is_asked.is_set():
+                raise StopError
+
+        with pytest.raises(StopError):
+            fetch([place], target, self.wanted(), batch_bytes=1, go_on=stop)
+        assert target.versions == []
+        assert target.under_way == 0
+
+    def test_an_outcome_that_nobody_knows_is_put_again(self) -> None:
+        """The same bytes again are as good as finding out; not for ever. (Law 8)"""
+        plan = FaultPlan(at_write={1: Fault.REPLY_LOST})
+        target = FaultyStore(MemoryStore(), plan)
+        fetch([self.place()], target, self.wanted(), batch_bytes=100)
+        assert target.get(self.KEY).body == self.BODY
+        assert [call.method for call in plan.writes] == ["put", "put"]
+        plan.every_write = Fault.REPLY_LOST
+        target.inner.delete(self.KEY)
+        with pytest.raises(OutcomeUnknownError):
+            fetch([self.place()], target, self.wanted(), batch_bytes=100)
+        assert len(plan.writes) == 2 + fetching.WRITE_TRIES
+
+
+class Watched(MemoryStore):
+    """A target that tells what was ever to be seen in it, and how many files are just being put."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions: list[bytes] = []
+        self.under_way = 0
+
+    def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
+        self.under_way += 1
+        try:
+            body = b"".join(pieces)
+        finally:
+            self.under_way -= 1
+        self.versions.append(body)
+        return self.put(key, body)

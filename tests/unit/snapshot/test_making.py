@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import pytest
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.snapshot import copying
+from airflow_streamstate.snapshot import copying, meanwhile
 from airflow_streamstate.snapshot.making import making
 from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
 from airflow_streamstate.snapshot.verify import verify
@@ -51,6 +52,28 @@ class SlowServer(ServerStore):
             self.shelf.clock.sleep(MAKING_SECONDS / 3)
             prune(self.shelf)
         return super().link_many(links)
+
+
+class SlowerServer(SlowServer):
+    """One that takes hours for one list of files: a large one is among them."""
+
+    def link_many(self, links: Sequence[Link]) -> list[str]:
+        for _ in range(6 if self.shelf is not None else 0):
+            self._take_half()
+        return ServerStore.link_many(self, links)
+
+    def _take_half(self) -> None:
+        """Half of the time after which it counts as abandoned, until somebody said that he is at it."""
+        assert self.shelf is not None
+        self.shelf.clock.sleep(MAKING_SECONDS / 2)
+        is_renewed, pause = False, threading.Event()
+        for _ in range(2_000):
+            (making,) = Retention(self.shelf.control).read().makings.values()
+            is_renewed = (making.expires_at - self.shelf.clock.now()).total_seconds() > MAKING_SECONDS * 0.6
+            if is_renewed or pause.wait(0.01):
+                break
+        assert is_renewed
+        prune(self.shelf)
 
 
 def test_it_is_recorded_for_as_long_as_it_is_made() -> None:
@@ -104,6 +127,19 @@ def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     server.shelf = None
     files = manifest.queries[QUERY].files
     assert (sum(server.lists), max(server.lists)) == (len(files), 3)
+    assert (manifest.take, verify(shelf.control, server, manifest.snapshot_id)) == (1, [])
+
+
+def test_a_file_that_a_server_copies_for_hours_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever takes the snapshot says that he is at it while the server is."""
+    monkeypatch.setattr(meanwhile, "LOOK_SECONDS", 0.01)
+    server = SlowerServer()
+    shelf = Shelf(server)
+    run_stateful(shelf.checkpoint(), 2)
+    server.shelf, began_at = shelf, shelf.clock.now()
+    manifest = shelf.capture()
+    server.shelf = None
+    assert (shelf.clock.now() - began_at).total_seconds() >= 3 * MAKING_SECONDS
     assert (manifest.take, verify(shelf.control, server, manifest.snapshot_id)) == (1, [])
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+
 import pytest
 
 from airflow_streamstate.clock import Clock
@@ -9,6 +13,7 @@ from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError,
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.objects import COPY_SECONDS, ObjectStore
 from airflow_streamstate.store.objects_client import Found, ObjectsClient
+from airflow_streamstate.store.pieces import put_pieces
 from support.fake_clock import FakeClock
 from support.object_stores import object_client
 
@@ -86,3 +91,69 @@ def test_wrong_options_are_refused_when_the_store_is_opened() -> None:
 
     with pytest.raises(InvalidRequestError):
         ObjectStore(make, "az://streams")
+
+
+class _Parts(_SlowCopies):
+    """A server that takes parts, and fails where it is told to.
+
+    Args:
+        failures: one for each try; None for none.
+        taken: how many parts are taken before a failure; None for all.
+    """
+
+    def __init__(self, failures: list[RequestFailure | None], taken: int | None = None) -> None:
+        super().__init__(looks=0)
+        self.failures, self.taken = failures, taken
+        self.write_ids: list[str] = []
+        self.there = Found(3, "v-there", "etag:there", None, write_id="another's")
+
+    def put_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
+        self.write_ids.append(write_id)
+        failure = self.failures.pop(0)
+        if failure is None or self.taken is None:
+            assert [len(part) for part in parts] == [10, 10, 5]
+        else:
+            list(islice(parts, self.taken))
+        if failure is not None:
+            raise failure
+        return "v-put"
+
+    def head(self, name: str) -> Found:
+        return self.there
+
+
+AWAY = RequestFailure(Answer.UNKNOWN, 500, "InternalError", "struck")
+DENIED = RequestFailure(Answer.REFUSED, 403, "AccessDenied", "struck")
+
+
+def put_25(client: _Parts) -> str:
+    store = ObjectStore(lambda: client, "az://streams", clock=FakeClock(), upload_part_bytes=10)
+    return put_pieces(store, "a", iter([b"x" * 4, b"y" * 21]), 25)
+
+
+class TestParts:
+    def test_it_is_tried_again_before_its_first_byte(self) -> None:
+        """Not after it: what was taken cannot be given twice."""
+        client = _Parts([AWAY, AWAY, None], taken=0)
+        assert put_25(client) == "v-put"
+        assert len(client.write_ids) == 3
+        begun = _Parts([AWAY, None], taken=1)
+        with pytest.raises(UnavailableError):  # not completed: nobody sees it
+            put_25(begun)
+        assert len(begun.write_ids) == 1
+        with pytest.raises(InvalidRequestError):
+            put_25(_Parts([DENIED], taken=0))
+
+    @pytest.mark.parametrize("failure", [AWAY, DENIED, RequestFailure(Answer.ABSENT, 404, "NoSuchUpload", "over")])
+    def test_a_completion_whose_answer_was_lost_is_read_back(self, failure: RequestFailure) -> None:
+        """By the id of the put; another's object leaves a doubt, but where it was refused. (Law 8)"""
+        with pytest.raises(InvalidRequestError if failure is DENIED else OutcomeUnknownError):
+            put_25(_Parts([failure]))
+
+        class Mine(_Parts):
+            """The put has landed."""
+
+            def head(self, name: str) -> Found:
+                return replace(self.there, write_id=self.write_ids[-1])
+
+        assert put_25(Mine([failure])) == "v-there"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
 from airflow_streamstate.store.disk import LOCK_NAME
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.temporaries import left_temporaries, remove_temporaries
+from airflow_streamstate.store.temporaries import end_uploads, left_temporaries, remove_temporaries
 from support.fake_clock import FakeClock
 
 
@@ -34,3 +37,20 @@ def test_old_ones_go_and_nothing_else(tmp_path: Path) -> None:
 def test_other_stores_leave_none() -> None:
     """They have no temporary names."""
     assert list(left_temporaries(MemoryStore(), "orders", FakeClock().now())) == []
+    assert end_uploads(MemoryStore(), "orders", FakeClock().now()) == 0
+
+
+@pytest.mark.parametrize("error", [UnavailableError("it is gone"), InvalidRequestError("it is denied"), None])
+def test_whoever_may_not_look_for_uploads_goes_on(error: StreamStateError | None) -> None:
+    """They cost space and nothing else: a policy of before does, too."""
+
+    class Server(MemoryStore):
+        """It holds two."""
+
+        def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
+            if error is not None:
+                raise error
+            assert (folder, before, is_dry) == ("orders", FakeClock().now(), True)
+            return 2
+
+    assert end_uploads(Server(), "orders", FakeClock().now(), is_dry=True) == (0 if error else 2)

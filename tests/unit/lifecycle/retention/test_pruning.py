@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from airflow_streamstate.lifecycle.retention.leftovers import (
 )
 from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import needs_of
-from airflow_streamstate.lifecycle.retention.pruning import STALE_SECONDS, Pruned
+from airflow_streamstate.lifecycle.retention.pruning import STALE_SECONDS, STALE_UPLOAD_SECONDS, Pruned
 from airflow_streamstate.lifecycle.retention.settling import settle
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
 from airflow_streamstate.lifecycle.watching.known_good import has_proven_itself
@@ -41,6 +41,7 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from support.fake_clock import FakeClock
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 
@@ -170,6 +171,30 @@ def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
     assert prune(stage).temporaries == 2
     assert stage.control.reading_ids() == []
     assert not list(data.list_objects(f"{layout.readings_folder(STREAM)}/"))
+
+
+class UploadingStore(MemoryStore):
+    """A server on which a killed process left one upload in parts, begun at the beginning of everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads = {STREAM: FakeClock().now()}
+
+    def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
+        stale = [found for found, begun_at in self.uploads.items() if found == folder and begun_at < before]
+        for one in () if is_dry else stale:
+            del self.uploads[one]
+        return len(stale)
+
+
+def test_an_upload_that_nobody_completes_goes_a_week_after_it_was_begun(tmp_path: Path) -> None:
+    """Not sooner: the largest file of all may take days. A dry run only counts it."""
+    stage = Stage(tmp_path, store=UploadingStore())
+    grow(stage, 1)
+    stage.clock.sleep(STALE_UPLOAD_SECONDS - 3_600)
+    assert prune(stage).temporaries == 0
+    stage.clock.sleep(3_601)
+    assert [prune(stage, is_dry=True).temporaries, prune(stage).temporaries, prune(stage).temporaries] == [1, 1, 0]
 
 
 def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path) -> None:
