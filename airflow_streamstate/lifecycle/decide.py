@@ -269,12 +269,13 @@ def _first_start(request: DeployRequest) -> Start | Refused:
 
 
 def _start_after_nothing(request: DeployRequest, predecessor_id: str) -> Start | Refused:
-    if request.start == "seed":
+    if request.start is not None:
         return Refused(
             InvalidRequestError(
-                "the deployment before never started a query, so there are no offsets to seed from",
+                "the deployment before never started a query, so there is nothing to start from",
                 deployment_id=predecessor_id,
-                next_step="Leave out --start seed.",
+                start=request.start,
+                next_step=f"Leave out --start {request.start}.",
             )
         )
     plan = StartPlan(mode="fresh", predecessor_id=predecessor_id, fresh_queries=request.fresh_queries)

@@ -43,6 +43,7 @@ from airflow_streamstate.lifecycle.starting.audit import audit_notes
 from airflow_streamstate.lifecycle.starting.carrying import lost_with_start
 from airflow_streamstate.lifecycle.starting.elsewhere import decide_elsewhere
 from airflow_streamstate.lifecycle.starting.going_back import leave_behind, marked, refuse_used
+from airflow_streamstate.lifecycle.starting.left_behind import refuse_to_fall_back
 from airflow_streamstate.lifecycle.starting.spark_moves import refuse_spark
 from airflow_streamstate.lifecycle.starting.takeover import (
     ResumedError,
@@ -214,6 +215,8 @@ class _Deploying:
 
     def _decide_start(self, predecessor: Observation | None, manifest: SnapshotManifest | None) -> Start:
         predecessor_id = None if predecessor is None else predecessor.deployment_id
+        if manifest is not None and not manifest.queries and self._request.start != "fresh":
+            refuse_to_fall_back(self._control, predecessor)
         carried = carried_queries(self._control, predecessor, manifest)
         decision = decide_elsewhere(self._home, self._request, predecessor_id, manifest, carried)
         if isinstance(decision, Refused):

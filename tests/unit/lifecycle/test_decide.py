@@ -148,9 +148,10 @@ def test_a_query_that_a_drain_left_unflushed_is_named() -> None:
     assert any("query b was not flushed" in note for note in decision.notes)
 
 
-def test_a_seed_needs_offsets() -> None:
-    """A seed after a deployment that never started a query has nothing to seed from. (Law 5)"""
-    decision = decide_start(request(start="seed"), "d-0001", manifest())
+@pytest.mark.parametrize("start", ["seed", "restore"])
+def test_what_is_asked_for_by_name_needs_a_position(start: str) -> None:
+    """After a deployment that never started a query there is none; nobody gets another start instead. (Law 5)"""
+    decision = decide_start(request(start=start), "d-0001", manifest())
     assert isinstance(decision, Refused)
     assert isinstance(decision.error, InvalidRequestError)
 
