@@ -150,12 +150,15 @@ def _wants_json(words: list[str]) -> bool:
 def _usage(error: click.ClickException) -> dict[str, Any]:
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context is not None else "streamstate"
-    return {
-        "type": "UsageError",
-        "message": error.format_message(),
-        "context": {},
-        "next_step": f"`{path} --help` says what there is.",
-    }
+    next_step = f"`{path} --help` says what there is."
+    if isinstance(error, click.NoSuchOption) and context is not None and _runs_script(context.command):
+        next_step = f"What is for the script comes behind `--`, as in `{path} … -- {error.option_name} …`. {next_step}"
+    return {"type": "UsageError", "message": error.format_message(), "context": {}, "next_step": next_step}
+
+
+def _runs_script(command: click.Command) -> bool:
+    """Whether what stands behind ``--`` is the script's own."""
+    return any(isinstance(one, click.Argument) and one.nargs == -1 for one in command.params)
 
 
 def _defect(error: Exception) -> dict[str, Any]:

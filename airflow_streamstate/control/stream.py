@@ -291,7 +291,7 @@ class StreamControl:
         manifest = self.manifest(snapshot_id)
         if manifest is None:
             raise SnapshotNotFoundError(
-                "snapshot has no manifest, so it was never completed",
+                "there is no complete snapshot of this id",
                 stream_id=self.stream_id,
                 snapshot_id=snapshot_id,
                 next_step="`streamstate snapshots` lists the complete ones.",

@@ -192,7 +192,7 @@ def _malformed(key: str, reason: str) -> MalformedMessageError:
         "this object is not what its key says it is",
         key=key,
         reason=reason,
-        next_step="Look at the object; remove it if nobody needs it.",
+        next_step="Bring it back from a backup or a mirror; who removes it loses what it says, and what it names.",
     )
 
 

@@ -215,8 +215,7 @@ class _Deploying:
 
     def _decide_start(self, predecessor: Observation | None, manifest: SnapshotManifest | None) -> Start:
         predecessor_id = None if predecessor is None else predecessor.deployment_id
-        if manifest is not None and not manifest.queries and self._request.start != "fresh":
-            refuse_to_fall_back(self._control, predecessor)
+        refuse_to_fall_back(self._control, self._request, predecessor, manifest)
         carried = carried_queries(self._control, predecessor, manifest)
         decision = decide_elsewhere(self._home, self._request, predecessor_id, manifest, carried)
         if isinstance(decision, Refused):

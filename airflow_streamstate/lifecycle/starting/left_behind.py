@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError
 from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import StartPlan
 
 
@@ -49,12 +51,22 @@ def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind 
     return None
 
 
-def refuse_to_fall_back(control: StreamControl, seen: Observation | None) -> None:
+def refuse_to_fall_back(
+    control: StreamControl, request: DeployRequest, seen: Observation | None, end: SnapshotManifest | None
+) -> None:
     """See that whoever did not ask for a start with nothing gets none.
+
+    Args:
+        control: the stream.
+        request: what is asked for.
+        seen: the deployment before; None for none.
+        end: the snapshot at its end, if there is one.
 
     Raises:
         ConflictError: the deployment before was started so, and ran no query; the stream had a position before it.
     """
+    if request.start == "fresh" or end is None or end.queries:
+        return
     found = left_behind(control, seen)
     if seen is None or found is None:
         return

@@ -68,8 +68,8 @@ def _refusal(
     logical: LogicalQuery, next_planned: int, batch_ids: Sequence[int], *, is_fresh: bool
 ) -> InvalidRequestError:
     next_step = (
-        "Write to a new output, or deploy with --start restore or --start seed from a snapshot of the query that wrote"
-        " there, so that batch ids go on."
+        "Write to a new output; or go on from a snapshot of the query that wrote there, so that batch ids go on:"
+        " `streamstate rollback` with --snapshot."
         if is_fresh
         else "Write to a new output, start from the snapshot at the end of the deployment that wrote those batches, or"
         " take those batches out of the output first (docs/sinks.md says how for each sink)."

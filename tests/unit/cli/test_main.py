@@ -157,6 +157,12 @@ def test_the_mistake_names_the_help_of_its_verb() -> None:
     assert "`streamstate stop --help`" in answer.err
 
 
+def test_an_option_of_the_script_is_pointed_behind_the_two_dashes() -> None:
+    """Where the verb runs a script, and nowhere else."""
+    assert "-- --input" in shell("deploy", "flights", "--app", "job.py", "--input", "/in").err
+    assert "-- --input" not in shell("stop", "flights", "--input", "/in").err
+
+
 def test_what_follows_the_two_dashes_is_the_scripts_own(desk: Desk) -> None:
     """A --json among the arguments of the script does not change the form of our output."""
     answer = shell("deploy", "flights", "--app", desk.base / "nosuch.py", "--", "--json", "--home", "/elsewhere")

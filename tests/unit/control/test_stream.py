@@ -212,7 +212,7 @@ def test_what_is_not_there(stream: StreamControl) -> None:
     assert stream.heartbeat(DEPLOYMENT) is None
     with pytest.raises(DeploymentNotFoundError, match="d-0003"):
         stream.spec(DEPLOYMENT)
-    with pytest.raises(SnapshotNotFoundError, match="never completed"):
+    with pytest.raises(SnapshotNotFoundError, match="no complete snapshot"):
         stream.need_manifest(SNAPSHOT)
 
 

@@ -25,7 +25,7 @@ def test_a_mistaken_fresh_start_is_not_taken_for_the_wish_of_every_later_one(sta
     for deployment_id in ("d-0002", "d-0003"):
         fresh_in_vain(stage, deployment_id)
         for start in (None, "restore", "seed"):
-            with pytest.raises(ConflictError, match="ran no query") as refused):
+            with pytest.raises(ConflictError, match="ran no query") as refused:
                 stage.deploy("print('v9')\n", start=start)
             assert "--snapshot d-0001-stopped-000001" in refused.value.next_step
     assert stage.control.need_register().value.intent is None
