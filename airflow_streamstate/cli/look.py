@@ -114,15 +114,21 @@ def _follow(session: Session, reader: LogReader) -> None:
 @stream_argument
 @shared
 @pass_session
-def snapshots(session: Session, /, stream_id: str) -> None:
-    """List the complete snapshots of STREAM, oldest first, with their sizes and with what keeps them."""
+def snapshots(session: Session, /, stream_id: str) -> int:
+    """List the complete snapshots of STREAM, oldest first, with their sizes and with what keeps them.
+
+    Exit status 1 if the manifest of one cannot be read.
+    """
     controller = session.controller()
     places = controller.mirrors.places(stream_id)
     rows = [
         {**retention_tables.snapshot_row(kept), "mirrors": places.get(kept.manifest.snapshot_id, [])}
         for kept in controller.retention.all(stream_id)
     ]
-    session.emit({"snapshots": rows}, lambda console: retention_tables.snapshots(console, rows))
+    unreadable = controller.snapshots.unreadable(stream_id)
+    result = {"snapshots": rows, "unreadable": unreadable}
+    session.emit(result, lambda console: retention_tables.snapshots(console, stream_id, rows, unreadable))
+    return FAILED if unreadable else 0
 
 
 @click.command(cls=HelpfulCommand, short_help="Whether every deployment began exactly where its predecessor ended.")

@@ -50,8 +50,11 @@ def _position(query: QuerySnapshot) -> dict[str, object]:
     }
 
 
-def snapshots(console: Console, rows: Sequence[Row]) -> None:
+def snapshots(console: Console, stream_id: str, rows: Sequence[Row], unreadable: Sequence[str]) -> None:
     """After snapshots, oldest first."""
+    for snapshot_id in unreadable:
+        words = f"{snapshot_id} cannot be read: `streamstate verify {stream_id} {snapshot_id}` says why"
+        console.print(shown(words, "red"))
     if not rows:
         console.print("no complete snapshots")
         return

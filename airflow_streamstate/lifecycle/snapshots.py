@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.starting.audit import is_start_of_another, outrun_problems
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -37,6 +37,21 @@ class Snapshots:
             if manifest is not None:
                 found.append(manifest)
         return sorted(found, key=lambda manifest: manifest.order)
+
+    def unreadable(self, stream_id: str) -> list[str]:
+        """The ids of those whose manifest cannot be read: ``verify`` says why.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+        """
+        control = self._means.home.need_stream(stream_id)
+        found = []
+        for snapshot_id in control.snapshot_ids():
+            try:
+                control.manifest(snapshot_id)
+            except DataError:
+                found.append(snapshot_id)
+        return found
 
     def verify(self, stream_id: str, snapshot_id: str) -> list[Problem]:
         """Read every byte of a snapshot; what is missing, altered or unreadable. One that is whole is then sealed.

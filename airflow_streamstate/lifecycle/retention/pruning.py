@@ -152,8 +152,9 @@ class Retaining:
         found, unreadable = self._manifests(control, retention.read())
         stays = [manifest for one, manifest in found.items() if one not in removed]
         is_blind = bool(unreadable) and self._names_checkpoints(control)
-        if is_blind:
-            notes = (*notes, f"the manifest of {', '.join(unreadable)} cannot be read: what deployments left stays")
+        if unreadable:
+            stays_too = ": what deployments left stays" if is_blind else ", and is neither kept nor removed"
+            notes = (*notes, f"the manifest of {', '.join(unreadable)} cannot be read{stays_too}")
         leftovers = Leftovers(
             self._means, control, needs, stays, current, good, same, is_dry=is_dry, is_blind=is_blind
         ).remove()

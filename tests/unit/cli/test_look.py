@@ -214,6 +214,22 @@ def test_snapshots_are_listed_with_their_sizes(desk: Desk) -> None:
     assert "d-0001-stopped-000001  stopped" in shell("snapshots", "flights").out
 
 
+def test_a_snapshot_whose_manifest_is_damaged_is_not_left_out_in_silence(desk: Desk) -> None:
+    """It may be the one that the next start needs. (Law 7)"""
+    attempt = desk.stream().deploy().runs()
+    attempt.snapshot("live", 1)
+    attempt.stopped()
+    manifest = desk.home / "flights" / "snapshots" / "d-0001-live-000001" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:40])
+    answer = shell("snapshots", "flights")
+    assert answer.status == 1
+    assert "`streamstate verify flights d-0001-live-000001`" in answer.out
+    found = shell("snapshots", "flights", "--json").json
+    assert found["unreadable"] == ["d-0001-live-000001"]
+    assert [row["snapshot_id"] for row in found["snapshots"]] == ["d-0001-stopped-000001"]
+    assert "d-0001-live-000001 cannot be read" in shell("prune", "flights", "--dry-run").out
+
+
 # audit
 
 

@@ -15,7 +15,7 @@ LIVE = "d-0001-live-000001"
 
 def snapshots() -> dict[str, dict[str, object]]:
     answer = shell("snapshots", "flights", "--json")
-    assert set(answer.json) == {"snapshots"}
+    assert set(answer.json) == {"snapshots", "unreadable"}
     return {row["snapshot_id"]: row for row in answer.json["snapshots"]}
 
 
