@@ -64,7 +64,7 @@ def test_a_large_object_goes_in_parts_and_keeps_its_checksum(
     direct.replace("large", b"small", version)
 
 
-@pytest.mark.parametrize("operation", ["uploads=", "partNumber=2", "uploadId="])
+@pytest.mark.parametrize("operation", ["uploads", "partNumber=2", "uploadId="])
 @pytest.mark.parametrize("strike", ["lost", "500", "turned-away"])
 def test_it_survives_any_answer_that_is_lost(
     struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, operation: str, strike: str
@@ -79,7 +79,7 @@ def test_it_survives_any_answer_that_is_lost(
     assert (direct.get("large").version, direct.get("large").body) == (version, LARGE)
 
 
-@pytest.mark.parametrize("operation", ["uploads=", "partNumber=2", "uploadId="])
+@pytest.mark.parametrize("operation", ["uploads", "partNumber=2", "uploadId="])
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (403, "AccessDenied")])
 def test_what_fails_leaves_nothing(
     struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, operation: str, status: int, code: str
