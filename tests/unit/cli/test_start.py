@@ -158,7 +158,7 @@ def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
     [
         (("--start", "seed"), 4, "restore"),
         (("--snapshot", "d-0001-live-000001"), 4, "Law 14"),
-        (("--snapshot", "d-0009-stopped-000001"), 2, "no manifest"),
+        (("--snapshot", "d-0009-stopped-000001"), 2, "no complete snapshot"),
         (("--start", "fresh", "--snapshot", "d-0001-stopped-000001"), 2, "fresh"),
         (("--py-files", "nosuch.zip"), 2, "cannot be read"),
         (("--fresh-query", ""), 2, "query name"),
