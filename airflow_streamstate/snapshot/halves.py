@@ -22,6 +22,7 @@ from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.temporaries import clear_left
 from airflow_streamstate.store.trees import delete_below
 
 _CLOSE_TRIES = 5
@@ -34,7 +35,8 @@ def clear_halves(control: StreamControl, mirror: Store, by: str, *, of_all: bool
         control: the stream in its home.
         mirror: where it is mirrored.
         by: who asks, for the record.
-        of_all: look at every folder of the mirror; else only at what was removed from the home a short while ago.
+        of_all: look at every folder of the mirror, and for what killed processes left there; else only at what was
+            removed from the home a short while ago.
 
     Returns:
         How many files went. None go while a manifest of the home or of the mirror cannot be read (Law 7).
@@ -43,6 +45,8 @@ def clear_halves(control: StreamControl, mirror: Store, by: str, *, of_all: bool
         UnavailableError, InvalidRequestError: home or mirror does not answer, or does not let us.
     """
     refuse_place(control, mirror)
+    if of_all:
+        clear_left(mirror, control.stream_id, control.clock.now())
     try:
         return _Halves(control, mirror, by).clear(of_all)
     except DataError:

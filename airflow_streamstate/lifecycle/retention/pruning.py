@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from airflow_streamstate.control.retention import Retention, is_held
 from airflow_streamstate.control.stream import StreamControl
@@ -30,11 +29,7 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.removal import Removed, Remover
 from airflow_streamstate.snapshot.room import freed_bytes, shared_bytes
-from airflow_streamstate.store.temporaries import end_uploads, left_temporaries, remove_temporaries
-
-STALE_SECONDS = 86_400.0
-STALE_UPLOAD_SECONDS = 7 * 86_400.0
-"""By when it was begun, for nobody tells whether parts of it still come: so long may the largest file take."""
+from airflow_streamstate.store.temporaries import clear_left
 
 
 @dataclass(frozen=True)
@@ -168,13 +163,9 @@ class Retaining:
         leftovers = Leftovers(
             self._means, control, needs, stays, current, good, same, is_dry=is_dry, is_blind=is_blind
         ).remove()
-        before = now - timedelta(seconds=STALE_SECONDS)
         places, _ = self._home.places.all_of(control)
         stores = dict.fromkeys((self._home.home, *places.values()))
-        stale = [path for store in stores for path in left_temporaries(store, stream_id, before)]
-        temporaries = len(stale) if is_dry else remove_temporaries(stale)
-        begun_before = now - timedelta(seconds=STALE_UPLOAD_SECONDS)
-        temporaries += sum(end_uploads(store, stream_id, begun_before, is_dry=is_dry) for store in stores)
+        temporaries = sum(clear_left(store, stream_id, now, is_dry=is_dry) for store in stores)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
         mirrors: tuple[PrunedMirror, ...] = ()
         if at_mirrors:

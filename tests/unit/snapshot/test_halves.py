@@ -22,6 +22,7 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.temporaries import STALE_UPLOAD_SECONDS
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.interleaved import play
 from support.shelf_acts import (
@@ -47,6 +48,7 @@ from support.shelf_acts import (
     with_spec,
 )
 from support.snapshots import DEPLOYMENT, PLACE, SNAPSHOT, STREAM, Shelf, placed_shelf
+from support.uploading_store import UploadingStore
 
 
 def half_copied(shelf: Shelf, snapshot_id: str, mirror: Store, writes: int = 12) -> None:
@@ -242,3 +244,15 @@ def test_a_place_of_snapshots_is_never_cleared_and_is_no_mirror() -> None:
     replace(shelf, elsewhere={PLACE: FaultyStore(place, plan)}).capture(kept_at=PLACE)
     assert tried
     assert verify(shelf.control, place, SNAPSHOT) == []
+
+
+def test_an_upload_to_a_mirror_that_nobody_completes_is_ended() -> None:
+    """By whoever looks at all of the mirror, a week after it was begun: a prune of the home does not go there."""
+    shelf, mirror = shelf_with(1), UploadingStore(STREAM)
+    shelf.clock.sleep(STALE_UPLOAD_SECONDS - 1)
+    clear_halves(shelf.control, mirror, "test", of_all=True)
+    shelf.clock.sleep(2)
+    clear_halves(shelf.control, mirror, "test")
+    assert mirror.uploads
+    clear_halves(shelf.control, mirror, "test", of_all=True)
+    assert not mirror.uploads
