@@ -116,6 +116,10 @@ class InputLostError(InvalidRequestError):
     """Input behind a stored offset is gone at its source, or the source is another one of the same name."""
 
 
+class ReadOnlyError(InvalidRequestError):
+    """The disk of the home, the checkpoints or a place is mounted read-only; nothing was changed."""
+
+
 class UnavailableError(StreamStateError):
     """The store, the disk or the network did not answer; nothing was changed."""
 
