@@ -6,7 +6,7 @@ import contextlib
 
 import click
 
-from airflow_streamstate.cli import retention_tables, tables
+from airflow_streamstate.cli import event_tables, retention_tables, tables
 from airflow_streamstate.cli.exits import FAILED
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
@@ -51,7 +51,7 @@ def events(session: Session, /, stream_id: str, deployment_id: str | None) -> No
         else {"number": entry.number, "kind": "unreadable", "problem": str(entry.problem)}
         for entry in session.controller().events(stream_id, deployment_id)
     ]
-    session.emit({"events": rows}, lambda console: tables.events(console, rows))
+    session.emit({"events": rows}, lambda console: event_tables.events(console, rows))
 
 
 @click.command(cls=HelpfulCommand, short_help="Print the log of the driver.")
