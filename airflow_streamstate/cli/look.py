@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import click
+from rich.console import Console
 
 from airflow_streamstate.cli import event_tables, retention_tables, tables
 from airflow_streamstate.cli.exits import FAILED
@@ -12,6 +15,7 @@ from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, p
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
+from airflow_streamstate.lifecycle.observing.full_disks import full_disks
 from airflow_streamstate.lifecycle.observing.logs import LogReader
 from airflow_streamstate.protocol.codec import to_json
 
@@ -25,8 +29,19 @@ FOLLOW_SECONDS = 0.5
 @pass_session
 def status(session: Session, /, stream_id: str, deployment_id: str | None) -> None:
     """Show where STREAM, and each of its queries, stands."""
-    result = session.controller().status(stream_id, deployment_id).to_json()
-    session.emit(result, lambda console: tables.status(console, result))
+    controller = session.controller()
+    result = controller.status(stream_id, deployment_id).to_json()
+    result["full_disks"] = full_disks(controller.home)
+    session.emit(result, lambda console: _status(console, result))
+
+
+def _status(console: Console, result: Mapping[str, Any]) -> None:
+    tables.status(console, result)
+    for folder in result["full_disks"]:
+        text = (
+            f"the disk of {folder} is full: nothing that runs there can write, nor give a sign of life. Free some space"
+        )
+        console.print(tables.shown(f"-> {text}.", "bold red"))
 
 
 @click.command(cls=HelpfulCommand, short_help="All streams of this home, one line each.")
