@@ -79,7 +79,7 @@ def test_each_limit_is_short_and_in_a_room() -> None:
     assert "\n|" not in page
     rooms = re.split(r"^## .+\n", page, flags=re.MULTILINE)[1:]
     limits = [limit for room in rooms for limit in re.split(r"\n(?=- )", room) if limit.strip().startswith("- ")]
-    assert [limit for limit in limits if not limit.strip().startswith("- **") or len(limit) > 560] == []
+    assert [limit for limit in limits if not limit.strip().startswith("- **") or len(limit) > 400] == []
     headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
     assert [heading for heading in headings if f"(#{slug_of(heading)})" not in page] == []
 
