@@ -9,13 +9,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from airflow_streamstate.cli import event_tables, retention_tables, tables
+from airflow_streamstate.cli import event_tables, full_disks, retention_tables, tables
 from airflow_streamstate.cli.exits import FAILED
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
-from airflow_streamstate.lifecycle.observing.full_disks import full_disks
+from airflow_streamstate.lifecycle.observing.full_disks import full_disks as find_full_disks
 from airflow_streamstate.lifecycle.observing.logs import LogReader
 from airflow_streamstate.protocol.codec import to_json
 
@@ -31,17 +31,13 @@ def status(session: Session, /, stream_id: str, deployment_id: str | None) -> No
     """Show where STREAM, and each of its queries, stands."""
     controller = session.controller()
     result = controller.status(stream_id, deployment_id).to_json()
-    result["full_disks"] = full_disks(controller.home)
+    result["full_disks"] = find_full_disks(controller.home)
     session.emit(result, lambda console: _status(console, result))
 
 
 def _status(console: Console, result: Mapping[str, Any]) -> None:
     tables.status(console, result)
-    for folder in result["full_disks"]:
-        text = (
-            f"the disk of {folder} is full: nothing that runs there can write, nor give a sign of life. Free some space"
-        )
-        console.print(tables.shown(f"-> {text}.", "bold red"))
+    full_disks.show(console, result["full_disks"])
 
 
 @click.command(cls=HelpfulCommand, short_help="All streams of this home, one line each.")

@@ -26,11 +26,17 @@ from airflow_streamstate.cli import (
     verify,
 )
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
+from airflow_streamstate.cli.full_disks import name_full_disks
 from airflow_streamstate.cli.interrupted import interrupted
 from airflow_streamstate.cli.nearby import name_nearby
 from airflow_streamstate.cli.options import HelpfulCommand, runs_script, shared, show_version
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.errors import StreamNotFoundError, StreamStateError
+from airflow_streamstate.errors import (
+    DeadlineExceededError,
+    DeploymentFailedError,
+    StreamNotFoundError,
+    StreamStateError,
+)
 
 SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
     "Start": (start.deploy, start.resume, adopt.adopt, skip.skip),
@@ -100,6 +106,8 @@ def run(arguments: Sequence[str]) -> int:
     except StreamStateError as error:
         if isinstance(error, StreamNotFoundError):
             name_nearby(error, session.home)
+        if isinstance(error, DeadlineExceededError | DeploymentFailedError):
+            name_full_disks(error, session.home)
         session.fail(error.to_json())
         return exit_status_of(error)
     except click.exceptions.Exit as stop:

@@ -142,7 +142,7 @@ def test_status_says_that_the_disk_is_full(desk: Desk, monkeypatch: pytest.Monke
     full = SimpleNamespace(f_frsize=4096, f_bavail=0, f_bfree=0, f_files=0, f_favail=0, f_ffree=0)
     monkeypatch.setattr(os, "statvfs", lambda _folder: full)
     assert shell("status", "flights", "--json").json["full_disks"] == [str(desk.home)]
-    assert f"the disk of {desk.home} is full" in shell("status", "flights").out.splitlines()[-1]
+    assert f"The disk of {desk.home} is full" in shell("status", "flights").out.splitlines()[-1]
 
 
 def test_status_of_an_older_deployment(desk: Desk) -> None:
