@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from airflow_streamstate.errors import StreamNotFoundError, StreamStateError
-from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.home import Home, is_stream_id
+from airflow_streamstate.protocol import layout
 
 MOST_NAMES = 3
 LEAST_ALIKE = 0.7
@@ -32,7 +33,6 @@ def near_names(stream_id: str, home: Home) -> list[str]:
     Raises:
         StreamStateError: the home cannot be listed.
     """
-    names = [name for name in home.home.list_folders("") if name != stream_id]
+    names = [name for name in home.home.list_folders("") if is_stream_id(name) and name != stream_id]
     near = difflib.get_close_matches(stream_id, names, MOST_NAMES, LEAST_ALIKE)
-    known = set(home.streams_among(near))
-    return [name for name in near if name in known]
+    return [name for name in near if home.home.head(layout.register_key(name)) is not None]

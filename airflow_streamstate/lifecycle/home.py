@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -166,11 +166,7 @@ class Home:
 
     def stream_ids(self) -> list[str]:
         """The streams of this home, sorted."""
-        return self.streams_among(self.home.list_folders(""))
-
-    def streams_among(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that are streams of this home, in their order; each is one look."""
-        return [name for name in names if is_stream_id(name) and self._has_register(name)]
+        return [name for name in self.home.list_folders("") if is_stream_id(name) and self._has_register(name)]
 
     def _has_register(self, stream_id: str) -> bool:
         return self.home.head(layout.register_key(stream_id)) is not None

@@ -37,8 +37,10 @@ def slug_of(heading: str) -> str:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """Every heading of a page that a link can lead to."""
-    return {slug_of(heading) for heading in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
+    """Every heading of a page that a link can lead to, and whatever has an id."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {slug_of(heading) for heading in headings} | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)

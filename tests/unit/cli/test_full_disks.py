@@ -15,6 +15,15 @@ from support.shell import Desk, shell
 FULL = SimpleNamespace(f_frsize=4096, f_bavail=0, f_bfree=0, f_files=0, f_favail=0, f_ffree=0)
 
 
+def test_status_says_that_the_disk_is_full(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver finds no room to say so: the heart just grows old, and a person asks why."""
+    desk.stream().deploy()
+    assert shell("status", "flights", "--json").json["full_disks"] == []
+    monkeypatch.setattr(os, "statvfs", lambda _folder: FULL)
+    assert shell("status", "flights", "--json").json["full_disks"] == [str(desk.home)]
+    assert f"The disk of {desk.home} is full" in shell("status", "flights").out.splitlines()[-1]
+
+
 def test_a_wait_that_came_to_nothing_names_the_disk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver could not say it; whoever waited asks why nothing came."""
     desk.stream().deploy().runs()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -133,16 +131,6 @@ def test_status_shows_what_a_person_asks_first(desk: Desk) -> None:
     text = shell("status", "flights").out
     assert "error      ValueError: boom" in text
     assert "traceback:\n    Traceback (most recent call last):\n" in text
-
-
-def test_status_says_that_the_disk_is_full(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver finds no room to say so: the heart just grows old, and a person asks why."""
-    desk.stream().deploy()
-    assert shell("status", "flights", "--json").json["full_disks"] == []
-    full = SimpleNamespace(f_frsize=4096, f_bavail=0, f_bfree=0, f_files=0, f_favail=0, f_ffree=0)
-    monkeypatch.setattr(os, "statvfs", lambda _folder: full)
-    assert shell("status", "flights", "--json").json["full_disks"] == [str(desk.home)]
-    assert f"The disk of {desk.home} is full" in shell("status", "flights").out.splitlines()[-1]
 
 
 def test_status_of_an_older_deployment(desk: Desk) -> None:
