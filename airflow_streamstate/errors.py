@@ -8,6 +8,7 @@ The grouping by remedy follows SlateDB's RFC 0007 ("prefer coarse error types").
 from __future__ import annotations
 
 import enum
+import json
 import math
 from datetime import UTC, datetime
 
@@ -69,6 +70,8 @@ def _rebuild(cls: type[StreamStateError], message: str, next_step: str, context:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict | list | tuple | bool):
+        return json.dumps(_plain(value), ensure_ascii=False, default=str)
     text = _time(value) if isinstance(value, datetime) else str(value)
     return f'"{text}"' if " " in text and not text.startswith('"') else text
 
@@ -114,6 +117,10 @@ class IncompatibleUpgradeError(InvalidRequestError):
 
 class InputLostError(InvalidRequestError):
     """Input behind a stored offset is gone at its source, or the source is another one of the same name."""
+
+
+class ReadOnlyError(InvalidRequestError):
+    """The disk of the home, the checkpoints or a place is mounted read-only; nothing was changed."""
 
 
 class UnavailableError(StreamStateError):

@@ -11,6 +11,7 @@ from airflow_streamstate.errors import (
     FencedError,
     IncompatibleUpgradeError,
     InvalidRequestError,
+    ReadOnlyError,
     StreamStateError,
 )
 
@@ -27,6 +28,6 @@ def exit_status_of(error: StreamStateError) -> int:
         return DEADLINE
     if isinstance(error, IncompatibleUpgradeError | ConflictError | FencedError):
         return REFUSED
-    if isinstance(error, InvalidRequestError):
-        return USAGE
+    if isinstance(error, InvalidRequestError) and not isinstance(error, ReadOnlyError):
+        return USAGE  # a disk that is read-only is no word of the command line
     return FAILED

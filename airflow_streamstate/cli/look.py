@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import click
+from rich.console import Console
 
-from airflow_streamstate.cli import retention_tables, tables
+from airflow_streamstate.cli import event_tables, full_disks, retention_tables, tables
 from airflow_streamstate.cli.exits import FAILED
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
+from airflow_streamstate.lifecycle.observing.full_disks import full_disks as find_full_disks
 from airflow_streamstate.lifecycle.observing.logs import LogReader
 from airflow_streamstate.protocol.codec import to_json
 
@@ -25,8 +29,15 @@ FOLLOW_SECONDS = 0.5
 @pass_session
 def status(session: Session, /, stream_id: str, deployment_id: str | None) -> None:
     """Show where STREAM, and each of its queries, stands."""
-    result = session.controller().status(stream_id, deployment_id).to_json()
-    session.emit(result, lambda console: tables.status(console, result))
+    controller = session.controller()
+    result = controller.status(stream_id, deployment_id).to_json()
+    result["full_disks"] = find_full_disks(controller.home)
+    session.emit(result, lambda console: _status(console, result))
+
+
+def _status(console: Console, result: Mapping[str, Any]) -> None:
+    tables.status(console, result)
+    full_disks.show(console, result["full_disks"])
 
 
 @click.command(cls=HelpfulCommand, short_help="All streams of this home, one line each.")
@@ -51,7 +62,7 @@ def events(session: Session, /, stream_id: str, deployment_id: str | None) -> No
         else {"number": entry.number, "kind": "unreadable", "problem": str(entry.problem)}
         for entry in session.controller().events(stream_id, deployment_id)
     ]
-    session.emit({"events": rows}, lambda console: tables.events(console, rows))
+    session.emit({"events": rows}, lambda console: event_tables.events(console, rows))
 
 
 @click.command(cls=HelpfulCommand, short_help="Print the log of the driver.")

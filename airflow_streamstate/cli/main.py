@@ -26,9 +26,17 @@ from airflow_streamstate.cli import (
     verify,
 )
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
-from airflow_streamstate.cli.options import HelpfulCommand, shared, show_version
+from airflow_streamstate.cli.full_disks import name_full_disks
+from airflow_streamstate.cli.interrupted import interrupted
+from airflow_streamstate.cli.nearby import name_nearby
+from airflow_streamstate.cli.options import HelpfulCommand, runs_script, shared, show_version
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.errors import (
+    DeadlineExceededError,
+    DeploymentFailedError,
+    StreamNotFoundError,
+    StreamStateError,
+)
 
 SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
     "Start": (start.deploy, start.resume, adopt.adopt, skip.skip),
@@ -75,6 +83,7 @@ def cli(context: click.Context) -> None:
 
     Exit status: 0 done, 1 failed, 2 usage, 3 deadline, 4 refused (incompatible, conflict, fenced).
     """
+    context.ensure_object(Session).verb = context.invoked_subcommand or ""
     if context.invoked_subcommand is None:
         if context.ensure_object(Session).as_json:
             raise click.UsageError("no verb was given", context)
@@ -95,6 +104,10 @@ def run(arguments: Sequence[str]) -> int:
         _check_text(words)
         status = cli.main(args=words, prog_name="streamstate", standalone_mode=False, obj=session)
     except StreamStateError as error:
+        if isinstance(error, StreamNotFoundError):
+            name_nearby(error, session.home)
+        if isinstance(error, DeadlineExceededError | DeploymentFailedError):
+            name_full_disks(error, session.home)
         session.fail(error.to_json())
         return exit_status_of(error)
     except click.exceptions.Exit as stop:
@@ -103,14 +116,7 @@ def run(arguments: Sequence[str]) -> int:
         session.fail(_usage(error))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
-        session.fail(
-            {
-                "type": "Interrupted",
-                "message": "interrupted; an order that was recorded goes on",
-                "context": {},
-                "next_step": "`streamstate status STREAM` shows where it stands.",
-            }
-        )
+        session.fail(interrupted(session.verb, session.stream_id))
         return FAILED
     except Exception as error:
         session.fail(_defect(error))
@@ -151,14 +157,9 @@ def _usage(error: click.ClickException) -> dict[str, Any]:
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context is not None else "streamstate"
     next_step = f"`{path} --help` says what there is."
-    if isinstance(error, click.NoSuchOption) and context is not None and _runs_script(context.command):
+    if isinstance(error, click.NoSuchOption) and context is not None and runs_script(context.command):
         next_step = f"What is for the script comes behind `--`, as in `{path} … -- {error.option_name} …`. {next_step}"
     return {"type": "UsageError", "message": error.format_message(), "context": {}, "next_step": next_step}
-
-
-def _runs_script(command: click.Command) -> bool:
-    """Whether what stands behind ``--`` is the script's own."""
-    return any(isinstance(one, click.Argument) and one.nargs == -1 for one in command.params)
 
 
 def _defect(error: Exception) -> dict[str, Any]:

@@ -52,12 +52,45 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # as above
 
 
 class HelpfulCommand(click.Command):
-    """A command whose help is one JSON object, too, where --json was asked for."""
+    """A command whose help is one JSON object, too, where --json was asked for; a word that stands before ``--`` by
+    mistake is not taken for the script's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = list(args)
+        rest = super().parse_args(ctx, args)
+        for_script = tuple(ctx.params.get("arguments") or ()) if runs_script(self) else ()
+        if for_script and not ctx.resilient_parsing:
+            _refuse_stray(ctx, words, for_script)
+        return rest
 
     def get_help(self, ctx: click.Context) -> str:
         text = super().get_help(ctx)
         session = ctx.find_object(Session)
         return json.dumps({"help": text}) if session is not None and session.as_json else text
+
+
+def runs_script(command: click.Command) -> bool:
+    """Whether what stands behind ``--`` is the script's own."""
+    return any(isinstance(one, click.Argument) and one.nargs == -1 for one in command.params)
+
+
+def _refuse_stray(ctx: click.Context, words: list[str], for_script: tuple[str, ...]) -> None:
+    """Only what stands behind ``--`` is the script's; the stream may stand there, too, in front of it."""
+    behind = ["--", *for_script], ["--", ctx.params.get("stream_id"), *for_script]
+    if any(words[-len(one) :] == one for one in behind):
+        return
+    own = words[: words.index("--")] if "--" in words else words
+    stray = next((word for word in for_script if word in own), for_script[0])
+    raise click.UsageError(
+        f"nobody knows what {stray!r} is for: before `--` stands the stream alone, beside options; what is for the"
+        " script comes behind it",
+        ctx,
+    )
+
+
+def _set_stream(context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    context.ensure_object(Session).stream_id = value
+    return value
 
 
 def _set_home(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -119,7 +152,7 @@ def shared(verb: Verb) -> Verb:
     return verb
 
 
-stream_argument = click.argument("stream_id", metavar="STREAM")
+stream_argument = click.argument("stream_id", metavar="STREAM", callback=_set_stream)
 pass_session = click.make_pass_decorator(Session, ensure=True)
 
 

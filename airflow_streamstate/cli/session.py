@@ -41,6 +41,7 @@ class Session:
         checkpoints_uri: where checkpoints lie; None for under the home.
         as_json: stdout is exactly one JSON object.
         launches_folder: where drivers' code and logs lie on this machine; None for the home's own choice.
+        verb, stream_id: what is asked for, and of which stream; "" as long as nobody has read it.
     """
 
     home_uri: str | None = None
@@ -48,6 +49,8 @@ class Session:
     as_json: bool = False
     clock: Clock = SYSTEM_CLOCK
     launches_folder: str | None = None
+    verb: str = ""
+    stream_id: str = ""
 
     @classmethod
     def of(cls, environ: Mapping[str, str], *, as_json: bool) -> Session:

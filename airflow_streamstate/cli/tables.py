@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -24,13 +25,9 @@ _QUERY_COLUMNS = {
     "drain_phase": "drain", "batch_id": "batch", "planned_batch_id": "planned batch", "committed_at": "committed at",
     "state_rows": "state rows", "state_rows_left": "state rows left", "watermark_at": "watermark",
     "rows_written_early": "rows written early", "open_windows_from_at": "open windows from",
-    "open_windows_until_at": "until", "rows_dropped": "late rows dropped by this attempt",
+    "open_windows_until_at": "until", "rows_dropped": "late rows dropped",
     "idle_triggers": "idle triggers", "skipped_batches": "batches skipped?",
     "behind": "behind", "since_snapshot": "since the snapshot",
-}  # fmt: skip
-_NO_FACTS = {
-    "number", "kind", "protocol", "at", "attempt", "stream_id", "deployment_id", "write_id", "traceback", "command_id",
-    "command_number", "query_id", "query_run_id",
 }  # fmt: skip
 _STARTS = {
     "restore": "is restored with the state of snapshot",
@@ -38,6 +35,7 @@ _STARTS = {
     "fresh": "starts fresh, with nothing",
 }
 _MAX_CHARACTERS = 100
+_MOST_COLUMNS = 4
 _TRACEBACK_LINES = 20
 
 
@@ -86,7 +84,7 @@ def ordered(console: Console, row: Row, verb: str) -> None:
         console.print(shown(f"  {row['reason']}"))
     if row.get("snapshot_id"):
         console.print(shown(f"  snapshot {_snapshot(row)}"))
-    _queries(console, row)
+    _ends(console, row)
     for name, query in row["queries"].items():
         for left in query.get("state_left") or ():
             console.print(shown(f"  {name}: {left['rows']} rows are left in {left['operator']}: {left['reason']}"))
@@ -161,19 +159,6 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
         if row["state"] in ("lost", "unreadable"):
             why = row.get("error") or row.get("why")
             console.print(shown(f"{row['stream_id']} is {row['state']}: {why}"))
-
-
-def events(console: Console, rows: Sequence[Row]) -> None:
-    """After events, oldest first."""
-    if not rows:
-        console.print("no events yet")
-        return
-    table = plain_table("n", "at", "attempt", "event", "facts")
-    for row in rows:
-        facts = " ".join(f"{key}={_fact(key, value)}" for key, value in row.items() if key not in _NO_FACTS and value)
-        number, at, attempt = (str(row.get(key, "")) for key in ("number", "at", "attempt"))
-        table.add_row(number, at, attempt, shown(row["kind"]), shown(facts))
-    console.print(table)
 
 
 def mirrored(console: Console, rows: Sequence[Row]) -> None:
@@ -262,6 +247,9 @@ def error(console: Console, row: Row) -> None:
     """An error: the sentence, its facts as key=value, texts of several lines below, and the next step."""
     facts, blocks = [], {}
     for key, value in row["context"].items():
+        if isinstance(value, Mapping | list | bool):
+            facts.append(f"{key}={json.dumps(value, ensure_ascii=False)}")
+            continue
         text = without_query_report(str(value))
         if "\n" in text:
             blocks[key] = text
@@ -296,14 +284,31 @@ def _no_queries(console: Console, row: Row) -> None:
         console.print("  the script came to its end without having started a query")
 
 
+def _ends(console: Console, row: Row) -> None:
+    """Where each query ended: side by side as long as that fits on a screen, else one fact a line."""
+    columns = _columns(row["queries"])
+    if len(columns) <= _MOST_COLUMNS:
+        _queries(console, row)
+        return
+    for name, query in row["queries"].items():
+        console.print(shown(f"  query {name}"))
+        for key in columns:
+            if _has_news(key, query):
+                console.print(shown(f"    {_QUERY_COLUMNS[key]:<21}{short(query[key])}"))
+
+
+def _columns(queries: Mapping[str, Row]) -> list[str]:
+    return [key for key in _QUERY_COLUMNS if any(_has_news(key, query) for query in queries.values())]
+
+
 def _queries(console: Console, row: Row) -> None:
     queries: Mapping[str, Row] = row.get("queries") or {}
-    columns = [key for key in _QUERY_COLUMNS if any(_has_news(key, query) for query in queries.values())]
+    columns = _columns(queries)
     if not columns:
         return
     table = plain_table("query", *(f">{_QUERY_COLUMNS[key]}" for key in columns))
     for name, query in queries.items():
-        table.add_row(shown(name), *(shown(_short(query.get(key))) for key in columns))
+        table.add_row(shown(name), *(shown(short(query.get(key))) for key in columns))
     console.print(table)
 
 
@@ -346,23 +351,8 @@ def _last_event(event: Row | None) -> str:
     return "" if not event else f"{event.get('kind')} {event.get('at', '')}".strip()
 
 
-def _fact(key: str, value: object) -> str:
-    reader = _FACTS.get(key)
-    return _short(reader(value)) if reader is not None and isinstance(value, Mapping) else _short(value)
-
-
-def _batches(queries: Row) -> str:
-    return ",".join(f"{name}:{_short(query.get('batch_id'))}" for name, query in queries.items())
-
-
-_FACTS: Mapping[str, Callable[[Row], object]] = {
-    "queries": _batches,
-    "command": lambda command: command.get("kind", "?"),
-    "flush_batch_ids": lambda ids: ",".join(f"{name}:{number}" for name, number in ids.items()),
-}
-
-
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """The value in one line of at most so many characters as a table bears; "-" for none."""
     if value is None:
         return "-"
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -17,15 +17,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnavailableError
+from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, ReadOnlyError, UnavailableError
 from airflow_streamstate.launch.detached import HANDLE
 
 INTENT = "intent.json"
 EXIT_STATUS = "exit_status"
 
-_FORBIDDEN = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
-)
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 
 
 @contextlib.contextmanager
@@ -35,6 +33,12 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         facts = {"path": str(path), "error": errno.errorcode.get(error.errno or 0, type(error).__name__)}
+        if error.errno == errno.EROFS:
+            raise ReadOnlyError(
+                "the folder of a launch is on a read-only disk",
+                **facts,
+                next_step="Mount it writable, or name another folder for launches by --launches.",
+            ) from error
         if error.errno in _FORBIDDEN:
             raise InvalidRequestError(
                 "the folder of a launch cannot be used", **facts, next_step="Check the path and its permissions."
@@ -49,6 +53,7 @@ def write_file(target: Path, body: bytes) -> None:
 
     Raises:
         InvalidRequestError: no permission, or no such folder can be.
+        ReadOnlyError: the disk is mounted read-only.
         UnavailableError: the disk is full or broken; nothing was changed.
     """
     with translated(target), _complete(target, body) as temporary:

@@ -189,7 +189,7 @@ def decide_expected_snapshot(
     return Refused(
         ConflictError(
             "this snapshot is not the one at the end of the current deployment; from an older one other batches would"
-            " run under batch ids that the sink may hold already (Law 14)",
+            " run under batch ids that the sink may hold already, and their rows would be lost or doubled",
             snapshot_id=request.snapshot_id,
             current_deployment_id=predecessor_id,
             snapshot_at_its_end=snapshot_id,
@@ -365,7 +365,7 @@ def decide_resume(
     if state == "drained":
         return Refused(
             ConflictError(
-                "a drained deployment is never resumed: its watermark is at the end of time (Law 11)",
+                "a drained deployment is never resumed: its watermark is at the end of time, all rows are late to it",
                 stream_id=seen.stream_id,
                 deployment_id=seen.deployment_id,
                 next_step="Deploy: the new deployment goes on at the drained offsets.",

@@ -20,6 +20,7 @@ from airflow_streamstate.errors import FencedError, StreamStateError
 from airflow_streamstate.runtime.agent.agent import Agent
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.attempt.callbacks import OF_THIS_PROCESS
+from airflow_streamstate.runtime.attempt.reporting import say_to_driver_log
 from airflow_streamstate.runtime.driver_config import read_driver_config
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.runtime.runner import (
@@ -117,12 +118,12 @@ def attach() -> Attached:
     path = os.environ.pop(DRIVER_VARIABLE, None)  # whatever this script starts is none
     if path is None:
         if not OF_THIS_PROCESS.is_supervised:
-            print("streamstate: there is no deployment to attach to; the script runs as it is", file=sys.stderr)
+            say_to_driver_log("there is no deployment to attach to; the script runs as it is")
         return Attached()
     try:
         supervisor, agent, intercept = begin_attempt(with_own_credentials(read_driver_config(Path(path))), SYSTEM_CLOCK)
     except StreamStateError as error:
-        print(f"streamstate: {error}", file=sys.stderr)
+        say_to_driver_log(str(error))
         sys.exit(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
     OF_THIS_PROCESS.is_supervised = True
     attached = Attached(supervisor, agent)

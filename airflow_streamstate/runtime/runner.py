@@ -24,6 +24,7 @@ from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.runtime.agent.agent import Agent
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.attempt.callbacks import OF_THIS_PROCESS
+from airflow_streamstate.runtime.attempt.reporting import say_to_driver_log
 from airflow_streamstate.runtime.driver_config import DriverConfig, read_driver_config
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = [argument for argument in (sys.argv[1:] if arguments is None else arguments) if argument != "--"]
     if len(given) != 1:
-        print("streamstate: usage: runner.py -- DRIVER_JSON", file=sys.stderr)
+        say_to_driver_log("usage: runner.py -- DRIVER_JSON")
         return USAGE_STATUS
     secrets: tuple[str, ...] = ()
     try:
@@ -236,7 +237,7 @@ def intercept_classic(intercept: Callable[[], None]) -> None:
 
 def _say(error: Exception, secrets: Iterable[str]) -> None:
     """What ends a driver while there is no reporter that could say it."""
-    print(f"streamstate: {redact_text(str(error), secrets_of({}, (), looked_up=secrets))}", file=sys.stderr)
+    say_to_driver_log(redact_text(str(error), secrets_of({}, (), looked_up=secrets)))
 
 
 def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Store]:

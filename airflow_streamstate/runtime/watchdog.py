@@ -7,11 +7,11 @@ would go on giving signs of life for a query that nobody runs.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.runtime.attempt.reporting import say_to_driver_log
 
 WATCH_SECONDS = 0.5
 LOST_JVM_STATUS = 143
@@ -38,7 +38,7 @@ def watch_parent(
     def watch() -> None:
         while parent_id() == first:
             clock.sleep(WATCH_SECONDS)
-        print("streamstate: Spark's JVM is gone; this driver ends", file=sys.stderr, flush=True)
+        say_to_driver_log("Spark's JVM is gone; this driver ends")
         end_process(LOST_JVM_STATUS)
 
     thread = threading.Thread(target=watch, name="streamstate-watchdog", daemon=True)

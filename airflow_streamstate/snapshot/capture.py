@@ -164,7 +164,6 @@ def capture(
         if snapshot_kind == "live" and all(query.position.batch_id is None for query in captured.values()):
             raise InvalidRequestError(
                 "nothing is committed yet, so there is nothing to snapshot",
-                deployment_id=deployment_id,
                 next_step="Wait until a batch is committed; `streamstate status` shows it.",
             )
         manifest = SnapshotManifest(

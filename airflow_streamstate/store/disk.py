@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    OutcomeUnknownError,
+    ReadOnlyError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
 
 LOCK_NAME = f"{TEMPORARY_PREFIX}lock"
@@ -48,7 +54,8 @@ def disk_errors(action: str, key: str, root: Path) -> Iterator[DiskAct]:
 
     Raises:
         UnavailableError: the disk is full or does not work; nothing was changed.
-        InvalidRequestError: permission denied, read-only disk, impossible name, an object where a folder is needed.
+        ReadOnlyError: it is mounted read-only.
+        InvalidRequestError: permission denied, impossible name, an object where a folder is needed.
         OutcomeUnknownError: the error came after the result was there to be seen; it may not outlive a power cut.
     """
     act = DiskAct()
@@ -64,13 +71,17 @@ def disk_errors(action: str, key: str, root: Path) -> Iterator[DiskAct]:
 
 def _translated(number: int, facts: dict[str, Any]) -> StreamStateError:
     if number in _FULL:
-        return UnavailableError("the disk is full", next_step="Free some space, or move the home.", **facts)
+        return UnavailableError("the disk is full", next_step="Free some space, and try again.", **facts)
     if number in _DENIED:
         return InvalidRequestError(
             "permission denied", next_step="Give the user of this process access to the folder.", **facts
         )
     if number == errno.EROFS:
-        return InvalidRequestError("the file system is read-only", next_step="Choose another folder.", **facts)
+        return ReadOnlyError(
+            "the file system is read-only",
+            next_step="Mount it writable, and see that the user of this process has write access.",
+            **facts,
+        )
     if number in _IN_THE_WAY:
         return InvalidRequestError(
             "an object and a folder cannot have the same name", next_step="Choose another key or folder.", **facts

@@ -27,7 +27,20 @@ ERRORS = [
     for cls in vars(errors).values()
     if inspect.isclass(cls) and issubclass(cls, errors.StreamStateError) and cls is not errors.StreamStateError
 ]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 EXAMPLES = re.findall(r"```json\n(.*?)```", (DOCS / "protocol.md").read_text(), re.DOTALL)
+
+
+def slug_of(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Every heading of a page that a link can lead to, and whatever has an id."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {slug_of(heading) for heading in headings} | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)
@@ -50,12 +63,27 @@ def test_the_protocol_page_names_every_kind() -> None:
     assert [kind for kind in known_kinds() if f"`{kind}`" not in page] == []
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
-    """A relative link in the documentation names a file that exists."""
+    """A relative link in the documentation names a file that exists, and a heading that is there."""
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", prose)
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    lost = []
+    for name, anchor in re.findall(r"\]\((?!https?:|mailto:)([^)#]*)#?([^)]*)\)", prose):
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            lost.append(f"{name}#{anchor}")
+    assert lost == []
+
+
+def test_each_limit_is_short_and_in_a_room() -> None:
+    """What does not work is found by what one does, and read in the middle of the night: no tables, no essays."""
+    page = (DOCS / "limits.md").read_text()
+    assert "\n|" not in page
+    rooms = re.split(r"^## .+\n", page, flags=re.MULTILINE)[1:]
+    limits = [limit for room in rooms for limit in re.split(r"\n(?=- )", room) if limit.strip().startswith("- ")]
+    assert [limit for limit in limits if not limit.strip().startswith("- **") or len(limit) > 400] == []
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert [heading for heading in headings if f"(#{slug_of(heading)})" not in page] == []
 
 
 def test_the_project_speaks_of_itself_alone() -> None:

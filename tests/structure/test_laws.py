@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,3 +35,24 @@ def test_every_exact_rule_has_a_test_that_names_it() -> None:
     """The thirteen exact rules were each found by losing rows: each is held by a test."""
     nobody = [rule for rule in range(1, 14) if not _tests_naming(rf"\b1a\.{rule}\b")]
     assert nobody == []
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The texts of a module that are no documentation of it."""
+    tree = ast.parse(path.read_text())
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.value
+
+
+def test_no_message_sends_a_user_to_a_law_by_its_number() -> None:
+    """Who reads an error at night does not know the laws: it says in words what would be lost."""
+    package = ROOT / "airflow_streamstate"
+    named = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in package.rglob("*.py")
+        for text in _texts(path)
+        if re.search(r"\bLaws? \d|\b1a\.\d", text)
+    ]
+    assert named == []

@@ -12,13 +12,15 @@ import pytest
 from airflow_streamstate.cli.main import SECTIONS, cli
 from airflow_streamstate.cli.session import Session
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "shell.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "shell.md").read_text()
 COMMANDS = [command for commands in SECTIONS.values() for command in commands]
 EXAMPLES = [
     line
-    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    for page in (PAGE, (ROOT / "README.md").read_text())
+    for block in re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     for line in block.splitlines()
-    if "export" not in line
+    if line.startswith("streamstate ")
 ]
 SHARED = {"--home", "--launches", "--checkpoints", "--json", "--help"}
 
@@ -60,7 +62,6 @@ def test_the_options_of_all_verbs_are_named_once_for_all() -> None:
 
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_every_example_can_be_typed(line: str) -> None:
-    """Each example of the page is a command line that the shell takes."""
-    program, verb, *words = shlex.split(line)
-    assert program == "streamstate"
+    """Each example of the page and of the README is a command line that the shell takes."""
+    _, verb, *words = shlex.split(line, comments=True)
     cli.commands[verb].make_context(verb, words, obj=Session())

@@ -175,7 +175,7 @@ def _refuse_drained(checkpoint: Checkpoint, uri: str) -> None:
     entry = checkpoint.read_offset(commits[-1]) if commits else None
     if entry is not None and entry.mark is not None and entry.mark.kind == "drain":
         raise UnsupportedCheckpointError(
-            "this checkpoint was drained: its watermark is at the end of time (Law 11)",
+            "this checkpoint was drained, so nothing can go on from it: its watermark is at the end of time",
             checkpoint=uri,
             stream_id=entry.mark.stream_id,
             next_step="Deploy the stream that it belongs to.",

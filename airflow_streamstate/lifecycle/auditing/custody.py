@@ -330,7 +330,7 @@ class _Reader:
 
 
 def _passed_over(deployment_id: str, name: str, batch_id: int) -> Break:
-    detail = f"the log passes over batch {batch_id}: its input may be lost (Law 12)"
+    detail = f"the log passes over batch {batch_id}: its input may be lost"
     return Break("gap", deployment_id, name, "", f"batch {batch_id - 1}", f"batch {batch_id + 1}", detail)
 
 

@@ -45,7 +45,7 @@ def refuse_used(predecessor: Observation, beginning: SnapshotManifest, end: Snap
     used = used_queries(beginning, end)
     if used:
         raise UsedError(
-            "this deployment has run batches, so its beginning is not where it ended (Law 14)",
+            "this deployment has run batches, so from its beginning others would run under ids that the sink may hold",
             deployment_id=predecessor.deployment_id,
             batches={name: list(batches) for name, batches in used.items()},
             snapshot_id=beginning.snapshot_id,

@@ -181,7 +181,9 @@ class Waits:
             )
         if end.outcome == "rejected":
             return InvalidRequestError(
-                "the job cannot obey this order, and runs on", **facts, next_step="Change what the reason names."
+                "the job cannot obey this order, and runs on",
+                **facts,
+                next_step="Change what the reason names, or wait for it, and give the order again.",
             )
         if end.outcome == "ignored":
             return ConflictError(

@@ -6,6 +6,7 @@ better times, and the log says so once in a while.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -45,8 +46,9 @@ _FREE_TEXTS = ("error", "traceback", "text", "reason", "repairs", "choices", "fa
 
 
 def say_to_driver_log(text: str) -> None:
-    """One line in the driver's log."""
-    print(f"streamstate: {text}", file=sys.stderr, flush=True)
+    """One line in the driver's log; one that its disk has no room for is lost, and takes no thread with it."""
+    with contextlib.suppress(OSError, ValueError):  # full, or closed by the script
+        print(f"streamstate: {text}", file=sys.stderr, flush=True)
 
 
 class Reporter:

@@ -163,6 +163,23 @@ def test_an_option_of_the_script_is_pointed_behind_the_two_dashes() -> None:
     assert "-- --input" not in shell("stop", "flights", "--input", "/in").err
 
 
+@pytest.mark.parametrize("verb", ["deploy", "plan", "upgrade", "adopt"])
+@pytest.mark.parametrize("rest", [["stray"], ["stray", "--", "--input", "in"]])
+def test_a_word_that_got_in_front_of_the_two_dashes_is_refused(desk: Desk, verb: str, rest: list[str]) -> None:
+    """It is nothing that the script was to be given, and would be recorded for every later start."""
+    answer = shell("--json", verb, "flights", "--app", "job.py", *rest)
+    assert answer.status == 2
+    assert answer.error["type"] == "UsageError"
+    assert "'stray'" in answer.error["message"]
+    assert not desk.home.exists()
+
+
+def test_the_stream_may_stand_behind_the_two_dashes(desk: Desk) -> None:
+    """Then what follows it is the script's."""
+    for words in (["--app", "nosuch.py", "--", "flights", "in"], ["flights", "--app", "nosuch.py", "--", "flights"]):
+        assert "nosuch.py" in shell("--json", "deploy", *words).error["context"]["path"]
+
+
 def test_what_follows_the_two_dashes_is_the_scripts_own(desk: Desk) -> None:
     """A --json among the arguments of the script does not change the form of our output."""
     answer = shell("deploy", "flights", "--app", desk.base / "nosuch.py", "--", "--json", "--home", "/elsewhere")

@@ -157,7 +157,7 @@ def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
     ("options", "status", "part"),
     [
         (("--start", "seed"), 4, "restore"),
-        (("--snapshot", "d-0001-live-000001"), 4, "Law 14"),
+        (("--snapshot", "d-0001-live-000001"), 4, "batch ids that the sink may hold"),
         (("--snapshot", "d-0009-stopped-000001"), 2, "no complete snapshot"),
         (("--start", "fresh", "--snapshot", "d-0001-stopped-000001"), 2, "fresh"),
         (("--py-files", "nosuch.zip"), 2, "cannot be read"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from airflow_streamstate.cli import tables
+from airflow_streamstate.cli import event_tables, tables
 from airflow_streamstate.lifecycle.observing.state import STATES
 
 
@@ -36,7 +36,7 @@ def test_nothing_that_somebody_wrote_acts_on_the_terminal(text: str) -> None:
     loaded = {text: {"operators": []}}
     page += printed(200, tables.verified, {"snapshot_id": "s-1", "ok": False, "problems": [problem], "loaded": loaded})
     page += printed(200, tables.error, {"message": text, "context": {"a": text, "b": f"{text}\n"}, "next_step": text})
-    page += printed(200, tables.events, [{"number": 1, "kind": text, "reason": text}])
+    page += printed(200, event_tables.events, [{"number": 1, "kind": text, "reason": text}])
     assert not any(sign in page for sign in "\x1b\r\x9b\x07")
     if text.startswith("["):
         assert page.count(text) >= 9
@@ -123,6 +123,12 @@ def test_of_a_failure_the_reason_and_the_next_step_are_told_and_not_sparks_plan(
     assert "streamstate resume" not in printed(200, tables.status, running)
 
 
+def test_facts_of_an_error_are_not_shown_as_python_has_them() -> None:
+    """What is more than a word is JSON, as everywhere else."""
+    error = {"message": "it is so", "context": {"batches": {"a": [1, 2]}, "is_held": True}, "next_step": ""}
+    assert printed(200, tables.error, error) == 'streamstate: it is so. batches={"a": [1, 2]} is_held=true\n'
+
+
 def test_where_a_drain_stands_is_told_per_query() -> None:
     """While a deployment drains each query shows how far it has come; otherwise nobody is told of drains (1a.5)."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "draining"}
@@ -130,3 +136,16 @@ def test_where_a_drain_stands_is_told_per_query() -> None:
     lines = printed(100, tables.status, {**row, "queries": queries}).splitlines()[-3:]
     assert [line.split() for line in lines] == [["query", "drain", "batch"], ["a", "flushing", "5"], ["b", "-", "2"]]
     assert "drain" not in printed(100, tables.status, {**row, "state": "running", "queries": {"b": queries["b"]}})
+
+
+def test_the_end_of_a_drain_fits_on_a_screen() -> None:
+    """What a table of eight columns would say is said one fact a line, and nothing that no query has."""
+    times = dict.fromkeys(("watermark_at", "open_windows_from_at", "open_windows_until_at"), "2026-03-01T10:00:00Z")
+    query = {"batch_id": 9, "rows_written_early": 3, "state_rows_left": 0, **times}
+    row = {"stream_id": "s", "deployment_id": "d-0001", "state": "drained", "outcome": "drained"}
+    page = printed(80, tables.ordered, {**row, "queries": {"delays": query, "raw": {"batch_id": 4}}}, "drain")
+    assert max(map(len, page.splitlines())) <= 60
+    assert [line.split()[-1] for line in page.splitlines() if line.strip().startswith("rows written early")] == ["3"]
+    assert page.splitlines()[-2:] == ["  query raw", "    batch                4"]
+    narrow = printed(80, tables.ordered, {**row, "queries": {"raw": {"batch_id": 4}}}, "drain")
+    assert [line.split() for line in narrow.splitlines()[-2:]] == [["query", "batch"], ["raw", "4"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import resource
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnavailableError
+from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, ReadOnlyError, UnavailableError
 from airflow_streamstate.launch.folder import (
     EXIT_STATUS,
     HANDLE,
@@ -20,6 +21,7 @@ from airflow_streamstate.launch.folder import (
     LaunchFolder,
     create_file,
     tail_bytes,
+    translated,
     write_file,
 )
 
@@ -60,6 +62,12 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
         write_file(tmp_path / "a", b"2" * 1000)
     assert (tmp_path / "a").read_bytes() == b"1"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_read_only_disk_is_called_one(tmp_path: Path) -> None:
+    """Nothing is wrong with the path: the disk is to be mounted writable."""
+    with pytest.raises(ReadOnlyError, match="read-only disk"), translated(tmp_path):
+        raise OSError(errno.EROFS, "")
 
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def test_what_runs_is_what_was_planned(
     plan = PlanUpgradeOperator(task_id="plan", stream_id="flights", application=script, poll_interval_seconds=0.1)
     planned = plan.execute(context(task_id="plan"))["rehearsal_id"]
     new(tmp_path, "proves", "and", "more")
-    with pytest.raises(AirflowFailException, match="is_same_change=False"):
+    with pytest.raises(AirflowFailException, match="is_same_change=false"):
         upgrade(script, rehearsal_id=planned).execute(ours)
     with pytest.raises(AirflowFailException, match="no such rehearsal"):
         upgrade(script, rehearsal_id=planned.replace("-0001", "-0007")).execute(ours)

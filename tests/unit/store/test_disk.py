@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    OutcomeUnknownError,
+    ReadOnlyError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.store.disk import LOCK_NAME, LOCK_SECONDS, FolderSyncs, disk_errors, folder_lock, sync_folder
 
 
@@ -25,7 +31,7 @@ class TestErrors:
             (errno.EMFILE, UnavailableError, "the disk gave an error"),
             (errno.EACCES, InvalidRequestError, "permission denied"),
             (errno.EPERM, InvalidRequestError, "permission denied"),
-            (errno.EROFS, InvalidRequestError, "the file system is read-only"),
+            (errno.EROFS, ReadOnlyError, "the file system is read-only"),
             (errno.ENOTDIR, InvalidRequestError, "cannot have the same name"),
             (errno.EISDIR, InvalidRequestError, "cannot have the same name"),
             (errno.ENAMETOOLONG, InvalidRequestError, "cannot have a file of this name"),
@@ -43,6 +49,19 @@ class TestErrors:
             "root": str(tmp_path),
             "reason": os.strerror(number),
         }
+
+    @pytest.mark.parametrize(
+        ("number", "advice"),
+        [
+            (errno.ENOSPC, "Free some space, and try again."),
+            (errno.EROFS, "Mount it writable, and see that the user of this process has write access."),
+        ],
+    )
+    def test_no_advice_leads_away_from_the_home(self, number: int, advice: str, tmp_path: Path) -> None:
+        """A home that is moved, or another one, would be one without the streams that run."""
+        with pytest.raises(StreamStateError) as caught, disk_errors("put", "a", tmp_path):
+            raise OSError(number, "")
+        assert caught.value.next_step == advice
 
     def test_an_error_after_the_write_leaves_it_unknown(self, tmp_path: Path) -> None:
         """Once a reader can see the result, no error may say that nothing was changed. (Law 8)"""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import sys
 import threading
 from functools import partial
 from random import Random
@@ -111,6 +114,32 @@ def test_both_loops_run_as_daemon_threads() -> None:
     while stream.control.heartbeat("d-0001") is None and SYSTEM_CLOCK.monotonic_seconds() < deadline:
         SYSTEM_CLOCK.sleep(0.01)
     agent.stop()
+    assert stream.control.heartbeat("d-0001") is not None
+
+
+class FullLog(io.StringIO):
+    """What the log of a driver is on a disk that is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_was_full_for_home_and_log_costs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing could be written, and nowhere could that be said: with room again the heart beats."""
+    monkeypatch.setattr(sys, "stderr", FullLog())
+    stream, faults = SimulatedStream(), FaultPlan()
+    spec = stream.deploy(settings=AgentSettings(command_poll_seconds=0.01, heartbeat_seconds=0.01))
+    control = StreamControl(FaultyStore(stream.checkpoints, faults), STREAM, SYSTEM_CLOCK)
+    supervisor = Supervisor(control, stream.checkpoints, spec, 1, SYSTEM_CLOCK, lambda key: key)
+    supervisor.claim("d-0001-a0001", "host", 7)
+    faults.at.update(dict.fromkeys(range(1, 100_000), Fault.UNAVAILABLE))
+    agent = Agent(supervisor, stream.clock.sleep)
+    for _ in range(3):
+        agent.poll_commands_once()
+        agent.beat_once()
+    assert stream.control.heartbeat("d-0001") is None
+    faults.at.clear()
+    agent.beat_once()
     assert stream.control.heartbeat("d-0001") is not None
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import FencedError
 from airflow_streamstate.protocol.events import Failed, Noted, Started
-from airflow_streamstate.runtime.attempt.reporting import Reporter
+from airflow_streamstate.runtime.attempt.reporting import Reporter, say_to_driver_log
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore
@@ -105,3 +108,24 @@ def test_what_lies_among_the_events_and_is_none_stops_nobody() -> None:
     desk.reporter.load()
     write_started(desk)
     assert desk.kinds() == ["Started"]
+
+
+class FullDisk(io.StringIO):
+    """A file for whose lines there is no room."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def closed() -> io.StringIO:
+    """What a script leaves that closes its stderr."""
+    log = io.StringIO()
+    log.close()
+    return log
+
+
+@pytest.mark.parametrize("log", [FullDisk(), closed()], ids=["full", "closed"])
+def test_a_log_that_takes_no_line_costs_the_line_alone(log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that wants to say that the disk is full lives on, and beats again once there is room."""
+    monkeypatch.setattr(sys, "stderr", log)
+    say_to_driver_log("the store is out of reach, the job goes on")

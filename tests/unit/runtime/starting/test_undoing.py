@@ -417,5 +417,5 @@ def test_a_query_is_not_started_before_what_feeds_it_was_undone() -> None:
     held = list(story.plan.sink.batches)
     assert story.stream.run(waiting_script(story.with_bounds(11)), "d-0003") == 1
     (failed,) = story.stream.events_of(Failed, "d-0003")
-    assert "fed_by=['landed']" in failed.error
+    assert 'fed_by=["landed"]' in failed.error
     assert story.plan.sink.batches == held
