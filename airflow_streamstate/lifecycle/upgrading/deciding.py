@@ -11,6 +11,10 @@ from airflow_streamstate.plan.report import FITTING, PlanReport
 from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade, UpgradeMode
 
 _REHEARSED = ("accepted", "not_run")
+_NOT_TRIED: Mapping[str, str] = {
+    "failed": "it failed in its rehearsal",
+    "deadline": "its rehearsal was not over in time",
+}
 _NEVER_FLUSHED = frozenset({"state-without-bound", "session-without-bound", "duplicates-forever"})
 
 
@@ -56,8 +60,8 @@ def decide_mode(upgrade: Upgrade, report: PlanReport, kept: Sequence[str] = ()) 
 
 
 def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
-    if report.outcome in ("failed", "deadline"):
-        return NoGo(f"its rehearsal ended by {report.outcome}: {report.reason}")
+    if report.outcome in _NOT_TRIED:
+        return NoGo(f"{_NOT_TRIED[report.outcome]}: {report.reason}")
     if upgrade.mode == "fresh":
         return Go("fresh")
     if not report.queries:  # what starts no query is nobody's successor

@@ -267,13 +267,13 @@ class Upgrades:
             stream_id, upgrade_id: the upgrade.
             deadline_seconds: how long to wait; it stays under way then, and anyone can go on with it.
             on_progress: told what is waited for.
-            on_step: told of each step.
+            on_step: told of each step but the last, which the answer tells.
 
         Raises:
             InvalidRequestError: there is none.
             DeadlineExceededError: it is not over by then.
         """
-        last_seen, pause_seconds, telling = "nothing yet", 0.5, Telling(on_step)
+        last_seen, pause_seconds, telling = "nothing yet", 0.5, Telling(on_step, tells_end=False)
 
         def look() -> UpgradeView | None:
             nonlocal last_seen, pause_seconds
