@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from airflow_streamstate.cli.failures import without_launch_folder
 from airflow_streamstate.cli.tables import shown
 from airflow_streamstate.lifecycle.rehearsing.planning import RecordedPlans
 from airflow_streamstate.lifecycle.rehearsing.rehearsals import RehearsalView
@@ -52,7 +53,9 @@ def report(console: Console, found: PlanReport) -> None:
     for title, text in (("traceback", found.traceback), ("end of the log", found.log_tail)):
         if text:
             console.print(shown(f"{title}:", "bold"))
-            console.print(shown("\n".join(f"    {row}" for row in text.splitlines())), soft_wrap=True)
+            console.print(
+                shown("\n".join(f"    {row}" for row in without_launch_folder(text).splitlines())), soft_wrap=True
+            )
 
 
 def recorded(console: Console, found: RecordedPlans, trees: Mapping[str, str]) -> None:

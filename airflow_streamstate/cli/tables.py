@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_streamstate.adapters.moving import in_words
-from airflow_streamstate.cli.failures import without_query_report
-from airflow_streamstate.lifecycle.observing.views import next_step_of_failure
+from airflow_streamstate.cli.failures import without_launch_folder, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]
@@ -123,8 +122,8 @@ def status(console: Console, row: Row) -> None:
         "last event": _last_event(row.get("last_event")),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
-        "error": without_query_report(row.get("error") or ""),
-        "next": next_step_of_failure(row["stream_id"]) if row["state"] == "failed" else "",
+        "error": _words(row.get("error")),
+        "next": row.get("next_step"),
     }
     for name, value in facts.items():
         if value:
@@ -136,7 +135,7 @@ def status(console: Console, row: Row) -> None:
         if event["reason"]:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
-        _block(console, "traceback", "\n".join(without_query_report(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
+        _block(console, "traceback", "\n".join(_words(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
 
 
 def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
@@ -264,6 +263,7 @@ def error(console: Console, row: Row) -> None:
     for key, value in row["context"].items():
         text = without_query_report(str(value))
         if "\n" in text:
+            text = without_launch_folder(text)
             blocks[key] = text
         elif value not in (None, ""):
             facts.append(f'{key}="{text}"' if " " in text else f"{key}={text}")
@@ -274,6 +274,10 @@ def error(console: Console, row: Row) -> None:
         _block(console, name.replace("_", " "), text)
     if row["next_step"]:
         console.print(shown(f"-> {row['next_step']}"))
+
+
+def _words(text: str | None) -> str:
+    return without_launch_folder(without_query_report(text or ""))
 
 
 def _block(console: Console, title: str, text: str) -> None:
