@@ -59,10 +59,18 @@ def resuming(console: Console, row: Row) -> None:
 
 
 def standing(console: Console, row: Row) -> None:
-    """After deploy, resume, kill: where the deployment stands."""
+    """After deploy and resume: where the deployment stands."""
     console.print(_sentence(row))
     _no_queries(console, row)
     _queries(console, row)
+
+
+def killed(console: Console, row: Row) -> None:
+    """After kill: where it stands, and how it goes on."""
+    standing(console, row)
+    if row["state"] == "failed":
+        resume, deploy = (f"`streamstate {verb} {row['stream_id']}`" for verb in ("resume", "deploy"))
+        console.print(shown(f"-> {resume} goes on where its log stands, {deploy} does so with another version."))
 
 
 def given_up(console: Console, row: Row) -> None:

@@ -203,6 +203,8 @@ def _line_of(state: UpgradeState) -> str:
     name = "going back" if phase == "unhealthy" and (is_rollback or is_cancelled) else str(phase)
     name = "cancelled" if phase == "refused" and is_cancelled else name
     words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
+    if phase == "rehearsing" and not state.upgrade.runs_batches:
+        words = "the plans of the new version are compared, no batch is tried"
     if state.is_over:
         text = ""
     elif phase in _CARRIED:

@@ -127,11 +127,11 @@ def test_a_script_that_failed_its_rehearsal_is_shown_where_its_traceback_is() ->
     assert "`streamstate plan orders`" in told.next_step
 
 
-def told_of(*steps: tuple[Phase, str], asked: str = "upgrade", tells_end: bool = True) -> list[str]:
+def told_of(*steps: tuple[Phase, str], tells_end: bool = True, **asked: Any) -> list[str]:
     """What is told of these steps, one after the other."""
     lines: list[str] = []
     telling = Telling(lines.append, tells_end=tells_end)
-    upgrade = Upgrade(**{**vars(UPGRADE), "asked": asked})
+    upgrade = Upgrade(**{**vars(UPGRADE), "runs_batches": True, **asked})
     for number, (phase, text) in enumerate(steps, 1):
         telling(state_of(upgrade, [UpgradeStep("orders", UPGRADE.upgrade_id, number, phase, AT, "t", "w", text)]))
     return lines
@@ -156,3 +156,10 @@ def test_an_error_is_told_whole_at_the_end_and_nowhere_else() -> None:
     assert told_of(("stopping", ""), ("failed", why), tells_end=False) == [
         "stopping: the old version ends after its batch in flight"
     ]
+
+
+def test_what_is_not_rehearsed_is_not_called_so() -> None:
+    """With ``--no-rehearsal`` plans alone are compared."""
+    assert told_of(("rehearsing", "")) == ["rehearsing: the new version is rehearsed on a fork of the state"]
+    (line,) = told_of(("rehearsing", ""), runs_batches=False)
+    assert "rehearsed" not in line
