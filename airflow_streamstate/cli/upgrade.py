@@ -295,6 +295,7 @@ def _run(
                 wait_seconds,
                 _calling(session, view, on_progress),
                 lambda line: session.say(lambda console: upgrade_tables.step(console, line)),
+                tells_end=False,  # it is the answer
             )
     except KeyboardInterrupt:
         upgrades.cancel(view.stream_id, view.upgrade_id, after_stop="finish", reason="interrupted")
