@@ -70,7 +70,7 @@ def killed(console: Console, row: Row) -> None:
     standing(console, row)
     if row["state"] == "failed":
         resume, deploy = (f"`streamstate {verb} {row['stream_id']}`" for verb in ("resume", "deploy"))
-        console.print(shown(f"-> {resume} goes on where its log stands, {deploy} does so with another version."))
+        console.print(shown(f"-> {resume} goes on where it was cut off, {deploy} does so with another version."))
 
 
 def given_up(console: Console, row: Row) -> None:

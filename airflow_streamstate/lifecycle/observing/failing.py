@@ -57,7 +57,7 @@ def _of_no_last_word(seen: Observation) -> str:
         return f"{resume} starts another driver for it."
     exit_code = None if status is None else status.exit_code
     if not exit_code or exit_code > _SIGNALS_FROM:
-        return f"{resume} goes on where its log stands, without a lost row; {_log(seen)}."
+        return f"{resume} goes on where it was cut off, without a lost row; {_log(seen)}."
     other = "where that is a setting of this version, deploy it again with another"
     return f"Mend what the reason names, then {resume}; {other}{_back(seen.spec)}; {_log(seen)}."
 
