@@ -27,3 +27,9 @@ def without_query_report(text: str) -> str:
 def without_launch_folder(text: str) -> str:
     """The words without the folder into which a script was pinned for one launch or rehearsal: its name is left."""
     return _LAUNCH_FOLDER.sub("", text)
+
+
+def is_told_by(traceback: object, log_tail: object) -> bool:
+    """Whether the end of a log tells once more what a traceback has told: the script's last words."""
+    *_, last = ("", *(line.strip() for line in str(traceback or "").splitlines() if line.strip()))
+    return bool(last) and last in str(log_tail)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.failures import without_launch_folder
+from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
 from airflow_streamstate.cli.tables import shown
 from airflow_streamstate.lifecycle.rehearsing.planning import RecordedPlans
 from airflow_streamstate.lifecycle.rehearsing.rehearsals import RehearsalView
@@ -65,7 +65,8 @@ def report(console: Console, found: PlanReport) -> None:
         _differences(console, name, query)
     for note in found.notes:
         console.print(shown(f"  {note}"))
-    for title, text in (("traceback", found.traceback), ("end of the log", found.log_tail)):
+    log_tail = "" if is_told_by(found.traceback, found.log_tail) else found.log_tail
+    for title, text in (("traceback", found.traceback), ("end of the log", log_tail)):
         if text:
             console.print(shown(f"{title}:", "bold"))
             console.print(

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_streamstate.adapters.moving import in_words
-from airflow_streamstate.cli.failures import without_launch_folder, without_query_report
+from airflow_streamstate.cli.failures import is_told_by, without_launch_folder, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]
@@ -269,6 +269,8 @@ def error(console: Console, row: Row) -> None:
     """An error: the sentence, its facts as key=value, texts of several lines below, and the next step."""
     facts, blocks = [], {}
     for key, value in row["context"].items():
+        if key == "log_tail" and is_told_by(row["context"].get("traceback"), value):
+            continue  # the next step says where the log is
         text = without_query_report(str(value))
         if "\n" in text:
             text = without_launch_folder(text)

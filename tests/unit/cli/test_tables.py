@@ -120,6 +120,8 @@ def test_of_a_failure_the_reason_and_the_next_step_are_told_and_not_sparks_plan(
     assert 'File "job.py"' in page  # where its copy lay for this launch nobody asked
     error = {"message": "the deployment failed", "context": {"error": words}, "next_step": "Mend it."}
     assert "Logical Plan" not in page + printed(200, tables.error, error)
+    context = {"traceback": "Traceback\n  line 3\nValueError: boom", "log_tail": "begun\nValueError: boom"}
+    assert printed(200, tables.error, {**error, "context": context}).count("boom") == 1
     assert "next" not in printed(200, tables.status, {**row, "state": "running", "error": "", "next_step": ""})
 
 
