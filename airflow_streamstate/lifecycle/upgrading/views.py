@@ -97,7 +97,7 @@ class UpgradeView:
     @property
     def is_cancelled(self) -> bool:
         """Whether it came to its end, or went back, because somebody called it off."""
-        return self.state.last.cancelled_by is not None
+        return self.state.is_cancelled
 
     def as_error(self) -> StreamStateError | None:
         """Why it is not what was asked for; None where it is, or is under way."""
@@ -198,10 +198,7 @@ class Telling:
 def _line_of(state: UpgradeState) -> str:
     """The step as a line. What is told whole at the end is not told whole here, and at the end not again."""
     phase, text = state.phase, state.last.text
-    is_cancelled = state.last.cancelled_by is not None
     is_rollback = state.upgrade.asked == "rollback"
-    name = "going back" if phase == "unhealthy" and (is_rollback or is_cancelled) else str(phase)
-    name = "cancelled" if phase == "refused" and is_cancelled else name
     words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
     if phase == "rehearsing" and not state.upgrade.runs_batches:
         words = "the plans of the new version are compared, no batch is tried"
@@ -210,7 +207,7 @@ def _line_of(state: UpgradeState) -> str:
     elif phase in _CARRIED:
         gist = text.partition(": ")[0]
         text = gist if len(gist) <= MAX_GIST_CHARACTERS else f"{gist[: MAX_GIST_CHARACTERS - 1]}…"
-    return f"{name}: {words}{f': {text}' if text else ''}"
+    return f"{state.phase_for_people}: {words}{f': {text}' if text else ''}"
 
 
 def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:

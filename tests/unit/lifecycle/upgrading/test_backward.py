@@ -315,6 +315,7 @@ def test_a_rollback_by_hand_goes_forward(upgraded: UpgradeStage) -> None:
     view = upgraded.begin_rollback()
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.new_deployment_id) == ("trying", "d-0002")
+    assert upgraded.stage.controller.status(STREAM).upgrade == f"{view.upgrade_id} trying, by tests"
     view = upgraded.rehearsed(view)
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
