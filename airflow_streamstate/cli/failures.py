@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 _REPORT = "=== Streaming Query ==="
 _AFTER_REPORT = ("JVM stacktrace:", "Traceback (most recent call last)", "Caused by:")
+_LAUNCH_FOLDER = re.compile(
+    r"""(?:(?<=")/[^"\n]*|(?<![^\s'(=])/[^\s"']*)/launches/[a-z0-9-]+/code/(?:py-files/|files/)?"""
+)
 
 
 def without_query_report(text: str) -> str:
@@ -17,3 +22,14 @@ def without_query_report(text: str) -> str:
         if not is_report:
             kept.append(line)
     return "\n".join(kept)
+
+
+def without_launch_folder(text: str) -> str:
+    """The words without the folder into which a script was pinned for one launch or rehearsal: its name is left."""
+    return _LAUNCH_FOLDER.sub("", text)
+
+
+def is_told_by(traceback: object, log_tail: object) -> bool:
+    """Whether the end of a log tells once more what a traceback has told: the script's last words."""
+    *_, last = ("", *(line.strip() for line in str(traceback or "").splitlines() if line.strip()))
+    return bool(last) and last in str(log_tail)

@@ -269,7 +269,7 @@ def kill(session: Session, /, stream_id: str, grace_seconds: float) -> None:
     """
     with session.progress(f"killing {stream_id}"):
         result = session.controller().kill(stream_id, grace_seconds=grace_seconds).to_json()
-    session.emit(result, lambda console: tables.standing(console, result))
+    session.emit(result, lambda console: tables.killed(console, result))
 
 
 def _wait_and_emit(session: Session, controller: Controller, order: CommandView, wait_seconds: float | None) -> None:

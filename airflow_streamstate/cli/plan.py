@@ -95,7 +95,7 @@ def _rehearsed(
     seconds: float,
 ) -> PlanReport:
     view = controller.plans.begin(request, request_id=request_id, runs_batches=runs_batches, deadline_seconds=seconds)
-    session.say(lambda console: plan_tables.rehearsing(console, view))
+    session.say(lambda console: plan_tables.rehearsing(console, view, runs_batches=runs_batches))
     try:
         with session.progress(f"{view.stream_id} {view.rehearsal_id}") as on_progress:
             return controller.plans.wait(view, on_progress)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
 from airflow_streamstate.cli.tables import shown
 from airflow_streamstate.lifecycle.rehearsing.planning import RecordedPlans
 from airflow_streamstate.lifecycle.rehearsing.rehearsals import RehearsalView
@@ -23,20 +24,35 @@ _OUTCOMES = {
 _TRIED = {"accepted": "accepted", "refused": "refused", "failed": "refused by Spark", "not_run": "not run"}
 
 
-def rehearsing(console: Console, view: RehearsalView) -> None:
-    """Before any waiting: what is tried, and on what."""
+_OUTCOMES_OF_PLANS = {
+    "failed": ("red", "failed before its plans were known"),
+    "deadline": ("red", "was not planned in time"),
+}
+
+
+def rehearsing(console: Console, view: RehearsalView, *, runs_batches: bool) -> None:
+    """Before any waiting: what is tried, and on what; or that plans alone are compared."""
+    if not runs_batches:
+        what = f"the plans of the change are compared with those of {view.deployment_id}, no batch is tried"
+        _begun(console, view, what)
+        return
     start = view.start
     what = {"restore": "on a fork of the state", "seed": "at the offsets"}.get(start.mode, "with nothing")
     at = f" of {view.deployment_id} as it is now" if start.snapshot_id == view.rehearsal_id else ""
     from_snapshot = f" of snapshot {start.snapshot_id}" if start.snapshot_id and not at else ""
-    console.print(shown(f"{view.stream_id} {view.rehearsal_id}: the change is rehearsed {what}{at}{from_snapshot}"))
+    _begun(console, view, f"the change is rehearsed {what}{at}{from_snapshot}")
+
+
+def _begun(console: Console, view: RehearsalView, what: str) -> None:
+    console.print(shown(f"{view.stream_id} {view.rehearsal_id}: {what}"))
     for note in view.notes:
         console.print(shown(f"  {note}"))
 
 
 def report(console: Console, found: PlanReport) -> None:
     """The report of a change."""
-    colour, words = _OUTCOMES[found.outcome]
+    outcomes = _OUTCOMES if found.runs_batches else {**_OUTCOMES, **_OUTCOMES_OF_PLANS}
+    colour, words = outcomes[found.outcome]
     line = shown(f"{found.stream_id}, compared with {found.deployment_id}: the change ") + Text(words, colour)
     if found.verdict is not None:
         line += shown(": ") + Text(found.verdict, _COLOURS[found.verdict])
@@ -49,10 +65,13 @@ def report(console: Console, found: PlanReport) -> None:
         _differences(console, name, query)
     for note in found.notes:
         console.print(shown(f"  {note}"))
-    for title, text in (("traceback", found.traceback), ("end of the log", found.log_tail)):
+    log_tail = "" if is_told_by(found.traceback, found.log_tail) else found.log_tail
+    for title, text in (("traceback", found.traceback), ("end of the log", log_tail)):
         if text:
             console.print(shown(f"{title}:", "bold"))
-            console.print(shown("\n".join(f"    {row}" for row in text.splitlines())), soft_wrap=True)
+            console.print(
+                shown("\n".join(f"    {row}" for row in without_launch_folder(text).splitlines())), soft_wrap=True
+            )
 
 
 def recorded(console: Console, found: RecordedPlans, trees: Mapping[str, str]) -> None:

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_streamstate.adapters.moving import in_words
-from airflow_streamstate.cli.failures import without_query_report
-from airflow_streamstate.lifecycle.observing.views import next_step_of_failure
+from airflow_streamstate.cli.failures import is_told_by, without_launch_folder, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]
@@ -58,10 +57,18 @@ def resuming(console: Console, row: Row) -> None:
 
 
 def standing(console: Console, row: Row) -> None:
-    """After deploy, resume, kill: where the deployment stands."""
+    """After deploy and resume: where the deployment stands."""
     console.print(_sentence(row))
     _no_queries(console, row)
     _queries(console, row)
+
+
+def killed(console: Console, row: Row) -> None:
+    """After kill: where it stands, and how it goes on."""
+    standing(console, row)
+    if row["state"] == "failed":
+        resume, deploy = (f"`streamstate {verb} {row['stream_id']}`" for verb in ("resume", "deploy"))
+        console.print(shown(f"-> {resume} goes on where it was cut off, {deploy} does so with another version."))
 
 
 def given_up(console: Console, row: Row) -> None:
@@ -121,8 +128,8 @@ def status(console: Console, row: Row) -> None:
         "last event": _last_event(row.get("last_event")),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
-        "error": without_query_report(row.get("error") or ""),
-        "next": next_step_of_failure(row["stream_id"]) if row["state"] == "failed" else "",
+        "error": _words(row.get("error")),
+        "next": row.get("next_step"),
     }
     for name, value in facts.items():
         if value:
@@ -134,7 +141,7 @@ def status(console: Console, row: Row) -> None:
         if event["reason"]:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
-        _block(console, "traceback", "\n".join(without_query_report(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
+        _block(console, "traceback", "\n".join(_words(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
 
 
 def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
@@ -250,8 +257,11 @@ def error(console: Console, row: Row) -> None:
         if isinstance(value, Mapping | list | bool):
             facts.append(f"{key}={json.dumps(value, ensure_ascii=False)}")
             continue
+        if key == "log_tail" and is_told_by(row["context"].get("traceback"), value):
+            continue  # the next step says where the log is
         text = without_query_report(str(value))
         if "\n" in text:
+            text = without_launch_folder(text)
             blocks[key] = text
         elif value not in (None, ""):
             facts.append(f'{key}="{text}"' if " " in text else f"{key}={text}")
@@ -262,6 +272,10 @@ def error(console: Console, row: Row) -> None:
         _block(console, name.replace("_", " "), text)
     if row["next_step"]:
         console.print(shown(f"-> {row['next_step']}"))
+
+
+def _words(text: str | None) -> str:
+    return without_launch_folder(without_query_report(text or ""))
 
 
 def _block(console: Console, title: str, text: str) -> None:

@@ -154,6 +154,7 @@ def upgrade(
         view = _under_way(controller, stream_id)
         if cancels:
             controller.upgrades.cancel(stream_id, view.upgrade_id, after_stop=after_stop, reason=given["reason"])
+            return _run(session, controller.upgrades, view, wait_seconds, cancels=after_stop)
         if is_approved is not None:
             controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=is_approved, reason=given["reason"])
         return _run(session, controller.upgrades, view, wait_seconds)
@@ -278,7 +279,13 @@ def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report
     return look
 
 
-def _run(session: Session, upgrades: Upgrades, view: UpgradeView, wait_seconds: float) -> int:
+def _run(
+    session: Session,
+    upgrades: Upgrades,
+    view: UpgradeView,
+    wait_seconds: float,
+    cancels: AfterStop | None = None,
+) -> int:
     session.say(lambda console: upgrade_tables.begun(console, view))
     try:
         with session.progress(f"{view.stream_id} {view.upgrade_id}") as on_progress:
@@ -288,12 +295,13 @@ def _run(session: Session, upgrades: Upgrades, view: UpgradeView, wait_seconds: 
                 wait_seconds,
                 _calling(session, view, on_progress),
                 lambda line: session.say(lambda console: upgrade_tables.step(console, line)),
+                tells_end=False,  # it is the answer
             )
     except KeyboardInterrupt:
         upgrades.cancel(view.stream_id, view.upgrade_id, after_stop="finish", reason="interrupted")
         session.say(lambda console: upgrade_tables.interrupted(console, view))
         view = upgrades.settle(view.stream_id, view.upgrade_id, SETTLE_SECONDS)
-    session.emit(view.to_json(), lambda console: upgrade_tables.ended(console, view))
-    if view.is_what_was_asked:
+    session.emit(view.to_json(), lambda console: upgrade_tables.ended(console, view, cancels))
+    if view.is_what_was_asked if cancels is None else view.is_end_of_cancel(cancels):
         return DONE
-    return REFUSED if view.outcome == "refused" else FAILED
+    return REFUSED if view.outcome in ("refused", "upgraded") else FAILED

@@ -35,6 +35,18 @@ class UpgradeState:
         return self.last.phase
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether it came to its end, or goes back, because somebody called it off."""
+        return self.last.cancelled_by is not None
+
+    @property
+    def phase_for_people(self) -> str:
+        """The phase by its name, but that nothing is called unhealthy, or refused, because somebody asked for it."""
+        if self.phase == "unhealthy" and (self.is_cancelled or self.upgrade.asked == "rollback"):
+            return "going back"
+        return "cancelled" if self.phase == "refused" and self.is_cancelled else self.phase
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing of it is still to be done."""
         return self.phase in OVER

@@ -157,7 +157,8 @@ def _alive(seen: Observation, state: State) -> ConflictError:
         deployment_id=seen.deployment_id,
         state=state,
         deployed_by=seen.spec.requested_by,
-        next_step=f"`streamstate stop {seen.stream_id} --wait 300` keeps its state; then deploy again.",
+        next_step=f"`streamstate upgrade {seen.stream_id}` with the same options hands over to it, tried before; or "
+        f"`streamstate stop {seen.stream_id} --wait 300` keeps its state, then deploy again.",
     )
 
 

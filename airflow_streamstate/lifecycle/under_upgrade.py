@@ -78,4 +78,4 @@ def upgrade_in_words(control: StreamControl, register: StreamRegister) -> str:
         return f"{register.upgrade_id}, which cannot be read"
     if state is None or state.is_over:
         return ""
-    return f"{register.upgrade_id} {state.phase}, by {state.upgrade.requested_by}"
+    return f"{register.upgrade_id} {state.phase_for_people}, by {state.upgrade.requested_by}"

@@ -251,7 +251,7 @@ def _failed_query(verdict: RehearsalVerdict) -> str | None:
 
 def _error_of(verdict: RehearsalVerdict) -> str:
     if verdict.outcome != "done":
-        return verdict.error or f"it ended by {verdict.outcome}"
+        return verdict.error or ("it failed" if verdict.outcome == "failed" else "it was not over in time")
     return _failed_query(verdict) or ("" if verdict.queries else "the script started no query")
 
 

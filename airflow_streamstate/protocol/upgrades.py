@@ -113,10 +113,13 @@ class UpgradeStep(Message):
         returned_deployment_id: the old version's, when it came back.
         way: how it comes back: ``resume``: nothing of the new version ever ran; ``handover``: it committed nothing;
             ``forward``: from its last commit; ``undo``: from the handover, with the sinks undone.
-        bad_batches: first and last batch of each query whose output is that of the version that was given up.
+        bad_batches: first and last batch of each query that the version that was given up committed: its output.
+        begun_batches: the batch of each query that it had begun and not committed: the version that came back runs it
+            again over the same bounds, or has undone it. Versions before this field counted it to ``bad_batches``.
         first_beats: how the new version's queries stood when it had begun: what is behind must not grow from there.
         gap_seconds: last commit of the old version to first commit of the new one.
         audit_ok: whether the chain of custody was whole at the end.
+        cancelled_by: who called it off, where that is why it comes to its end, or goes back.
     """
 
     stream_id: str
@@ -138,9 +141,11 @@ class UpgradeStep(Message):
     returned_deployment_id: str | None = None
     way: ReturnWay | None = None
     bad_batches: Mapping[str, tuple[int, ...]] | None = None
+    begun_batches: Mapping[str, int] | None = None
     first_beats: Mapping[str, QueryBeat] | None = None
     gap_seconds: float | None = None
     audit_ok: bool | None = None
+    cancelled_by: str | None = None
 
 
 @message

@@ -79,6 +79,17 @@ def test_a_life_of_upgrades_loses_nothing(folder: Path) -> None:
         ("rolled_back", None, "forward"),
     ]
     assert [view.state.last.audit_ok for view in life.seen] == [True] * 6
+    failed = life.seen[3].state.last
+    bad, begun = failed.bad_batches or {}, failed.begun_batches or {}
+    assert f"batch {begun['counts']} failed" in failed.text  # the old version ran it again: it is not a bad one
+    assert {name: batches[-1] + 1 for name, batches in bad.items()} == begun
+    assert [view.state.last.begun_batches for view in life.seen if view is not life.seen[3]] == [
+        None,
+        None,
+        {},
+        None,
+        {},
+    ]
 
 
 @pytest.mark.parametrize("climb", CLIMBS)

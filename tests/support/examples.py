@@ -306,7 +306,7 @@ EXAMPLES: tuple[Message, ...] = (
         report={"verdict": "state-compatible", "queries": {"raw": {"differences": []}}}, command_id=COMMAND_ID,
         bad_command_id="1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", snapshot_id="d-0003-stopped-000002",
         new_deployment_id="d-0004", returned_deployment_id="d-0005", way="forward",
-        bad_batches={"counts per minute": (42, 44)}, first_beats={
+        bad_batches={"counts per minute": (42, 44)}, begun_batches={"counts per minute": 45}, first_beats={
             "counts per minute": QueryBeat(
                 42, AT, is_active=True, idle_triggers=1, state_rows=7, watermark_at=AT, input_rows_per_second=0.5,
                 processed_rows_per_second=1.5, rows_behind=1_200, rows_behind_at=LATER,
@@ -314,7 +314,7 @@ EXAMPLES: tuple[Message, ...] = (
                 snapshot_id="d-0003-stopped-000002", batches_since_snapshot=2,
             )
         },
-        gap_seconds=1.875, audit_ok=True,
+        gap_seconds=1.875, audit_ok=True, cancelled_by="shell:ada",
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),

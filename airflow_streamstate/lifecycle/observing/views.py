@@ -218,6 +218,7 @@ class StreamStatus:
         last_event, last_event_number: None and 0 where there is none.
         error: of a failed or unreadable one, its words; "" otherwise.
         traceback: of a failed one, the script's own.
+        next_step: of a failed one, what can be done about it; "" otherwise.
         intent: who is about to deploy; "" for nobody.
         upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
         moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the
@@ -248,6 +249,7 @@ class StreamStatus:
     upgrade: str = ""
     moves: tuple[Skipped | Repositioned, ...] = ()
     running_since_at: datetime | None = None
+    next_step: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -278,15 +280,8 @@ class StreamStatus:
             "upgrade": self.upgrade,
             "moves": [move_json(event) for event in self.moves],
             "running_since_at": _time(self.running_since_at),
+            "next_step": self.next_step,
         }
-
-
-def next_step_of_failure(stream_id: str) -> str:
-    """What a person can do about a deployment that failed."""
-    return (
-        f"Mend it and deploy again, or `streamstate resume {stream_id}`; where one batch can never run,"
-        f" `streamstate skip {stream_id}` passes it over; `streamstate logs {stream_id}` has the whole log."
-    )
 
 
 def move_json(event: Skipped | Repositioned) -> dict[str, object]:

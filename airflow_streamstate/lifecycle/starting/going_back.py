@@ -32,6 +32,23 @@ def used_queries(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str
     return found
 
 
+def committed_batches(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, tuple[int, int]]:
+    """Per query that committed anything between these two: its first and its last batch, whose output is its own."""
+    found = {}
+    for name, (first, _) in used_queries(beginning, end).items():
+        last = end.queries[name].position.batch_id
+        if last is not None and first <= last:
+            found[name] = (first, last)
+    return found
+
+
+def begun_batches(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, int]:
+    """Per query that left a batch planned and not committed: that batch, which whoever goes on from there runs again
+    over the same bounds."""
+    planned = {name: end.queries[name].position.planned_batch_id for name in used_queries(beginning, end)}
+    return {name: batch_id for name, batch_id in planned.items() if batch_id is not None}
+
+
 def _standing(query: QuerySnapshot) -> tuple[int | None, int | None]:
     return query.position.batch_id, query.position.planned_batch_id
 

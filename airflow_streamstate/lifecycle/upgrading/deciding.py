@@ -11,6 +11,13 @@ from airflow_streamstate.plan.report import FITTING, PlanReport
 from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade, UpgradeMode
 
 _REHEARSED = ("accepted", "not_run")
+_NOT_TRIED: Mapping[tuple[str, bool], str] = {
+    ("failed", True): "it failed in its rehearsal",
+    ("deadline", True): "its rehearsal was not over in time",
+    ("failed", False): "it failed before its plans were known",
+    ("deadline", False): "its plans were not known in time",
+}
+"""By how it ended, and whether batches were to be tried."""
 _NEVER_FLUSHED = frozenset({"state-without-bound", "session-without-bound", "duplicates-forever"})
 
 
@@ -56,8 +63,9 @@ def decide_mode(upgrade: Upgrade, report: PlanReport, kept: Sequence[str] = ()) 
 
 
 def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
-    if report.outcome in ("failed", "deadline"):
-        return NoGo(f"its rehearsal ended by {report.outcome}: {report.reason}")
+    not_tried = _NOT_TRIED.get((report.outcome, report.runs_batches))
+    if not_tried is not None:
+        return NoGo(f"{not_tried}: {report.reason}")
     if upgrade.mode == "fresh":
         return Go("fresh")
     if not report.queries:  # what starts no query is nobody's successor

@@ -21,11 +21,20 @@ def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **fa
     """Record how it ended, with the chain of custody where the stream was moved, and clear up."""
     if state.phase not in BEFORE_THE_STOP:
         facts["audit_ok"] = _audited(tools)
+    if phase == "failed" and tools.upgrade.asked == "upgrade":
+        text = _with_why(tools, text)
     tools.take(state, phase, text, **facts)
     now = tools.journal.need_state(tools.upgrade.upgrade_id)
     if now.is_over:  # else somebody else took another step, and goes on
         _mark_known_good(tools, now)
         clear_up(tools)
+
+
+def _with_why(tools: Tools, text: str) -> str:
+    """With why the new version was given up, where that is not what the text says."""
+    steps = tools.journal.steps(tools.upgrade.upgrade_id)
+    why = next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
+    return f"{text}; the new version was given up: {why}" if why and why not in text else text
 
 
 def _mark_known_good(tools: Tools, state: UpgradeState) -> None:

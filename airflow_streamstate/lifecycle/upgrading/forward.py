@@ -78,7 +78,7 @@ def cancelled_before(tools: Tools, state: UpgradeState) -> Act | None:
         return None
     reason = f": {cancellation.reason}" if cancellation.reason else ""
     text = f"cancelled by {cancellation.cancelled_by}{reason}; nothing has happened to the stream"
-    return Act(lambda: finish(tools, state, "refused", text))
+    return Act(lambda: finish(tools, state, "refused", text, cancelled_by=cancellation.cancelled_by))
 
 
 def _rehearse(tools: Tools, state: UpgradeState) -> None:
@@ -191,7 +191,7 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
             return Act(lambda: tools.take(state, "ended"))
         unwanted = _wants_return(tools)
         if unwanted and now not in ALIVE:  # dead, and to be drained: nothing has been ordered of it
-            return Act(lambda: tools.take(state, "unhealthy", unwanted))
+            return Act(partial(_go_back, tools, state, unwanted))
         return Act(partial(_order_end, tools, state, verb))
     end = decide_command_outcome(seen, state.last.command_id, KIND_OF[verb])
     if end is not None and end.outcome == "lost":
@@ -206,14 +206,14 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
 def _lost(tools: Tools, state: UpgradeState, text: str) -> Next:
     """It is waited for; but nobody waits for ever who wants the old version back: that is a person's word by then, and
     while an upgrade is under way nobody could give it."""
-    unwanted = _wants_return(tools)
-    if not unwanted:
+    unwanted, cancellation = _wants_return(tools), tools.cancellation()
+    if cancellation is None or not unwanted:
         return Wait(text)
     words = (
         f"{unwanted}; nobody can say whether the old driver lives, so it was not started again: once it is surely dead,"
         f" `streamstate resume {tools.stream_id} --assume-dead` does that"
     )
-    return Act(lambda: finish(tools, state, "failed", words))
+    return Act(lambda: finish(tools, state, "failed", words, cancelled_by=cancellation.cancelled_by))
 
 
 def _tries(tools: Tools, state: UpgradeState) -> int:
@@ -261,10 +261,16 @@ def _wants_return(tools: Tools) -> str:
     return f"cancelled by {cancellation.cancelled_by}{f': {cancellation.reason}' if cancellation.reason else ''}"
 
 
+def _go_back(tools: Tools, state: UpgradeState, unwanted: str, **facts: Any) -> None:
+    cancellation = tools.cancellation()
+    who = None if cancellation is None else cancellation.cancelled_by
+    tools.take(state, "unhealthy", unwanted, cancelled_by=who, **facts)
+
+
 def _ended(tools: Tools, state: UpgradeState) -> Next:
     unwanted = _wants_return(tools)
     if unwanted:  # by now somebody may have deployed, and died before saying so
-        return Act(lambda: tools.take(state, "unhealthy", unwanted, new_deployment_id=tools.deployed_id()))
+        return Act(lambda: _go_back(tools, state, unwanted, new_deployment_id=tools.deployed_id()))
     return Act(partial(_deploy, tools, state))
 
 
@@ -289,7 +295,7 @@ def _deploy(tools: Tools, state: UpgradeState) -> None:
 def _started(tools: Tools, state: UpgradeState) -> Next:
     unwanted = _wants_return(tools)
     if unwanted:
-        return Act(lambda: tools.take(state, "unhealthy", unwanted))
+        return Act(partial(_go_back, tools, state, unwanted))
     seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
     handover = _manifest(tools, seen.spec.start.snapshot_id)
     if state.last.first_beats is None and has_begun(seen, handover):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import (
@@ -17,7 +18,7 @@ from airflow_streamstate.lifecycle.observing.outcomes import decide_command_outc
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.ordering.orders import KIND_OF
 from airflow_streamstate.lifecycle.requesting.wish import Return
-from airflow_streamstate.lifecycle.starting.going_back import UsedError, used_queries
+from airflow_streamstate.lifecycle.starting.going_back import UsedError, begun_batches, committed_batches
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
 from airflow_streamstate.lifecycle.upgrading.undoing import beginning_id, beginning_of
@@ -147,7 +148,7 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         "returned",
         state.last.text,
         returned_deployment_id=view.deployment_id,
-        bad_batches=_bad_batches(tools, seen),
+        **_batches_of(tools, seen),
     )
 
 
@@ -160,22 +161,27 @@ def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> Non
     finish(tools, state, "failed", f"the old version could not be started again: {in_words(error)}")
 
 
-def _bad_batches(tools: Tools, seen: Observation) -> dict[str, tuple[int, int]]:
-    """The batches of a deployment whose output is its own, by query."""
+def _batches_of(tools: Tools, seen: Observation) -> dict[str, Any]:
+    """The batches of a deployment, by query: those whose output is its own, and the one that it only began."""
     began_id = beginning_id(tools, seen)
     taken_id = snapshot_id_for(seen.deployment_id, "stopped", seen.attempt)
     beginning = None if began_id is None else tools.control.readable_manifest(began_id)
     end = tools.control.readable_manifest(getattr(seen.terminal, "snapshot_id", None) or taken_id)
-    return {} if beginning is None or end is None else used_queries(beginning, end)
+    if beginning is None or end is None:
+        return {"bad_batches": {}, "begun_batches": {}}
+    return {"bad_batches": committed_batches(beginning, end), "begun_batches": begun_batches(beginning, end)}
 
 
-def _undone_batches(seen: Observation) -> dict[str, tuple[int, int]]:
-    """What was found in the sinks and undone, by query: all that tells, where the checkpoints that ran it are gone."""
-    return {
+def _bad_batches(state: UpgradeState, seen: Observation) -> dict[str, tuple[int, ...]]:
+    """What is known of it by its end; else what was found in the sinks and undone: all that tells, where the
+    checkpoints that ran it are gone."""
+    bad, begun = dict(state.last.bad_batches or {}), state.last.begun_batches or {}
+    undone = {
         event.query_name: (event.first_batch_id, event.last_batch_id)
         for event in seen.of_kind(Undone, any_attempt=True)
-        if event.first_batch_id is not None and event.last_batch_id is not None
+        if event.first_batch_id is not None and event.last_batch_id is not None and event.query_name not in begun
     }
+    return {**undone, **bad}
 
 
 def _why_back(tools: Tools, state: UpgradeState) -> str:
@@ -196,7 +202,7 @@ def returned(tools: Tools, state: UpgradeState) -> Next:
     seen = tools.means.observer.observe(tools.stream_id, state.last.returned_deployment_id)
     try:
         if tools.waits.status_if_healthy(seen) is not None:
-            facts = {"bad_batches": {**_undone_batches(seen), **(state.last.bad_batches or {})}}
+            facts = {"bad_batches": _bad_batches(state, seen)}
             return Act(lambda: finish(tools, state, "rolled_back", _why_back(tools, state), **facts))
     except (ConflictError, DeploymentFailedError) as error:
         now = decide_state(seen, seen.observed_at)

@@ -260,6 +260,8 @@ class Upgrades:
         deadline_seconds: float,
         on_progress: Report | None = None,
         on_step: Report | None = None,
+        *,
+        tells_end: bool = True,
     ) -> UpgradeView:
         """Bring an upgrade to its end.
 
@@ -268,12 +270,13 @@ class Upgrades:
             deadline_seconds: how long to wait; it stays under way then, and anyone can go on with it.
             on_progress: told what is waited for.
             on_step: told of each step.
+            tells_end: of the last one, too.
 
         Raises:
             InvalidRequestError: there is none.
             DeadlineExceededError: it is not over by then.
         """
-        last_seen, pause_seconds, telling = "nothing yet", 0.5, Telling(on_step)
+        last_seen, pause_seconds, telling = "nothing yet", 0.5, Telling(on_step, tells_end=tells_end)
 
         def look() -> UpgradeView | None:
             nonlocal last_seen, pause_seconds

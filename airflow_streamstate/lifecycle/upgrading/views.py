@@ -13,7 +13,7 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     StreamStateError,
 )
-from airflow_streamstate.protocol.upgrades import Phase
+from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 
 UpgradeOutcome = Literal["upgraded", "rolled_back", "refused", "failed"]
 WAITS_FOR_A_PERSON = "a person has to approve the plan"
@@ -33,9 +33,19 @@ WORDS: Mapping[Phase, str] = {
     "returned": "the old version runs again",
     "upgraded": "the new version has proven itself",
     "rolled_back": "the old version is back",
-    "refused": "refused; the stream runs on as before",
+    "refused": "the stream runs on as before",
     "failed": "it could not be brought to an end",
 }
+_WORDS_OF_A_ROLLBACK: Mapping[Phase, str] = {
+    "unhealthy": "the way back is looked for",
+    "trying": "the code of before is rehearsed on what the current version has by now",
+    "returning": "the current version ends",
+    "returned": "the version before runs again",
+    "rolled_back": "the version before is back",
+}
+_CARRIED: frozenset[Phase] = frozenset({"unhealthy", "returning", "returned"})
+"""Phases whose text is part of the reason at the end, where it is told whole."""
+MAX_GIST_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,18 @@ class UpgradeView:
         """Whether it came to the end that it was asked for."""
         return self.outcome == ("upgraded" if self.state.upgrade.asked == "upgrade" else "rolled_back")
 
+    def is_end_of_cancel(self, after_stop: AfterStop) -> bool:
+        """Whether it came to the end that whoever cancelled it wanted: nothing has happened, or what he said of what is
+        after the stop."""
+        return self.outcome == "refused" or (
+            self.is_what_was_asked if after_stop == "finish" else self.outcome == "rolled_back"
+        )
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it came to its end, or went back, because somebody called it off."""
+        return self.state.is_cancelled
+
     def as_error(self) -> StreamStateError | None:
         """Why it is not what was asked for; None where it is, or is under way."""
         if self.outcome is None or self.is_what_was_asked:
@@ -91,10 +113,24 @@ class UpgradeView:
             "verdict": last.verdict,
             "reason": last.text,
         }
+        asked = self.state.upgrade.asked
+        if self.outcome == "refused" and self.is_cancelled:
+            again = "Ask for it again, where it is wanted after all."
+            return ConflictError(f"the {asked} was cancelled, and the stream runs on", **facts, next_step=again)
         if self.outcome == "refused":
             is_misfit = last.mode is None and last.verdict not in (None, "same")  # else it was somebody's word
             kind = IncompatibleUpgradeError if is_misfit else ConflictError
-            return kind("the upgrade was refused, and the stream runs on", **facts, next_step=_after_refusal(self))
+            return kind(f"the {asked} was refused, and the stream runs on", **facts, next_step=_after_refusal(self))
+        if self.outcome == "rolled_back" and self.is_cancelled:
+            return DeploymentFailedError(
+                f"the {asked} was cancelled, and the old version is back",
+                **facts,
+                next_step=f"`streamstate status {self.stream_id}` shows it.",
+            )
+        if self.outcome == "rolled_back" and last.new_deployment_id is None:
+            return DeploymentFailedError(
+                "the new version was not started, and the old one is back", **facts, next_step=_after_refusal(self)
+            )
         if self.outcome == "rolled_back":
             return DeploymentFailedError(
                 "the new version did not prove itself, and the old one is back",
@@ -102,14 +138,15 @@ class UpgradeView:
                 next_step=f"`streamstate logs {self.stream_id} --deployment {last.new_deployment_id}` tells why.",
             )
         return DeploymentFailedError(
-            "the upgrade could not be brought to a good end",
+            f"the {asked} could not be brought to a good end",
             **facts,
             next_step=f"`streamstate status {self.stream_id}` shows where the stream stands.",
         )
 
     def to_json(self) -> dict[str, object]:
         """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
-        bad_batches gap_seconds verdict differences[] audit_ok reason waits_for``."""
+        bad_batches begun_batches gap_seconds verdict differences[] audit_ok cancelled_by reason
+        waits_for``."""
         last = self.state.last
         return {
             "upgrade_id": self.upgrade_id,
@@ -122,10 +159,12 @@ class UpgradeView:
             "returned_deployment_id": last.returned_deployment_id,
             "way": last.way,
             "bad_batches": {name: list(batches) for name, batches in (last.bad_batches or {}).items()},
+            "begun_batches": dict(last.begun_batches or {}),
             "gap_seconds": last.gap_seconds,
             "verdict": last.verdict,
             "differences": differences_of(last.report or {}),
             "audit_ok": last.audit_ok,
+            "cancelled_by": last.cancelled_by,
             "reason": last.text,
             "waits_for": self.waits_for,
         }
@@ -137,18 +176,38 @@ class Telling:
     Args:
         say: told the lines; None for nobody.
         told: the number of the last step that was told before.
+        tells_end: tell the last step, too; where the end is shown by itself that would be to say it twice.
     """
 
-    def __init__(self, say: Callable[[str], None] | None, told: int = 0) -> None:
+    def __init__(self, say: Callable[[str], None] | None, told: int = 0, *, tells_end: bool = True) -> None:
         self._say = say
         self._told = told
+        self._tells_end = tells_end
+        self._line = ""
 
     def __call__(self, state: UpgradeState) -> None:
         """The upgrade stands here now."""
-        if self._say is not None and state.last.number > self._told:
-            text = f": {state.last.text}" if state.last.text else ""
-            self._say(f"{state.phase}: {WORDS[state.phase]}{text}")
+        if self._say is not None and state.last.number > self._told and (self._tells_end or not state.is_over):
+            line = _line_of(state)
+            if line != self._line:  # a step that records an order, or a fact, of a phase that was told
+                self._say(line)
+            self._line = line
         self._told = max(self._told, state.last.number)
+
+
+def _line_of(state: UpgradeState) -> str:
+    """The step as a line. What is told whole at the end is not told whole here, and at the end not again."""
+    phase, text = state.phase, state.last.text
+    is_rollback = state.upgrade.asked == "rollback"
+    words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
+    if phase == "rehearsing" and not state.upgrade.runs_batches:
+        words = "the plans of the new version are compared, no batch is tried"
+    if state.is_over:
+        text = ""
+    elif phase in _CARRIED:
+        gist = text.partition(": ")[0]
+        text = gist if len(gist) <= MAX_GIST_CHARACTERS else f"{gist[: MAX_GIST_CHARACTERS - 1]}…"
+    return f"{state.phase_for_people}: {words}{f': {text}' if text else ''}"
 
 
 def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:
@@ -164,4 +223,9 @@ def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:
 def _after_refusal(view: UpgradeView) -> str:
     remedies = dict.fromkeys(str(each.get("remedy", "")) for each in differences_of(view.state.last.report or {}))
     words = " ".join(remedy for remedy in remedies if remedy)
-    return words or "Mend what the reason names, and upgrade again."
+    if words:
+        return words
+    if (view.state.last.report or {}).get("outcome") == "failed":
+        plan = f"`streamstate plan {view.stream_id}` with the same options shows its traceback and the end of its log."
+        return f"Mend it, and upgrade again; {plan}"
+    return f"Mend what the reason names, and ask for the {view.state.upgrade.asked} again."

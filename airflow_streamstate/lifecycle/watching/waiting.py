@@ -300,6 +300,10 @@ def describe(seen: Observation) -> str:
     beat = seen.heartbeat
     if beat is not None and beat.attempt == seen.attempt:
         age_seconds = max(0.0, (seen.observed_at - beat.at).total_seconds())
-        batches = ", ".join(f"{name} at batch {query.batch_id}" for name, query in sorted(beat.queries.items()))
+        batches = ", ".join(f"{name} {_at(query.batch_id)}" for name, query in sorted(beat.queries.items()))
         parts.append(f"heartbeat {age_seconds:.0f} s ago{': ' + batches if batches else ''}")
     return "; ".join(parts)
+
+
+def _at(batch_id: int | None) -> str:
+    return "before its first batch" if batch_id is None else f"at batch {batch_id}"

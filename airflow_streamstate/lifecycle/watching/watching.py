@@ -19,6 +19,7 @@ from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.caught_up import query_caught_up
 from airflow_streamstate.lifecycle.observing.drain_phase import drain_phases
+from airflow_streamstate.lifecycle.observing.failing import next_step_of_drain, next_step_of_failure
 from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.observing.outcomes import (
     End,
@@ -32,7 +33,6 @@ from airflow_streamstate.lifecycle.observing.views import (
     QueryStatus,
     SnapshotFacts,
     StreamStatus,
-    next_step_of_failure,
 )
 from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
@@ -95,6 +95,7 @@ class Watching:
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
+            next_step=next_step_of_failure(seen) if state == "failed" else "",
         )
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
@@ -151,8 +152,9 @@ class Watching:
 
     def failure(self, seen: Observation, end: End) -> DeploymentFailedError:
         """The error that tells how a deployment failed: its words, the script's traceback, the end of its log."""
+        is_drain = end.outcome == "drain_failed"
         return DeploymentFailedError(
-            "the deployment failed" if end.outcome != "drain_failed" else "the drain failed",
+            "the drain failed" if is_drain else "the deployment failed",
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
             attempt=seen.attempt,
@@ -161,7 +163,7 @@ class Watching:
             snapshot_id=end.snapshot_id,
             traceback=redacted(seen, end.traceback),
             log_tail=self.log_tail(seen),
-            next_step=next_step_of_failure(seen.stream_id),
+            next_step=next_step_of_drain(seen, end.event) if is_drain else next_step_of_failure(seen),
         )
 
     def log_tail(self, seen: Observation) -> str:

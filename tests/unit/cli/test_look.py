@@ -21,7 +21,7 @@ from support.snapshots import run_stateful
 
 STATUS_FIELDS = {
     "stream_id", "deployment_id", "attempt", "state", "start", "queries", "heartbeat_age_seconds",
-    "snapshot_age_seconds", "last_event",
+    "snapshot_age_seconds", "last_event", "next_step",
 }  # fmt: skip
 QUERY_FIELDS = {"batch_id", "committed_at", "state_rows", "watermark_at"}
 

@@ -178,6 +178,7 @@ def test_an_attempt_that_never_got_a_driver_can_be_killed(desk: Desk) -> None:
         assert answer.status == 0
         assert {"stream_id", "deployment_id", "attempt", "state"} <= set(answer.json)
         assert answer.json["state"] == "failed"
+    assert "-> `streamstate resume flights` goes on" in shell("kill", "flights").out
 
 
 def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None:

@@ -31,13 +31,28 @@ def printed(human: Callable[[Console], None]) -> str:
 
 def test_what_is_forked_is_said_first() -> None:
     """The stream as it is now, or the snapshot at its end."""
-    said = printed(lambda console: plan_tables.rehearsing(console, VIEW))
+    said = printed(lambda console: plan_tables.rehearsing(console, VIEW, runs_batches=True))
     assert "rehearsed on a fork of the state of d-0003 as it is now" in said
     assert "query raw never committed a batch" in said
     ended = replace(VIEW, start=StartPlan("seed", "d-0003-drained-000001", "d-0003"))
-    assert "at the offsets of snapshot d-0003-drained-000001" in printed(lambda to: plan_tables.rehearsing(to, ended))
+    assert "at the offsets of snapshot d-0003-drained-000001" in printed(
+        lambda to: plan_tables.rehearsing(to, ended, runs_batches=True)
+    )
     fresh = replace(VIEW, start=StartPlan("fresh"))
-    assert "rehearsed with nothing\n" in printed(lambda console: plan_tables.rehearsing(console, fresh))
+    assert "rehearsed with nothing\n" in printed(
+        lambda console: plan_tables.rehearsing(console, fresh, runs_batches=True)
+    )
+
+
+def test_what_is_not_rehearsed_is_not_called_so() -> None:
+    """The script is run for its plans; no batch is."""
+    said = printed(lambda console: plan_tables.rehearsing(console, VIEW, runs_batches=False))
+    for outcome in ("fits", "refused", "failed", "deadline"):
+        found = replace(REPORT, runs_batches=False, outcome=outcome)
+        said += printed(lambda console, found=found: plan_tables.report(console, found))  # type: ignore[misc]
+    assert "the plans of the change are compared with those of d-0003" in said
+    assert "query raw never committed a batch" in said
+    assert "rehears" not in said
 
 
 def test_what_was_not_started_or_compared_is_said() -> None:

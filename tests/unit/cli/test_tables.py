@@ -113,14 +113,16 @@ def test_of_a_failure_the_reason_and_the_next_step_are_told_and_not_sparks_plan(
     """In ``status`` as in an error; JSON has every word of it."""
     words = "[STREAM_FAILED] poison\n=== Streaming Query ===\nLogical Plan:\n~Project"
     row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "failed", "queries": {}, "error": words}
-    page = printed(200, tables.status, {**row, "traceback": f"Traceback\n{words}"})
+    trace = f'Traceback\n  File "/home/s/deployments/d-0001/launches/d-0001-a0001/code/job.py"\n{words}'
+    page = printed(200, tables.status, {**row, "traceback": trace, "next_step": "Mend it."})
     assert page.count("[STREAM_FAILED] poison") == 2
-    assert "streamstate resume s" in page
-    assert "streamstate skip s" in page
+    assert "next       Mend it." in page
+    assert 'File "job.py"' in page  # where its copy lay for this launch nobody asked
     error = {"message": "the deployment failed", "context": {"error": words}, "next_step": "Mend it."}
     assert "Logical Plan" not in page + printed(200, tables.error, error)
-    running = {**row, "state": "running", "error": ""}
-    assert "streamstate resume" not in printed(200, tables.status, running)
+    context = {"traceback": "Traceback\n  line 3\nValueError: boom", "log_tail": "begun\nValueError: boom"}
+    assert printed(200, tables.error, {**error, "context": context}).count("boom") == 1
+    assert "next" not in printed(200, tables.status, {**row, "state": "running", "error": "", "next_step": ""})
 
 
 def test_facts_of_an_error_are_not_shown_as_python_has_them() -> None:

@@ -55,6 +55,16 @@ def test_a_person_reads_the_steps_and_the_reason(running: Desk) -> None:
     assert "rehearsing: the new version is rehearsed" in answer.err
     assert "refused; the stream runs on as before" in answer.out
     assert "aggregate-added (needs-drain)" in answer.out
+    assert answer.out.splitlines()[-1].startswith("-> ")
+
+
+def test_the_error_of_a_script_is_told_once(running: Desk) -> None:
+    """In the end, with where to read the whole of it; not as a step before."""
+    answer = upgrade(running, "fails")
+    assert answer.status == 4
+    assert (answer.out + answer.err).count("No module named 'rules'") == 1
+    assert "it failed in its rehearsal: " in answer.out
+    assert "-> Mend it, and upgrade again; `streamstate plan flights`" in answer.out
 
 
 def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
@@ -78,11 +88,12 @@ def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
 
 
 def test_a_cancelled_upgrade_has_done_nothing(running: Desk) -> None:
-    """Before the stop."""
+    """Before the stop; whoever cancelled got what he asked for."""
     assert upgrade(running, "fits", "--needs-approval", "--wait", 5, "--json").status == 3
     answer = shell("upgrade", "flights", "--cancel", "--json")
-    assert (answer.status, answer.json["outcome"]) == (4, "refused")
+    assert (answer.status, answer.json["outcome"]) == (0, "refused")
     assert "nothing has happened to the stream" in answer.json["reason"]
+    assert answer.json["cancelled_by"]
     assert running.stream().control.deployment_ids() == ["d-0001"]
 
 

@@ -34,7 +34,9 @@ def read(show: Any, *facts: object) -> str:
 def test_what_begins_is_named() -> None:
     """Of what, or to what."""
     assert read(upgrade_tables.begun, view("begun")) == "orders u-0b8e3c525f0e: upgrade of d-0003\n"
-    assert read(upgrade_tables.begun, view("begun", "rollback")) == "orders u-0b8e3c525f0e: rollback to d-0003\n"
+    assert read(upgrade_tables.begun, view("begun", "rollback")) == (
+        "orders u-0b8e3c525f0e: rollback to the version of d-0003\n"
+    )
     assert read(upgrade_tables.step, "stopping: [red]") == "  stopping: [red]\n"  # never taken for markup
 
 
@@ -52,12 +54,55 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
     text = read(
         upgrade_tables.ended,
         view(
-            "rolled_back", text="it falls behind", way="forward", bad_batches={"raw": (4, 6)}, gap_seconds=1.5,
+            "rolled_back", text="it falls behind", way="forward", bad_batches={"raw": (4, 6)},
+            begun_batches={"raw": 7, "new": 0}, gap_seconds=1.5,
             audit_ok=False, new_deployment_id="d-0004", returned_deployment_id="d-0005", report=report,
         ),
     )  # fmt: skip
     for words in (
         "rolled back", "it falls behind", "from: d-0003", "to: d-0004", "back in: d-0005", "way back: forward",
-        "gap: 1.5 s", "chain of custody: broken", "of query raw, batches 4 to 6", "raw: c-1 (needs-drain): a window",
+        "gap: 1.5 s", "chain of custody: broken", "raw: c-1 (needs-drain): a window",
+        "of query raw, batches 4 to 6 are the given-up version's; batch 7 was begun by it and run again by d-0005",
+        "of query new, batch 0 was begun by it and run again by d-0005",
+        "-> `streamstate logs orders --deployment d-0004` tells why.",
     ):  # fmt: skip
         assert words in text
+
+
+def test_a_rollback_goes_from_what_is_current_to_what_was_before() -> None:
+    """And names the deployment in which that runs; the sinks that were undone hold none of the batches any more."""
+    text = read(
+        upgrade_tables.ended,
+        view(
+            "rolled_back", "rollback", new_deployment_id="d-0004", returned_deployment_id="d-0005", way="undo",
+            bad_batches={"raw": (4, 4)}, begun_batches={"raw": 5}, audit_ok=True,
+        ),
+    )  # fmt: skip
+    assert "from: d-0004\n  to: the version of d-0003\n  runs in: d-0005" in text
+    assert "of query raw, batch 4 is the given-up version's, and gone back behind; batch 5 was begun by it" in text
+    assert "run again" not in text
+    assert "chain of custody: whole" in text
+    assert "->" not in text  # it is what was asked
+
+
+def test_a_rollback_that_failed_is_no_occasion_for_praise() -> None:
+    """The chain is whole because nothing was touched; that it is broken is said always."""
+    assert "custody" not in read(upgrade_tables.ended, view("failed", "rollback", audit_ok=True))
+    assert "chain of custody: broken" in read(upgrade_tables.ended, view("failed", "rollback", audit_ok=False))
+
+
+@pytest.mark.parametrize("phase", ["refused", "rolled_back"])
+def test_a_cancel_that_works_is_no_refusal(phase: Phase) -> None:
+    """Whoever cancelled has nothing more to do; whoever had asked for the upgrade is told what he can do."""
+    found = view(phase, text="cancelled by ada", cancelled_by="ada")
+    mine = read(upgrade_tables.ended, found, "rollback")
+    assert "u-0b8e3c525f0e: cancelled; " in mine
+    assert "->" not in mine
+    assert "\n-> " in read(upgrade_tables.ended, found)
+
+
+def test_a_cancel_that_came_too_late_is_told() -> None:
+    """With what goes back all the same."""
+    text = read(upgrade_tables.ended, view("upgraded"), "rollback")
+    assert "-> It was over before it could be cancelled; `streamstate rollback orders` goes back." in text
+    assert "->" not in read(upgrade_tables.ended, view("upgraded"), "finish")

@@ -115,3 +115,22 @@ def test_the_first_word_counts(journal: UpgradeJournal) -> None:
     assert journal.approval(ID) == first
     assert journal.cancel(cancellation) == cancellation
     assert journal.cancel(replace(cancellation, after_stop="finish", write_id="w-2")) == cancellation
+
+
+@pytest.mark.parametrize(
+    ("phase", "asked", "cancelled_by", "name"),
+    [
+        ("unhealthy", "upgrade", None, "unhealthy"),
+        ("unhealthy", "upgrade", "ada", "going back"),
+        ("unhealthy", "rollback", None, "going back"),
+        ("refused", "upgrade", None, "refused"),
+        ("refused", "upgrade", "ada", "cancelled"),
+        ("started", "upgrade", "ada", "started"),
+    ],
+)
+def test_nothing_is_called_unhealthy_because_somebody_wanted_to_go_back(
+    phase: Phase, asked: str, cancelled_by: str | None, name: str
+) -> None:
+    """In the steps, and in ``status``."""
+    upgrade = replace(UPGRADE, asked=asked)  # type: ignore[arg-type]
+    assert state_of(upgrade, [FIRST, step(2, phase, cancelled_by=cancelled_by)]).phase_for_people == name

@@ -108,8 +108,9 @@ def test_a_running_stream_is_not_deployed_over(stage: Stage) -> None:
     """A deploy on what runs is refused with the way out, and leaves no trace. (Law 1)"""
     stage.deploy()
     stage.come_to_life()
-    with pytest.raises(ConflictError, match="stop, drain or upgrade it first"):
+    with pytest.raises(ConflictError, match="stop, drain or upgrade it first") as refused:
         stage.deploy("print('v2')\n", request_id="r-2")
+    assert refused.value.next_step.startswith(f"`streamstate upgrade {STREAM}`")
     assert stage.control.request("r-2") is None
     assert stage.control.need_register().value.intent is None
 

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.lifecycle.starting.going_back import UsedError, refuse_used, used_queries
+from airflow_streamstate.lifecycle.starting.going_back import (
+    UsedError,
+    begun_batches,
+    committed_batches,
+    refuse_used,
+    used_queries,
+)
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
 from support.examples import example
@@ -48,6 +54,29 @@ def test_law_14_what_was_committed_or_planned_is_used(
 ) -> None:
     """The first and the last batch of each query whose output may be the version's own."""
     assert used_queries(manifest(q=began), manifest(q=ended)) == ({} if used is None else {"q": used})
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "committed", "begun"),
+    [
+        ((3, None), (3, None), None, None),
+        ((3, None), (6, None), (4, 6), None),
+        ((3, None), (6, 7), (4, 6), 7),
+        ((3, None), (3, 4), None, 4),
+        ((3, 4), (4, None), (4, 4), None),  # begun by the version before, and its output is this one's
+        ((3, 4), (4, 5), (4, 4), 5),
+        ((3, 4), (3, 4), None, None),  # begun by the version before, and by nobody run
+        ((None, None), (None, 0), None, 0),
+        ((None, 0), (0, 1), (0, 0), 1),
+    ],
+)
+def test_what_was_only_begun_is_told_apart_from_what_was_committed(
+    began: Standing, ended: Standing, committed: tuple[int, int] | None, begun: int | None
+) -> None:
+    """The output of a batch is that of the version that committed it; whoever goes on runs a begun one again."""
+    ends = manifest(q=began), manifest(q=ended)
+    assert committed_batches(*ends) == ({} if committed is None else {"q": committed})
+    assert begun_batches(*ends) == ({} if begun is None else {"q": begun})
 
 
 def test_each_query_by_itself() -> None:

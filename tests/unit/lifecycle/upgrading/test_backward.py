@@ -22,6 +22,7 @@ from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
+from support.snapshots import plan_stateful
 from support.upgrade_stage import FILES, UpgradeStage
 
 
@@ -64,6 +65,46 @@ def test_a_version_that_fails_after_a_batch_is_gone_on_from(upgraded: UpgradeSta
     assert runs_the_old_code(upgraded, "d-0003")
 
 
+@pytest.mark.parametrize("last", [3, 5])
+def test_a_batch_that_the_bad_version_only_began_is_not_called_its_own(upgraded: UpgradeStage, last: int) -> None:
+    """It planned one more before it died; the old version runs that again over the same bounds, and its output is the
+    old version's."""
+    view = upgraded.to_started()
+    upgraded.new_runs(last)
+    plan_stateful(upgraded.stage.checkpoint("counts", "d-0002"), last + 1)
+    upgraded.fails()
+    view = upgraded.rehearsed(upgraded.advance(view))
+    assert (view.state.phase, view.state.last.way) == ("returned", "forward")
+    upgraded.new_runs(last + 1, "d-0003")
+    view = upgraded.advance(view)
+    assert view.outcome == "rolled_back"
+    told = view.to_json()
+    assert (told["bad_batches"], told["begun_batches"]) == (
+        {"counts": [4, 5]} if last == 5 else {}, {"counts": last + 1},
+    )  # fmt: skip
+
+
+def test_what_was_begun_and_taken_out_of_the_sink_is_still_only_begun(upgraded: UpgradeStage) -> None:
+    """Its sink held some of it, and says so when it is undone."""
+    upgraded.sink = FILES
+    view = upgraded.to_started()
+    upgraded.new_runs(3)
+    plan_stateful(upgraded.stage.checkpoint("counts", "d-0002"), 4)
+    upgraded.fails()
+    view = upgraded.rehearsed(upgraded.advance(view), refused=True)
+    assert (view.state.phase, view.state.last.way) == ("returned", "undo")
+    upgraded.stage.come_to_life("d-0003", queries=("counts",))
+    upgraded.stage.say(
+        Undone, "d-0003", query_name="counts", sink="/out", means="undo", to_batch_id=3, first_batch_id=4,
+        last_batch_id=4,
+    )  # fmt: skip
+    upgraded.new_runs(5, "d-0003")
+    view = upgraded.advance(view)
+    assert (view.outcome, view.state.last.bad_batches, view.state.last.begun_batches) == (
+        "rolled_back", {}, {"counts": 4},
+    )  # fmt: skip
+
+
 def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeStage) -> None:
     """No way is exact: it is said, with the reason, and the data stays as it is."""
     view = upgraded.to_started()
@@ -76,6 +117,7 @@ def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeS
     assert view.state.last.text.startswith("no way back is exact, so nothing was touched: ")
     assert "STATE_STORE_VALUE_SCHEMA" in view.state.last.text
     assert "takes nothing back" in view.state.last.text
+    assert "the new version was given up: it is failed: ValueError: boom" in view.state.last.text
     assert upgraded.outside() == before
 
 
@@ -269,9 +311,11 @@ def test_an_old_version_that_does_not_come_to_life_is_told_in_time(upgraded: Upg
 def test_a_rollback_by_hand_goes_forward(upgraded: UpgradeStage) -> None:
     """The version before is rehearsed on what the current one has by now, and then takes its place."""
     upgraded.to_upgraded()
+    upgraded.told.clear()
     view = upgraded.begin_rollback()
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.new_deployment_id) == ("trying", "d-0002")
+    assert upgraded.stage.controller.status(STREAM).upgrade == f"{view.upgrade_id} trying, by tests"
     view = upgraded.rehearsed(view)
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
@@ -280,6 +324,11 @@ def test_a_rollback_by_hand_goes_forward(upgraded: UpgradeStage) -> None:
     upgraded.new_runs(7, "d-0003")
     view = upgraded.advance(view)
     assert (view.outcome, view.is_what_was_asked, view.as_error()) == ("rolled_back", True, None)
+    told = "\n".join(upgraded.told)
+    assert "going back: the way back is looked for: " in told  # it was well: somebody asked
+    assert "unhealthy" not in told
+    assert "the current version ends" in told
+    assert "new version" not in told
 
 
 @pytest.mark.parametrize("phase", ["begun", "trying"])

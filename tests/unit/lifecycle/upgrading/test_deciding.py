@@ -169,3 +169,14 @@ def test_how_a_version_that_is_given_up_is_left(
     assert decision.reason or way == "forward"
     if way is None and wanted is None:
         assert undo_problem in decision.reason
+
+
+@pytest.mark.parametrize("runs_batches", [True, False])
+@pytest.mark.parametrize("outcome", ["failed", "deadline"])
+def test_what_was_not_tried_is_said_in_words(outcome: str, runs_batches: bool) -> None:
+    """Each way to end is a sentence; and what was not to be rehearsed is not called so."""
+    found = decide_mode(PLAIN, replace(report(outcome, None, None, reason="boom"), runs_batches=runs_batches))
+    assert isinstance(found, NoGo)
+    assert found.reason.endswith(": boom")
+    assert "ended by" not in found.reason
+    assert ("rehearsal" in found.reason) is runs_batches

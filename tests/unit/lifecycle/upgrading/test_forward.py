@@ -239,6 +239,8 @@ def test_cancelled_before_the_stop_nothing_has_happened(
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("refused", None)
     assert view.state.last.text == "cancelled by tests: not tonight; nothing has happened to the stream"
+    assert view.state.last.cancelled_by == "tests"
+    assert upgraded.told[-1] == "cancelled: the stream runs on as before"
     assert upgraded.outside() == before
     assert [key for key, state in upgraded.stage.launcher.states.items() if state == "running"] == ["d-0001-a0001"]
 
@@ -270,6 +272,8 @@ def test_cancelled_after_the_stop_it_is_rolled_back_where_that_is_asked(upgraded
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("rolled_back", None)
     assert upgraded.stage.spec(back[0]).code_digest == upgraded.stage.spec("d-0001").code_digest
+    assert view.state.last.cancelled_by == "tests"
+    assert not [line for line in upgraded.told if "unhealthy" in line]  # nobody found that
 
 
 @pytest.mark.parametrize("phase", ["stopping", "started"])

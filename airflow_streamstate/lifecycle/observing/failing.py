@@ -1,0 +1,74 @@
+"""What a person can do about a deployment that failed: by what is known of how it came to that."""
+
+from __future__ import annotations
+
+from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.protocol.events import DrainFailed, Failed
+from airflow_streamstate.protocol.ids import is_upgrade_id
+from airflow_streamstate.protocol.records import DeploymentSpec
+
+_ENDED_ITSELF = "SystemExit: "
+_OF_A_QUERY = "[STREAM_FAILED]"
+"""In Spark's words for a query that failed; a hint for people, by which nothing is decided (Law 13)."""
+_SIGNALS_FROM = 128
+_BACK = "back"
+"""In the request id of a deployment by which an upgrade went back: ``<upgrade>-back-<way>``."""
+
+
+def next_step_of_failure(seen: Observation) -> str:
+    """What can be done, one sentence, the first of it what is most likely wanted.
+
+    Args:
+        seen: a deployment that failed.
+    """
+    failed = seen.terminal
+    return _of_words(seen, failed) if isinstance(failed, Failed) else _of_no_last_word(seen)
+
+
+def next_step_of_drain(seen: Observation, event: object) -> str:
+    """The same of a drain that came to nothing.
+
+    Args:
+        seen: the deployment.
+        event: what said so; only a ``DrainFailed`` has choices.
+    """
+    has_choices = isinstance(event, DrainFailed) and bool(event.choices)
+    what = "Do one of what the error names" if has_choices else f"`streamstate status {seen.stream_id}` shows it"
+    return f"{what}; {_log(seen)}."
+
+
+def _of_words(seen: Observation, failed: Failed) -> str:
+    resume, back = f"`streamstate resume {seen.stream_id}`", _back(seen.spec)
+    if failed.error.startswith(_ENDED_ITSELF):
+        said = f"what it said, such as how its arguments are to be given, is in `streamstate logs {seen.stream_id}`"
+        return f"The script ended itself: {said}; deploy it again as it wants to be called{back}."
+    if not failed.traceback:
+        return f"Mend what the error names, then {resume}, or deploy another version{back}; {_log(seen)}."
+    skip = f"; where one batch can never run, `streamstate skip {seen.stream_id}` passes it over"
+    skips = skip if failed.query_name or _OF_A_QUERY in failed.error + failed.traceback else ""
+    outside = f"where the cause was outside of it, {resume} runs it again"
+    return f"Mend the script and deploy it again{back}; {outside}{skips}; {_log(seen)}."
+
+
+def _of_no_last_word(seen: Observation) -> str:
+    """It was cut off, or its driver never came to the script: then that is what is to be mended."""
+    resume, status = f"`streamstate resume {seen.stream_id}`", seen.launch_status
+    if seen.is_closed:
+        return f"{resume} starts another driver for it."
+    exit_code = None if status is None else status.exit_code
+    if not exit_code or exit_code > _SIGNALS_FROM:
+        return f"{resume} goes on where it was cut off, without a lost row; {_log(seen)}."
+    other = "where that is a setting of this version, deploy it again with another"
+    return f"Mend what the reason names, then {resume}; {other}{_back(seen.spec)}; {_log(seen)}."
+
+
+def _log(seen: Observation) -> str:
+    return f"`streamstate logs {seen.stream_id}` has the whole log"
+
+
+def _back(spec: DeploymentSpec) -> str:
+    """Where there is a version before that may be well; of one that was gone back from nobody knows that."""
+    upgrade_id, is_return, _ = spec.request_id.partition(f"-{_BACK}-")
+    if spec.start.predecessor_id is None or (is_return and is_upgrade_id(upgrade_id)):
+        return ""
+    return f", or `streamstate rollback {spec.stream_id}` to the version before"
