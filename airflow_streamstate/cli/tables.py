@@ -57,6 +57,8 @@ def deploying(console: Console, row: Row) -> None:
 def resuming(console: Console, row: Row) -> None:
     """Of a resume, before any waiting."""
     console.print(_head(row) + " goes on, on the checkpoints of its deployment")
+    for note in row["notes"]:
+        console.print(shown(f"  {note}"))
 
 
 def standing(console: Console, row: Row) -> None:
@@ -129,6 +131,7 @@ def status(console: Console, row: Row) -> None:
     for name, value in facts.items():
         if value:
             console.print(shown(f"  {name:<11}{value}"))
+    _orders(console, row)
     _no_queries(console, row)
     _queries(console, row)
     for event in row.get("moves") or ():
@@ -137,6 +140,15 @@ def status(console: Console, row: Row) -> None:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
         _block(console, "traceback", "\n".join(without_query_report(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
+
+
+def _orders(console: Console, row: Row) -> None:
+    """What was ordered and is not done, and what nobody can read."""
+    for order in row.get("orders") or ():
+        by = f"{order['verb']} of {order['requested_by']} at {order['requested_at']}"
+        console.print(shown(f"  {'order':<11}{by}: {order['why']}"))
+    for key, problem in (row.get("unreadable") or {}).items():
+        console.print(shown(f"  {'unreadable':<11}{key}: {problem}", "red"))
 
 
 def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from airflow_streamstate.lifecycle.observing.caught_up import behind_in_words, seconds_to_zero, since_snapshot_in_words
 from airflow_streamstate.lifecycle.observing.drain_phase import DrainPhase
+from airflow_streamstate.lifecycle.observing.pending_orders import PendingOrder
 from airflow_streamstate.lifecycle.observing.state import State
 from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
@@ -222,6 +223,8 @@ class StreamStatus:
         upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
         moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the
             named gaps, and what was read again.
+        orders: orders to this deployment that have not had their end.
+        unreadable: events and orders of it that cannot be read: by key, what is wrong with each.
     """
 
     stream_id: str
@@ -248,6 +251,8 @@ class StreamStatus:
     upgrade: str = ""
     moves: tuple[Skipped | Repositioned, ...] = ()
     running_since_at: datetime | None = None
+    orders: tuple[PendingOrder, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -278,6 +283,8 @@ class StreamStatus:
             "upgrade": self.upgrade,
             "moves": [move_json(event) for event in self.moves],
             "running_since_at": _time(self.running_since_at),
+            "orders": [order.to_json() for order in self.orders],
+            "unreadable": dict(self.unreadable),
         }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamStateError
 from airflow_streamstate.launch.command import DRIVER_CONFIG
@@ -26,6 +27,7 @@ from airflow_streamstate.lifecycle.observing.outcomes import (
     decide_drain_outcome,
     decide_end,
 )
+from airflow_streamstate.lifecycle.observing.pending_orders import pending_orders
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state, explain_state
 from airflow_streamstate.lifecycle.observing.views import (
     Outcome,
@@ -35,6 +37,7 @@ from airflow_streamstate.lifecycle.observing.views import (
     next_step_of_failure,
 )
 from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Failed, Finished, SnapshotReady, Started, Stopped
@@ -70,6 +73,7 @@ class Watching:
         why = explain_state(seen, now)
         started = next(seen.of_kind(Started), None)
         beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
+        slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
         return StreamStatus(
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
@@ -95,6 +99,11 @@ class Watching:
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
+            orders=tuple(
+                dataclasses.replace(order, reason=redacted(seen, order.reason))
+                for order in pending_orders(seen, slots, state)
+            ),
+            unreadable=_unreadable(seen, slots),
         )
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
@@ -266,6 +275,17 @@ def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
         if isinstance(value, str) and any(secret in value for secret in secrets)
     }
     return dataclasses.replace(event, **texts)
+
+
+def _unreadable(seen: Observation, slots: Sequence[CommandSlot]) -> dict[str, str]:
+    """What is wrong with each object of the deployment that cannot be read, by its key (Law 7)."""
+    found = {layout.event_key(seen.stream_id, seen.deployment_id, one.number): one.problem for one in seen.events}
+    found |= {slot.key: slot.problem for slot in slots}
+    return {
+        key: str(problem.context.get("reason") or problem.message)
+        for key, problem in found.items()
+        if problem is not None
+    }
 
 
 def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:

@@ -115,3 +115,19 @@ def test_a_stream_whose_current_record_is_gone_hides_no_other(stage: Stage) -> N
     with pytest.raises(DataError, match="record of the current deployment is gone") as raised:
         controller.status(STREAM)
     assert raised.value.context["key"] == key
+
+
+def test_a_last_word_that_cannot_be_read_is_named(stage: Stage) -> None:
+    """Without it the driver seems to have ended in silence: which object it is, and that nobody knows. (Law 7)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end()
+    assert stage.controller.status(STREAM).error == "the driver has ended without a last word: it is exited"
+    key = layout.event_key(STREAM, "d-0001", 3)
+    stage.store.put(key, b'{"kind": "Stop')
+    stage.store.put(layout.command_key(STREAM, "d-0001", 1), b"{")
+    status = stage.controller.status(STREAM)
+    assert status.error.endswith("it is exited; event 3 cannot be read, and may be that word")
+    assert list(status.unreadable) == [key, layout.command_key(STREAM, "d-0001", 1)]
+    assert all(status.unreadable.values())
+    assert status.to_json()["unreadable"] == status.unreadable
