@@ -107,7 +107,8 @@ class Watching:
         )
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
-        """What is shown of a stream whose control objects cannot be read."""
+        """What is shown of a stream whose control objects cannot be read, in one line."""
+        short = {name: fact for name, fact in error.context.items() if "\n" not in str(fact)}
         return StreamStatus(
             stream_id=stream_id,
             deployment_id="",
@@ -118,7 +119,7 @@ class Watching:
             queries={},
             is_current=False,
             fencing_token=0,
-            error=str(error),
+            error=str(type(error)(error.message, next_step=error.next_step, **short)),
         )
 
     def outcome(self, seen: Observation, end: End, command_id: str = "") -> Outcome:

@@ -203,6 +203,33 @@ def test_a_stream_that_cannot_be_read_says_why_and_no_numbers(desk: Desk) -> Non
     assert "stream.json" in " ".join(lines[2:])
 
 
+def test_a_stream_that_lost_its_register_is_told_how_to_have_it_back(desk: Desk) -> None:
+    """By every verb, and not that there is no such stream; what is shown, written there, brings it back (Law 5)."""
+    desk.stream().deploy().runs()
+    register = desk.home / "flights" / "stream.json"
+    register.unlink()
+    for words in (
+        ("status", "flights"),
+        ("events", "flights"),
+        ("stop", "flights"),
+        ("audit", "flights"),
+        ("retire", "flights"),
+        ("deploy", "flights", "--app", str(script(desk.base))),
+        ("deploy", "flights", "--app", str(script(desk.base)), "--start", "restore"),
+    ):
+        found = shell(*words, "--json")
+        assert (found.status, found.error["type"]) == (1, "MalformedMessageError"), words
+        assert "register of this stream is gone, and its deployments are there" in found.error["message"]
+    listed = shell("streams")
+    assert listed.status == 1
+    assert listed.out.splitlines()[1].split() == ["flights", "unreadable"]
+    human = shell("status", "flights").err
+    assert "flights/stream.json" in human
+    assert "restore-home --from MIRROR --stream flights" in human
+    register.write_text(found.error["context"]["register"])
+    assert shell("status", "flights", "--json").json["state"] == "running"
+
+
 def test_a_home_without_streams_says_which_home(desk: Desk) -> None:
     """A mistyped home is seen at once."""
     assert shell("streams").out == f"no streams in {desk.home}\n"
