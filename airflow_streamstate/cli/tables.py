@@ -315,8 +315,19 @@ def _queries(console: Console, row: Row) -> None:
         return
     table = plain_table("query", *(f">{_QUERY_COLUMNS[key]}" for key in columns))
     for name, query in queries.items():
-        table.add_row(shown(name), *(shown(_short(query.get(key))) for key in columns))
+        table.add_row(
+            shown(name), *(shown(_behind(query) if key == "behind" else _short(query.get(key))) for key in columns)
+        )
     console.print(table)
+
+
+def _behind(query: Row) -> str:
+    """As of when; and by what it is caught up all the same, where a trigger found no input."""
+    behind, why = query.get("behind"), query.get("caught_up_why") or ""
+    if behind is None:
+        return "-"
+    asked = f"{behind}, asked {age(query.get('behind_age_seconds'))}"
+    return f"{asked}; {why}" if query.get("caught_up") and why != behind else asked
 
 
 def _has_news(key: str, query: Row) -> bool:

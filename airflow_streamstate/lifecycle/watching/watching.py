@@ -18,7 +18,7 @@ from airflow_streamstate.lifecycle.auditing.handovers import moves_in
 from airflow_streamstate.lifecycle.drivers.secrets import has_references
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.observing.caught_up import query_caught_up
+from airflow_streamstate.lifecycle.observing.caught_up import asked_at, query_caught_up
 from airflow_streamstate.lifecycle.observing.drain_phase import drain_phases
 from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.observing.outcomes import (
@@ -28,7 +28,7 @@ from airflow_streamstate.lifecycle.observing.outcomes import (
     decide_end,
 )
 from airflow_streamstate.lifecycle.observing.pending_orders import pending_orders
-from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state, explain_state
+from airflow_streamstate.lifecycle.observing.state import ALIVE, State, decide_state, explain_state
 from airflow_streamstate.lifecycle.observing.views import (
     Outcome,
     QueryStatus,
@@ -81,7 +81,7 @@ class Watching:
             state=state,
             why=redacted(seen, why),
             start=seen.spec.start,
-            queries=_queries(seen),
+            queries=_queries(seen, state, now),
             is_current=seen.is_current,
             fencing_token=seen.spec.fencing_token,
             version_label=seen.spec.version_label,
@@ -294,13 +294,14 @@ def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:
         yield redacted_event(seen, event)
 
 
-def _queries(seen: Observation) -> dict[str, QueryStatus]:
+def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryStatus]:
     found: dict[str, QueryStatus] = {}
     beat = seen.heartbeat
     if beat is not None:
         for name, query in beat.queries.items():
-            is_active = query.is_active and beat.attempt == seen.attempt and seen.terminal is None
+            is_active = query.is_active and beat.attempt == seen.attempt and state in ALIVE
             caught_up = query_caught_up(query)
+            asked = asked_at(query) if is_active else None
             found[name] = QueryStatus(
                 batch_id=query.batch_id,
                 committed_at=query.committed_at,
@@ -315,6 +316,7 @@ def _queries(seen: Observation) -> dict[str, QueryStatus]:
                 caught_up=caught_up.is_so if is_active else None,
                 caught_up_why=caught_up.why if is_active else "",
                 batches_since_snapshot=query.batches_since_snapshot,
+                behind_age_seconds=None if asked is None else _age(now, asked),
             )
     end = seen.drained or seen.terminal
     if isinstance(end, Drained | Stopped | Finished):

@@ -8,7 +8,7 @@ from airflow_streamstate.errors import DataError
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained, Failed, SnapshotReady
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 from airflow_streamstate.protocol.positions import QueryPosition
 from support.sim_stage import STREAM, Stage
 
@@ -131,3 +131,20 @@ def test_a_last_word_that_cannot_be_read_is_named(stage: Stage) -> None:
     assert list(status.unreadable) == [key, layout.command_key(STREAM, "d-0001", 1)]
     assert all(status.unreadable.values())
     assert status.to_json()["unreadable"] == status.unreadable
+
+
+def test_how_far_a_query_is_behind_is_said_as_of_when_and_only_while_it_runs(stage: Stage) -> None:
+    """What its sources said to a driver that is dead is not said of now, least of all that nothing is behind."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    lags = (SourceLag("file /in", 0, "files", 0.0),)
+    beat = QueryBeat(7, stage.clock.now(), True, lags=lags, lags_at=stage.clock.now())
+    stage.clock.advance(3)
+    stage.beat(counts=beat)
+    stage.clock.advance(2)
+    running = stage.controller.status(STREAM).queries["counts"].to_json()
+    assert (running["behind"], running["behind_age_seconds"], running["seconds_to_zero"]) == ("nothing behind", 5, 0.0)
+    stage.end(state="gone")  # without a last word
+    dead = stage.controller.status(STREAM).queries["counts"].to_json()
+    assert [dead[name] for name in ("behind", "behind_age_seconds", "seconds_to_zero", "caught_up")] == [None] * 4
+    assert (dead["is_active"], dead["lags_at"], len(stage.seen().events)) == (False, running["lags_at"], 3)
