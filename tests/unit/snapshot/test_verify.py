@@ -197,7 +197,7 @@ def test_an_unknown_snapshot_is_not_found(shelf: Shelf, snapshot_id: str) -> Non
 def test_without_a_manifest_there_is_no_snapshot(shelf: Shelf) -> None:
     """All files there, and yet no snapshot (Law 3)."""
     shelf.checkpoints.delete(layout.manifest_key(STREAM, SNAPSHOT))
-    with pytest.raises(SnapshotNotFoundError, match="no manifest"):
+    with pytest.raises(SnapshotNotFoundError, match="no complete snapshot"):
         verify(shelf.control, shelf.checkpoints, SNAPSHOT)
 
 
