@@ -115,7 +115,8 @@ class UpgradeStep(Message):
             ``forward``: from its last commit; ``undo``: from the handover, with the sinks undone.
         bad_batches: first and last batch of each query whose output is that of the version that was given up.
         first_beats: how the new version's queries stood when it had begun: what is behind must not grow from there.
-        gap_seconds: last commit of the old version to first commit of the new one.
+        gap_seconds: how long no query of the stream ran while it was moved, the way back included: the standstills of
+            the audit. As earlier releases wrote it: last commit of the old version to first commit of the new one.
         audit_ok: whether the chain of custody was whole at the end.
     """
 
