@@ -43,10 +43,11 @@ def _status(console: Console, result: Mapping[str, Any]) -> None:
 @click.command(cls=HelpfulCommand, short_help="All streams of this home, one line each.")
 @shared
 @pass_session
-def streams(session: Session) -> None:
-    """List all streams of this home, one line each."""
+def streams(session: Session) -> int:
+    """List all streams of this home, one line each. Exit status 1 if one of them cannot be read."""
     rows = [status.to_json() for status in session.controller().statuses()]
     session.emit({"streams": rows}, lambda console: tables.streams(console, rows, str(session.home_uri)))
+    return FAILED if any(row["state"] == "unreadable" for row in rows) else 0
 
 
 @click.command(cls=HelpfulCommand, short_help="What a deployment said, oldest first.")

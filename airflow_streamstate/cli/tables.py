@@ -54,6 +54,8 @@ def deploying(console: Console, row: Row) -> None:
 def resuming(console: Console, row: Row) -> None:
     """Of a resume, before any waiting."""
     console.print(_head(row) + " goes on, on the checkpoints of its deployment")
+    for note in row["notes"]:
+        console.print(shown(f"  {note}"))
 
 
 def standing(console: Console, row: Row) -> None:
@@ -134,6 +136,7 @@ def status(console: Console, row: Row) -> None:
     for name, value in facts.items():
         if value:
             console.print(shown(f"  {name:<11}{value}"))
+    _orders(console, row)
     _no_queries(console, row)
     _queries(console, row)
     for event in row.get("moves") or ():
@@ -142,6 +145,15 @@ def status(console: Console, row: Row) -> None:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
         _block(console, "traceback", "\n".join(_words(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
+
+
+def _orders(console: Console, row: Row) -> None:
+    """What was ordered and is not done, and what nobody can read."""
+    for order in row.get("orders") or ():
+        by = f"{order['verb']} of {order['requested_by']} at {order['requested_at']}"
+        console.print(shown(f"  {'order':<11}{by}: {order['why']}"))
+    for key, problem in (row.get("unreadable") or {}).items():
+        console.print(shown(f"  {'unreadable':<11}{key}: {problem}", "red"))
 
 
 def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
@@ -322,8 +334,19 @@ def _queries(console: Console, row: Row) -> None:
         return
     table = plain_table("query", *(f">{_QUERY_COLUMNS[key]}" for key in columns))
     for name, query in queries.items():
-        table.add_row(shown(name), *(shown(short(query.get(key))) for key in columns))
+        table.add_row(
+            shown(name), *(shown(_behind(query) if key == "behind" else short(query.get(key))) for key in columns)
+        )
     console.print(table)
+
+
+def _behind(query: Row) -> str:
+    """As of when; and by what it is caught up all the same, where a trigger found no input."""
+    behind, why = query.get("behind"), query.get("caught_up_why") or ""
+    if behind is None:
+        return "-"
+    asked = f"{behind}, asked {age(query.get('behind_age_seconds'))}"
+    return f"{asked}; {why}" if query.get("caught_up") and why != behind else asked
 
 
 def _has_news(key: str, query: Row) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.cells import Cells, Stored, check_owner
 from airflow_streamstate.control.journal import Journal
+from airflow_streamstate.control.lost_register import lost_register
 from airflow_streamstate.errors import (
     DataError,
     DeploymentNotFoundError,
@@ -62,16 +63,35 @@ class StreamControl:
 
         Raises:
             StreamNotFoundError: there is none, or no deployment was ever begun.
+            MalformedMessageError: it is gone, and deployments are there.
+        """
+        stored = self.register_or_lost()
+        if stored is None or stored.value.deployment_id is None:
+            raise self.not_found()
+        return stored
+
+    def register_or_lost(self) -> Stored[StreamRegister] | None:
+        """The register as it is now; None where the stream was never deployed.
+
+        Raises:
+            MalformedMessageError: it is gone, and deployments are there.
         """
         stored = self.register()
-        if stored is None or stored.value.deployment_id is None:
-            raise StreamNotFoundError(
-                "this home has no such stream",
-                stream_id=self.stream_id,
-                home=self.home.uri,
-                next_step="`streamstate streams` lists the streams of a home.",
-            )
-        return stored
+        if stored is not None:
+            return stored
+        lost = lost_register(self)
+        if lost is not None:
+            raise lost
+        return self.register()
+
+    def not_found(self) -> StreamNotFoundError:
+        """The error of a stream that is not there."""
+        return StreamNotFoundError(
+            "this home has no such stream",
+            stream_id=self.stream_id,
+            home=self.home.uri,
+            next_step="`streamstate streams` lists the streams of a home.",
+        )
 
     def create_register(self, register: StreamRegister) -> Stored[StreamRegister]:
         """Create the register; raises ObjectExistsError where there is one."""

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.lost_register import lost_register
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     InvalidRequestError,
     ObjectExistsError,
-    StreamNotFoundError,
     VersionConflictError,
 )
 from airflow_streamstate.lifecycle.reserving import refuse_adopted
@@ -166,25 +166,23 @@ class Home:
 
     def stream_ids(self) -> list[str]:
         """The streams of this home, sorted."""
-        return [name for name in self.home.list_folders("") if is_stream_id(name) and self._has_register(name)]
+        return [name for name in self.home.list_folders("") if is_stream_id(name) and self._is_stream(name)]
 
-    def _has_register(self, stream_id: str) -> bool:
-        return self.home.head(layout.register_key(stream_id)) is not None
+    def _is_stream(self, stream_id: str) -> bool:
+        """Whether it has a register, or has lost it."""
+        has_register = self.home.head(layout.register_key(stream_id)) is not None
+        return has_register or lost_register(self.control(stream_id)) is not None
 
     def need_stream(self, stream_id: str) -> StreamControl:
         """The control objects of a stream that exists.
 
         Raises:
             StreamNotFoundError: there is none.
+            MalformedMessageError: its register is gone, and its deployments are there.
         """
         control = self.control(stream_id)
-        if control.register() is None:
-            raise StreamNotFoundError(
-                "this home has no such stream",
-                stream_id=stream_id,
-                home=self.home.uri,
-                next_step="`streamstate streams` lists the streams of a home.",
-            )
+        if control.register_or_lost() is None:
+            raise control.not_found()
         return control
 
     def check_place(self, spec: DeploymentSpec) -> None:

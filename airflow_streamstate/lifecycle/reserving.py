@@ -39,8 +39,9 @@ def refuse_stream(control: StreamControl) -> None:
 
     Raises:
         ConflictError: one has; its checkpoints lie where those of the adoption would.
+        MalformedMessageError: one has, and its register is gone.
     """
-    if control.register() is not None:
+    if control.register_or_lost() is not None:
         raise ConflictError(
             "this home has a stream of this name already",
             stream_id=control.stream_id,

@@ -39,7 +39,7 @@ class QueryBeat:
 
     Attributes:
         batch_id: last committed batch; None for none.
-        committed_at: when the agent saw that batch committed; None for none.
+        committed_at: when an agent saw that batch committed; None where none did.
         idle_triggers: triggers that found no input, in this attempt.
         state_rows: rows in its state; None before the first progress.
         watermark_at: its event-time watermark; None for none.

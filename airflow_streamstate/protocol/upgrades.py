@@ -117,7 +117,8 @@ class UpgradeStep(Message):
         begun_batches: the batch of each query that it had begun and not committed: the version that came back runs it
             again over the same bounds, or has undone it. Versions before this field counted it to ``bad_batches``.
         first_beats: how the new version's queries stood when it had begun: what is behind must not grow from there.
-        gap_seconds: last commit of the old version to first commit of the new one.
+        gap_seconds: how long no query of the stream ran while it was moved, the way back included: the standstills of
+            the audit. As earlier releases wrote it: last commit of the old version to first commit of the new one.
         audit_ok: whether the chain of custody was whole at the end.
         cancelled_by: who called it off, where that is why it comes to its end, or goes back.
     """

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, QueryStarted
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 
 
@@ -17,8 +17,9 @@ class Standstill:
     """A period in which no query of the stream ran.
 
     Attributes:
-        after, before: the attempts around it, as ``d-0001 attempt 1 (drained)``; ``before`` is "" while it lasts.
-        from_at: the last word, or sign of life, of the one.
+        after, before: the attempts around it that ran a query, as ``d-0001 attempt 1 (drained)``; ``before`` is ""
+            while it lasts.
+        from_at: the last word of the one (its final snapshot is complete by then), or its last sign of life.
         until_at: the first query of the other; None while it lasts.
         at_most: the one had no last word, so that nobody knows how much longer it ran.
     """
@@ -46,6 +47,8 @@ class Standstill:
 def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[Standstill]:
     """The periods between the last word of one attempt and the first query of the next, oldest first.
 
+    An attempt that never started a query is no end of a standstill, and no beginning: nothing ran in it.
+
     Args:
         events: of all deployments of a stream.
         signs: the last sign of life of each deployment.
@@ -61,18 +64,22 @@ def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
             last_at = _last_at(after, signs)
             if last_at < first.at:
                 found.append(Standstill(_named(after), _named(said), last_at, first.at, not _has_ended(after)))
-        if first is not None or _has_ended(said):
+        flushed = any(isinstance(event, Drained) for event in said)
+        if first is not None or flushed or (not after and _has_ended(said)):
             after = said
     if after and _has_ended(after):
-        found.append(Standstill(_named(after), "", after[-1].at, None))
+        found.append(Standstill(_named(after), "", _last_at(after, signs), None))
     return found
 
 
 def _last_at(said: Sequence[Event], signs: Mapping[str, Heartbeat]) -> datetime:
+    """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query."""
+    last_word = next((event for event in said if isinstance(event, TERMINAL_EVENTS)), None)
+    if last_word is not None:
+        return last_word.at
     last = said[-1]
     beat = signs.get(last.deployment_id)
-    is_of_it = beat is not None and beat.attempt == last.attempt and not _has_ended(said)
-    return max(last.at, beat.at) if beat is not None and is_of_it else last.at
+    return max(last.at, beat.at) if beat is not None and beat.attempt == last.attempt else last.at
 
 
 def _has_ended(said: Sequence[Event]) -> bool:

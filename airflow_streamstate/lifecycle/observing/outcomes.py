@@ -214,6 +214,8 @@ def _unobeyed(seen: Observation, event: Ignored | Rejected | Expired, number: in
     end = decide_end(seen, kind)
     if isinstance(event, Ignored) and end is not None and end.is_what_was_ordered:
         return end  # it came too late to be obeyed, because what it asked for had happened
+    if isinstance(event, Ignored) and end is not None and end.outcome == "fenced":
+        return End("fenced", state, event, number, reason=event.reason, command_kind=kind)
     if isinstance(event, Expired):
         return End("expired", state, event, number, reason="it was read after its deadline", command_kind=kind)
     outcome: OutcomeKind = "ignored" if isinstance(event, Ignored) else "rejected"

@@ -79,7 +79,8 @@ def explain_state(observation: Observation, now: datetime) -> str:
     if row.state == "failed" and observation.is_closed and observation.claim is not None:
         return observation.claim.agent_version
     if row.state == "failed" and status is not None and observation.terminal is None:
-        return f"{row.when}: {status.reason}" if status.reason else row.when
+        said = f"{row.when}: {status.reason}" if status.reason else row.when
+        return f"{said}{_perhaps_unread(observation)}"
     if row.state == "lost" and status is not None:
         return f"{row.when}: {status.reason}" if status.reason else row.when
     return row.when if row.when != "otherwise" else "its driver has not started its Spark session yet"
@@ -90,6 +91,11 @@ def markdown_table() -> str:
     lines = ["| | state | when (the first row that holds decides) |", "|---|---|---|"]
     lines += [f"| {number} | `{row.state}` | {row.when} |" for number, row in enumerate(STATE_TABLE, 1)]
     return "\n".join(lines)
+
+
+def _perhaps_unread(seen: Observation) -> str:
+    numbers = [str(entry.number) for entry in seen.events if entry.event is None]
+    return f"; event {', '.join(numbers)} cannot be read, and may be that word" if numbers else ""
 
 
 def _has_ended(seen: Observation) -> bool:

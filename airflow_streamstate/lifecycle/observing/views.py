@@ -9,6 +9,7 @@ from typing import Literal
 
 from airflow_streamstate.lifecycle.observing.caught_up import behind_in_words, seconds_to_zero, since_snapshot_in_words
 from airflow_streamstate.lifecycle.observing.drain_phase import DrainPhase
+from airflow_streamstate.lifecycle.observing.pending_orders import PendingOrder
 from airflow_streamstate.lifecycle.observing.state import State
 from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
@@ -159,6 +160,8 @@ class QueryStatus:
         drain_phase: how far the last drain has come with it; None where none has to do with it.
         lags: how far each source is ahead, in its own unit, and what was read of it since the newest snapshot.
         lags_at: when the sources were asked; None for not yet.
+        behind_age_seconds: how long ago that was; None where it does not run: then nobody asks any more, and what was
+            behind then is not said of now.
         caught_up, caught_up_why: whether it has read what there is, and by what that is known; None and "" where it
             does not run.
         batches_since_snapshot: committed batches that are not in the newest snapshot.
@@ -178,11 +181,13 @@ class QueryStatus:
     caught_up: bool | None = None
     caught_up_why: str = ""
     batches_since_snapshot: int | None = None
+    behind_age_seconds: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """``batch_id committed_at state_rows watermark_at idle_triggers is_active drain_phase skipped_batches
-        rows_behind lags[] lags_at behind seconds_to_zero caught_up caught_up_why batches_since_snapshot
-        since_snapshot``."""
+        rows_behind lags[] lags_at behind behind_age_seconds seconds_to_zero caught_up caught_up_why
+        batches_since_snapshot since_snapshot``."""
+        is_told = self.behind_age_seconds is not None
         return {
             "batch_id": self.batch_id,
             "committed_at": _time(self.committed_at),
@@ -195,8 +200,9 @@ class QueryStatus:
             "rows_behind": self.rows_behind,
             "lags": [asdict(lag) for lag in self.lags],
             "lags_at": _time(self.lags_at),
-            "behind": behind_in_words(self.lags) or None,
-            "seconds_to_zero": seconds_to_zero(self.lags),
+            "behind": (behind_in_words(self.lags) or None) if is_told else None,
+            "behind_age_seconds": self.behind_age_seconds,
+            "seconds_to_zero": seconds_to_zero(self.lags) if is_told else None,
             "caught_up": self.caught_up,
             "caught_up_why": self.caught_up_why,
             "batches_since_snapshot": self.batches_since_snapshot,
@@ -223,6 +229,8 @@ class StreamStatus:
         upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
         moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the
             named gaps, and what was read again.
+        orders: orders to this deployment that have not had their end.
+        unreadable: events and orders of it that cannot be read: by key, what is wrong with each.
     """
 
     stream_id: str
@@ -250,6 +258,8 @@ class StreamStatus:
     moves: tuple[Skipped | Repositioned, ...] = ()
     running_since_at: datetime | None = None
     next_step: str = ""
+    orders: tuple[PendingOrder, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -281,6 +291,8 @@ class StreamStatus:
             "moves": [move_json(event) for event in self.moves],
             "running_since_at": _time(self.running_since_at),
             "next_step": self.next_step,
+            "orders": [order.to_json() for order in self.orders],
+            "unreadable": dict(self.unreadable),
         }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, UnavailableError
 from airflow_streamstate.lifecycle.decide import refuse_other_intent
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
@@ -80,14 +80,9 @@ class Retiring:
             UnavailableError: it is to be deleted, and a place of its snapshots does not answer.
         """
         control = self._home.control(stream_id)
-        stored = control.register()
+        stored = control.register_or_lost()
         if stored is None:
-            raise StreamNotFoundError(
-                "this home has no such stream",
-                stream_id=stream_id,
-                home=self._home.home.uri,
-                next_step="`streamstate streams` lists the streams of a home.",
-            )
+            raise control.not_found()
         _ = self._home.checkpoints  # refused by name before anything is written
         if deletes and stored.value.deployment_id is not None:
             with suppress(DeploymentNotFoundError):  # by the call before, which was cut short

@@ -17,6 +17,8 @@ from airflow_streamstate.lifecycle.requesting.wish import digest_of
 from airflow_streamstate.lifecycle.retired import refuse_retired
 from airflow_streamstate.lifecycle.starting.takeover import has_committed, has_committed_since
 from airflow_streamstate.lifecycle.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
 from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
 
@@ -72,8 +74,8 @@ class Attempts:
         record: RequestRecord | None,
         assume_dead: bool,
     ) -> DeploymentView:
-        has_drain = pending_drain(seen, control.journal(seen.deployment_id).commands()) is not None
-        decision = decide_resume(seen, request_id, assume_dead=assume_dead, has_drain=has_drain)
+        drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
+        decision = decide_resume(seen, request_id, assume_dead=assume_dead, has_drain=drain is not None)
         if isinstance(decision, Refused):
             raise decision.error
         attempt = seen.attempt if isinstance(decision, LaunchSame) else seen.attempt + 1
@@ -86,7 +88,7 @@ class Attempts:
         if isinstance(decision, NextAttempt):
             self.move(control, seen, "run", assume_dead=assume_dead)
         self._drivers.launch(control, seen.spec, attempt)
-        return self.view(control.stream_id, seen.deployment_id)
+        return self.view(control.stream_id, seen.deployment_id, () if drain is None else (_drains_first(drain),))
 
     def go_on(self, control: StreamControl, seen: Observation, rehearsal_id: str | None = None) -> DeploymentView:
         """A request that has become this deployment is asked for again: give its attempt a driver if it never got one,
@@ -202,6 +204,13 @@ class Attempts:
             start=seen.spec.start,
             notes=notes,
         )
+
+
+def _drains_first(drain: DrainNotification) -> str:
+    return (
+        f"a drain that {drain.requested_by} ordered at {format_time(drain.requested_at)} holds: this attempt reads no"
+        f" input, flushes and ends; `streamstate drain {drain.stream_id} --cancel` takes it back until then"
+    )
 
 
 def _cannot_end(seen: Observation, reason: str) -> ConflictError:

@@ -87,7 +87,7 @@ class Deployer:
             record = control.request(request_id)
             if record is not None:
                 check_same_wish(record, "deploy", wish.request_digest)
-            stored = control.register()
+            stored = control.register_or_lost()
             decision = decide_request(
                 record, None if stored is None else stored.value, request_id, self._means.clock.now()
             )

@@ -8,7 +8,8 @@ from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.lifecycle.auditing.custody import custody_of
+from airflow_streamstate.lifecycle.auditing.custody import Custody, custody_of
+from airflow_streamstate.lifecycle.upgrading.gap import gap_of
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
 from airflow_streamstate.lifecycle.watching.known_good import mark_known_good
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, Phase
@@ -20,7 +21,11 @@ AUDIT_TRIES = 3
 def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **facts: Any) -> None:
     """Record how it ended, with the chain of custody where the stream was moved, and clear up."""
     if state.phase not in BEFORE_THE_STOP:
-        facts["audit_ok"] = _audited(tools)
+        custody = _audited(tools)
+        facts["audit_ok"] = None if custody is None else custody.is_whole
+        gap = None if custody is None else gap_of(custody.standstills, tools.upgrade.created_at)
+        if gap is not None:
+            facts["gap_seconds"] = gap
     if phase == "failed" and tools.upgrade.asked == "upgrade":
         text = _with_why(tools, text)
     tools.take(state, phase, text, **facts)
@@ -58,13 +63,12 @@ def clear_up(tools: Tools) -> None:
         log.info("upgrade %s is over, and stays named in the register: %s", tools.upgrade.upgrade_id, error)
 
 
-def _audited(tools: Tools) -> bool | None:
-    """Whether the chain of custody is whole; None where it could not be read. What was not answered is asked again."""
-    found: bool | None = None
+def _audited(tools: Tools) -> Custody | None:
+    """The chain of custody; None where it could not be read. What was not answered is asked again."""
+    found: Custody | None = None
     for _ in range(AUDIT_TRIES):
         with suppress(StreamStateError):
-            custody = custody_of(tools.means.home, tools.stream_id)
-            found = custody.is_whole
-            if not custody.unread:
+            found = custody_of(tools.means.home, tools.stream_id)
+            if not found.unread:
                 break
     return found

@@ -1,48 +1,37 @@
-"""The gap of an upgrade: from the last commit of the old version to the first of the new one."""
+"""The gap of an upgrade: how long no query of the stream ran while it was moved, as an audit tells it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.observing.observation import Observation
-from airflow_streamstate.lifecycle.starting.takeover import built_checkpoints
-from airflow_streamstate.protocol.heartbeat import QueryBeat
-from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.lifecycle.auditing.standstills import Standstill, standstills
+from airflow_streamstate.protocol.ids import order_of
 
 
-def gap_seconds(home: Home, old: Observation, new: Observation, handover: SnapshotManifest | None) -> float | None:
-    """The longest gap of all queries; None where nobody can tell.
+def gap_of(found: Sequence[Standstill], asked_at: datetime) -> float | None:
+    """All standstills together that have come to their end since an upgrade was asked for; None where none has.
 
-    By the clock of the store where it knows when a commit was written; else as the agents saw them committed.
+    The way back of a version that failed is in it, and so is the time before, of a stream that did not run.
 
     Args:
-        home: of the stream.
-        old, new: the deployments, of which the new one has begun.
-        handover: the snapshot between the two; None for none.
+        found: of the stream, or of its deployments from the old version on.
+        asked_at: when it was asked for.
     """
-    before, after = built_checkpoints(home, old), built_checkpoints(home, new)
-    gaps = []
-    for name, query in {} if handover is None else dict(handover.queries).items():
-        batch_id = query.position.batch_id
-        if batch_id is None or name not in before or name not in after:
-            continue
-        from_at = before[name].committed_at(batch_id) or _seen_at(_beat(old, name))
-        until_at = _first_at(after[name], batch_id) or _seen_at(_beat(new, name))
-        if from_at is not None and until_at is not None:
-            gaps.append(max((until_at - from_at).total_seconds(), 0.0))
-    return round(max(gaps), 3) if gaps else None
+    moved = [(one.until_at - one.from_at).total_seconds() for one in found if one.until_at and one.until_at > asked_at]
+    return round(sum(moved), 3) if moved else None
 
 
-def _first_at(checkpoint: Checkpoint, handover_batch_id: int) -> datetime | None:
-    later = [batch_id for batch_id in checkpoint.commit_ids() if batch_id > handover_batch_id]
-    return checkpoint.committed_at(min(later)) if later else None
+def gap_until_now(control: StreamControl, old_deployment_id: str, asked_at: datetime) -> float | None:
+    """The same while the upgrade is under way.
 
-
-def _beat(seen: Observation, query_name: str) -> QueryBeat | None:
-    return None if seen.heartbeat is None else seen.heartbeat.queries.get(query_name)
-
-
-def _seen_at(beat: QueryBeat | None) -> datetime | None:
-    return None if beat is None else beat.committed_at
+    Args:
+        control: the stream.
+        old_deployment_id: the deployment that was current when it was asked for.
+        asked_at: when that was.
+    """
+    ids = [one for one in control.deployment_ids() if order_of(one) >= order_of(old_deployment_id)]
+    said = [entry.event for one in ids for entry in control.journal(one).events() if entry.event is not None]
+    beats = {one: control.heartbeat(one) for one in ids}
+    return gap_of(standstills(said, {one: beat for one, beat in beats.items() if beat is not None}), asked_at)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.control.answers import answered_ids, command_in
+from airflow_streamstate.control.answers import answered_ids, command_in, is_accepted
 from airflow_streamstate.control.journal import CommandSlot, Journal
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import VersionConflictError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.observation import Observation
-from airflow_streamstate.protocol.commands import Command
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification, SkipRequest
 from airflow_streamstate.protocol.events import Accepted, Expired, Ignored, Rejected
+
+_REPLACED = "another deployment took the place of this one before it was begun"
 
 
 class Notifications:
@@ -56,24 +59,55 @@ def clean_up(control: StreamControl, seen: Observation) -> list[str]:
 
     One that waits for the next attempt of the current deployment stays.
     """
+    if not seen.is_current:
+        return retire_commands(control, seen.deployment_id)
     rejected = {entry.event.key for entry in seen.events if isinstance(entry.event, Rejected)}
     answered = answered_ids(entry.event for entry in seen.events)
     journal = control.journal(seen.deployment_id)
-    slots = journal.commands()
-    if seen.is_current:
-        slots = [
-            slot
-            for slot in slots
-            if (slot.key in rejected if slot.command is None else slot.command.command_id in answered)
-        ]
+    slots = [
+        slot
+        for slot in journal.commands()
+        if (slot.key in rejected if slot.command is None else slot.command.command_id in answered)
+    ]
     return [slot.key for slot in slots if _delete(journal, slot)]
 
 
-def retire_commands(control: StreamControl, deployment_id: str) -> None:
-    """Delete what a deployment that is no longer current was still told: nobody will obey it."""
+def retire_commands(control: StreamControl, deployment_id: str) -> list[str]:
+    """Delete what a deployment that is no longer current was still told: nobody will obey it. The keys of the deleted.
+
+    What held for the deployment, whichever attempt had read it, is told so: it has no other end.
+    """
     journal = control.journal(deployment_id)
-    for slot in journal.commands():
-        _delete(journal, slot)
+    slots = journal.commands()
+    if slots:
+        _tell_replaced(control, journal, slots)
+    return [slot.key for slot in slots if _delete(journal, slot)]
+
+
+def _tell_replaced(control: StreamControl, journal: Journal, slots: list[CommandSlot]) -> None:
+    """Before the order is deleted (Law 1), and once (Law 2)."""
+    entries = list(journal.events())
+    events = [entry.event for entry in entries if entry.event is not None]
+    answered = answered_ids(events)
+    number = max((entry.number for entry in entries), default=0)
+    for slot in slots:
+        command = slot.command
+        if not isinstance(command, DrainNotification | CancelRequest | SkipRequest):
+            continue  # a stop and a snapshot are over with their attempt
+        if command.command_id in answered or is_accepted(events, command.command_id):
+            continue
+        ignored = Ignored(
+            stream_id=control.stream_id,
+            deployment_id=journal.deployment_id,
+            attempt=max((event.attempt for event in events), default=1),
+            at=control.clock.now(),
+            write_id=control.clock.new_uuid(),
+            command_id=command.command_id,
+            command_number=slot.number or 0,
+            command=to_json(command),
+            reason=_REPLACED,
+        )
+        number = journal.append(ignored, after=number)
 
 
 def _delete(journal: Journal, slot: CommandSlot) -> bool:

@@ -16,7 +16,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.caught_up import decide_caught_up
-from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.observing.outcomes import End
 from airflow_streamstate.lifecycle.observing.state import ENDED, decide_state, explain_state
 from airflow_streamstate.lifecycle.observing.views import Outcome, StreamStatus
@@ -24,6 +24,7 @@ from airflow_streamstate.lifecycle.watching.known_good import mark_known_good
 from airflow_streamstate.lifecycle.watching.notifications import clean_up
 from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.lifecycle.watching.watching import Watching, redacted
+from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import DrainFailed, QueryStarted
 
 Report = Callable[[str], None]
@@ -193,11 +194,22 @@ class Waits:
             )
         if end.outcome == "fenced":
             facts["current_deployment_id"] = seen.register.deployment_id
+        if end.command_kind == DrainNotification.kind and self._holds_drain(seen):
+            return ConflictError(
+                f"the deployment is {end.state}, and the drain was not begun: it holds for the next attempt",
+                **facts,
+                next_step=f"`streamstate drain {seen.stream_id}` starts one for the flush alone, and so does a resume;"
+                " --cancel takes the drain back.",
+            )
         return ConflictError(
             f"the deployment is {end.state}, so what was waited for cannot come",
             **facts,
             next_step=f"`streamstate status {seen.stream_id}` shows where the stream stands.",
         )
+
+    def _holds_drain(self, seen: Observation) -> bool:
+        slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
+        return seen.is_current and pending_drain(seen, slots) is not None
 
     def until(
         self,

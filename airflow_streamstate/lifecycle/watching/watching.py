@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamStateError
 from airflow_streamstate.launch.command import DRIVER_CONFIG
@@ -17,7 +18,7 @@ from airflow_streamstate.lifecycle.auditing.handovers import moves_in
 from airflow_streamstate.lifecycle.drivers.secrets import has_references
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.observing.caught_up import query_caught_up
+from airflow_streamstate.lifecycle.observing.caught_up import asked_at, query_caught_up
 from airflow_streamstate.lifecycle.observing.drain_phase import drain_phases
 from airflow_streamstate.lifecycle.observing.failing import next_step_of_drain, next_step_of_failure
 from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
@@ -27,7 +28,8 @@ from airflow_streamstate.lifecycle.observing.outcomes import (
     decide_drain_outcome,
     decide_end,
 )
-from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state, explain_state
+from airflow_streamstate.lifecycle.observing.pending_orders import pending_orders
+from airflow_streamstate.lifecycle.observing.state import ALIVE, State, decide_state, explain_state
 from airflow_streamstate.lifecycle.observing.views import (
     Outcome,
     QueryStatus,
@@ -35,6 +37,7 @@ from airflow_streamstate.lifecycle.observing.views import (
     StreamStatus,
 )
 from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Failed, Finished, SnapshotReady, Started, Stopped
@@ -70,6 +73,7 @@ class Watching:
         why = explain_state(seen, now)
         started = next(seen.of_kind(Started), None)
         beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
+        slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
         return StreamStatus(
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
@@ -77,7 +81,7 @@ class Watching:
             state=state,
             why=redacted(seen, why),
             start=seen.spec.start,
-            queries=_queries(seen),
+            queries=_queries(seen, state, now),
             is_current=seen.is_current,
             fencing_token=seen.spec.fencing_token,
             version_label=seen.spec.version_label,
@@ -96,10 +100,16 @@ class Watching:
             moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
             next_step=next_step_of_failure(seen) if state == "failed" else "",
+            orders=tuple(
+                dataclasses.replace(order, reason=redacted(seen, order.reason))
+                for order in pending_orders(seen, slots, state)
+            ),
+            unreadable=_unreadable(seen, slots),
         )
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
-        """What is shown of a stream whose control objects cannot be read."""
+        """What is shown of a stream whose control objects cannot be read, in one line."""
+        short = {name: fact for name, fact in error.context.items() if "\n" not in str(fact)}
         return StreamStatus(
             stream_id=stream_id,
             deployment_id="",
@@ -110,7 +120,7 @@ class Watching:
             queries={},
             is_current=False,
             fencing_token=0,
-            error=str(error),
+            error=str(type(error)(error.message, next_step=error.next_step, **short)),
         )
 
     def outcome(self, seen: Observation, end: End, command_id: str = "") -> Outcome:
@@ -270,18 +280,30 @@ def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
     return dataclasses.replace(event, **texts)
 
 
+def _unreadable(seen: Observation, slots: Sequence[CommandSlot]) -> dict[str, str]:
+    """What is wrong with each object of the deployment that cannot be read, by its key (Law 7)."""
+    found = {layout.event_key(seen.stream_id, seen.deployment_id, one.number): one.problem for one in seen.events}
+    found |= {slot.key: slot.problem for slot in slots}
+    return {
+        key: str(problem.context.get("reason") or problem.message)
+        for key, problem in found.items()
+        if problem is not None
+    }
+
+
 def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:
     for event in moves_in([entry.event for entry in seen.events]):
         yield redacted_event(seen, event)
 
 
-def _queries(seen: Observation) -> dict[str, QueryStatus]:
+def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryStatus]:
     found: dict[str, QueryStatus] = {}
     beat = seen.heartbeat
     if beat is not None:
         for name, query in beat.queries.items():
-            is_active = query.is_active and beat.attempt == seen.attempt and seen.terminal is None
+            is_active = query.is_active and beat.attempt == seen.attempt and state in ALIVE
             caught_up = query_caught_up(query)
+            asked = asked_at(query) if is_active else None
             found[name] = QueryStatus(
                 batch_id=query.batch_id,
                 committed_at=query.committed_at,
@@ -296,6 +318,7 @@ def _queries(seen: Observation) -> dict[str, QueryStatus]:
                 caught_up=caught_up.is_so if is_active else None,
                 caught_up_why=caught_up.why if is_active else "",
                 batches_since_snapshot=query.batches_since_snapshot,
+                behind_age_seconds=None if asked is None else _age(now, asked),
             )
     end = seen.drained or seen.terminal
     if isinstance(end, Drained | Stopped | Finished):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.runtime.agent.lag import LagLook
 from airflow_streamstate.runtime.attempt.attempt import Attempt
@@ -19,6 +20,7 @@ class Heart:
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._last: dict[str, QueryBeat] = {}
+        self._earlier: tuple[Heartbeat, ...] | None = None
         self._alive: set[str] = set()
         self._audit = Audit(attempt)
         self._lag = LagLook(attempt)
@@ -26,6 +28,8 @@ class Heart:
     def beat(self) -> None:
         """Write it now; raises what the store raises."""
         attempt = self._attempt
+        if self._earlier is None:
+            self._earlier = self._left()
         beats = {name: self._beat_of(query) for name, query in list(attempt.queries.items())}
         attempt.control.put_heartbeat(
             Heartbeat(
@@ -58,7 +62,7 @@ class Heart:
         query.rows_dropped()  # Spark remembers 100 batches: whoever counts has to look now and then
         beat = QueryBeat(
             batch_id=batch_id,
-            committed_at=self._committed_at(batch_id, before),
+            committed_at=self._committed_at(query.name, batch_id, before),
             is_active=query.is_active(),
             idle_triggers=idle_triggers,
             skipped_batches=tell_skipped(self._attempt, query),
@@ -93,12 +97,36 @@ class Heart:
         self._audit.follow(query.name, commits)
         return commits[-1] if commits else None
 
-    def _committed_at(self, batch_id: int | None, before: QueryBeat | None) -> datetime | None:
+    def _committed_at(self, query_name: str, batch_id: int | None, before: QueryBeat | None) -> datetime | None:
         if batch_id is None:
             return None
         if before is not None and before.batch_id == batch_id:
             return before.committed_at
+        started = (
+            event
+            for event in self._attempt.reporter.events
+            if isinstance(event, QueryStarted)
+            and (event.attempt, event.query_name) == (self._attempt.number, query_name)
+        )
+        first = next(started, None)
+        if first is None or first.batch_id == batch_id:
+            return self._seen_before(query_name, batch_id)  # not of this attempt
         return self._attempt.clock.now()
+
+    def _seen_before(self, query_name: str, batch_id: int) -> datetime | None:
+        """When an earlier attempt, or the deployment whose end this one began with, saw a batch committed; None where
+        none did: the files of a copied log are as old as the copy."""
+        found = (beat.queries.get(query_name) for beat in self._earlier or ())
+        return next((query.committed_at for query in found if query is not None and query.batch_id == batch_id), None)
+
+    def _left(self) -> tuple[Heartbeat, ...]:
+        """The signs of life of those before: looked for before the first one of this attempt takes the place of one."""
+        attempt, start = self._attempt, self._attempt.spec.start
+        known = [attempt.deployment_id]
+        if start.predecessor_id is not None and str(start.snapshot_id).startswith(f"{start.predecessor_id}-"):
+            known.append(start.predecessor_id)
+        beats = (attempt.control.heartbeat(deployment_id) for deployment_id in known)
+        return tuple(beat for beat in beats if beat is not None)
 
 
 def _is_alive(query: LogicalQuery) -> bool:

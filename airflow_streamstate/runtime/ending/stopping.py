@@ -26,6 +26,7 @@ from airflow_streamstate.runtime.attempt.ports import QueryRun
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist, positions_in, take_final_snapshot
 from airflow_streamstate.runtime.ending.begun_flushes import refuse_pending_flush
 from airflow_streamstate.runtime.ending.calling import call_functions
+from airflow_streamstate.runtime.ending.overtaken import note_overtaken_drain
 from airflow_streamstate.runtime.starting.building import has_positions
 
 PROGRESS_LINE_SECONDS = 10.0
@@ -266,7 +267,7 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
 
 def note_at_end(attempt: Attempt, manifest: SnapshotManifest) -> None:
     """Tell what a person should know of this end: queries with a position that this attempt never started are kept as
-    they were (1a.12), and what an audit finds.
+    they were (1a.12), a drain was not begun, and what an audit finds.
 
     Args:
         attempt: this attempt, at its end.
@@ -275,6 +276,7 @@ def note_at_end(attempt: Attempt, manifest: SnapshotManifest) -> None:
     kept = [name for name, query in manifest.queries.items() if has_positions(query) and name not in attempt.queries]
     if kept:
         attempt.reporter.note("queries that were not started are carried on unchanged", queries=sorted(kept))
+    note_overtaken_drain(attempt)
     audit_at_end(attempt)
 
 

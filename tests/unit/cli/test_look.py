@@ -133,6 +133,33 @@ def test_status_shows_what_a_person_asks_first(desk: Desk) -> None:
     assert "traceback:\n    Traceback (most recent call last):\n" in text
 
 
+def test_status_shows_orders_until_they_have_their_end(desk: Desk) -> None:
+    """What was ordered, by whom and what it waits for: for a person in a line, for a script in fields."""
+    stream = desk.stream()
+    stream.deploy().runs()
+    command, _, _ = drain_notification(stream, "d-0001", rehearse=True, reason="new key")
+    (order,) = shell("status", "flights", "--json").json["orders"]
+    assert (order.pop("requested_at")[-1], order.pop("deadline_at")[-1]) == ("Z", "Z")
+    why = "it is not begun: its flush is tried first, on a fork of the state"
+    assert order == {
+        "verb": "drain", "command_id": command.command_id, "number": 1, "requested_by": "test", "reason": "new key",
+        "phase": "ordered", "why": why,
+    }  # fmt: skip
+    assert f": {why}" in next(line for line in shell("status", "flights").out.splitlines() if "  order" in line)
+
+
+def test_status_names_the_event_that_it_cannot_read(desk: Desk) -> None:
+    """The last word may be in it: nobody is told that there was none, as if that were certain (Law 7)."""
+    attempt = desk.stream().deploy().runs()
+    attempt.stopped()
+    key = layout.event_key("flights", "d-0001", 4)
+    (desk.home / key).write_text('{"kind": "Stop')
+    found = shell("status", "flights", "--json")
+    assert (found.status, list(found.json["unreadable"])) == (0, [key])
+    assert found.json["unreadable"][key]
+    assert f"unreadable {key}: " in shell("status", "flights").out
+
+
 def test_status_of_an_older_deployment(desk: Desk) -> None:
     """--deployment looks at one that is not current any more."""
     desk.stream().deploy().runs().stopped()
@@ -152,7 +179,7 @@ def test_streams_are_one_row_each(desk: Desk) -> None:
     (desk.home / "c" / "stream.json").write_text("{")
     (desk.home / "Not-A-Stream").mkdir()
     answer = shell("streams", "--json")
-    assert answer.status == 0
+    assert answer.status == 1
     rows = answer.json["streams"]
     assert [(row["stream_id"], row["state"]) for row in rows] == [
         ("a", "running"),
@@ -162,6 +189,8 @@ def test_streams_are_one_row_each(desk: Desk) -> None:
     assert all({"version_label", "heartbeat_age_seconds", "last_event"} <= set(row) for row in rows)
     lines = shell("streams").out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["stream", "a", "b", "c"]
+    (desk.home / "c" / "stream.json").unlink()
+    assert shell("streams").status == 0
 
 
 def test_a_stream_that_cannot_be_read_says_why_and_no_numbers(desk: Desk) -> None:
@@ -172,6 +201,33 @@ def test_a_stream_that_cannot_be_read_says_why_and_no_numbers(desk: Desk) -> Non
     assert lines[1].split() == ["broken", "unreadable"]
     assert lines[2].startswith("broken is unreadable: ")
     assert "stream.json" in " ".join(lines[2:])
+
+
+def test_a_stream_that_lost_its_register_is_told_how_to_have_it_back(desk: Desk) -> None:
+    """By every verb, and not that there is no such stream; what is shown, written there, brings it back (Law 5)."""
+    desk.stream().deploy().runs()
+    register = desk.home / "flights" / "stream.json"
+    register.unlink()
+    for words in (
+        ("status", "flights"),
+        ("events", "flights"),
+        ("stop", "flights"),
+        ("audit", "flights"),
+        ("retire", "flights"),
+        ("deploy", "flights", "--app", str(script(desk.base))),
+        ("deploy", "flights", "--app", str(script(desk.base)), "--start", "restore"),
+    ):
+        found = shell(*words, "--json")
+        assert (found.status, found.error["type"]) == (1, "MalformedMessageError"), words
+        assert "register of this stream is gone, and its deployments are there" in found.error["message"]
+    listed = shell("streams")
+    assert listed.status == 1
+    assert listed.out.splitlines()[1].split() == ["flights", "unreadable"]
+    human = shell("status", "flights").err
+    assert "flights/stream.json" in human
+    assert "restore-home --from MIRROR --stream flights" in human
+    register.write_text(found.error["context"]["register"])
+    assert shell("status", "flights", "--json").json["state"] == "running"
 
 
 def test_a_home_without_streams_says_which_home(desk: Desk) -> None:

@@ -107,7 +107,7 @@ def test_a_deploy_waits_until_nothing_is_left_to_read(desk: Desk) -> None:
     query = replace(beat.queries["delays"], lags=lags, lags_at=beat.at, snapshot_id="s", batches_since_snapshot=2)
     control.put_heartbeat(replace(beat, queries={"delays": query}))
     shown = shell("status", "flights")
-    assert "3 files behind, about 12 s" in shown.out
+    assert "3 files behind, about 12 s, asked " in shown.out
     assert "2 batches, 7 files" in shown.out
     told = shell("status", "flights", "--json").json["queries"]["delays"]
     assert (told["caught_up"], told["caught_up_why"]) == (False, "3 files behind, about 12 s")
@@ -119,6 +119,8 @@ def test_a_deploy_waits_until_nothing_is_left_to_read(desk: Desk) -> None:
             "since_snapshot_unit": "files", "untold": "",
         }
     ]  # fmt: skip
+    control.put_heartbeat(replace(beat, queries={"delays": replace(query, is_idle=True)}))
+    assert "s ago; its newest trigger found no input" in shell("status", "flights").out
     for words in (("--wait", 1, "--wait-caught-up", 1), ("--behind-at-most", 1)):
         assert shell("resume", "flights", *words, "--json").error["type"] == "UsageError"
 

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_streamstate.errors import (
     ConflictError,
+    MalformedMessageError,
     SnapshotCorruptError,
     SnapshotNotFoundError,
     StreamStateError,
@@ -311,3 +312,18 @@ def test_a_snapshot_of_another_place_is_restored_beside_the_checkpoints(stage: S
     assert verify(control, home.checkpoints, snapshot_id) == []
     view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v2')\n"))
     assert (view.start.mode, view.start.snapshot_id) == ("restore", snapshot_id)
+
+
+def test_a_home_that_lost_the_register_alone_has_it_back(stage: Stage) -> None:
+    """As the error about it says: all else is there, and the stream goes on from the same snapshot."""
+    snapshot_id = stopped(stage)
+    mirror = mirrored(stage, snapshot_id)
+    stage.store.delete(layout.register_key(STREAM))
+    with pytest.raises(MalformedMessageError, match="register of this stream is gone"):
+        stage.deploy("print('v2')\n")
+    with pytest.raises(MalformedMessageError, match="register of this stream is gone"):
+        stage.controller.status(STREAM)
+    found = Restoring(stage.home, [mirror], "ops").restore(STREAM)
+    assert (found.snapshot_id, found.is_end) == (snapshot_id, True)
+    assert stage.controller.status(STREAM).state == "stopped"
+    assert stage.deploy("print('v2')\n").start.snapshot_id == snapshot_id

@@ -188,7 +188,8 @@ def test_a_deployment_that_was_replaced_takes_no_orders(stage: Stage) -> None:
 def test_an_order_whose_deployment_was_replaced_meanwhile_says_fenced(stage: Stage) -> None:
     """A repeated order to a deployment that is gone has its end. (Law 2)"""
     stage.deploy()
-    stage.come_to_life()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(1)
     stage.controller.drain(STREAM, request_id="r-1")
     stage.end(state="gone")
     stage.deploy("print('v2')\n", start="fresh")

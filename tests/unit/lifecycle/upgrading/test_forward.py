@@ -379,12 +379,14 @@ def test_a_version_that_falls_behind_is_given_up_in_time(upgraded: UpgradeStage)
     assert "falls behind" in next(line for line in upgraded.told if "unhealthy" in line)
 
 
-def test_the_gap_is_from_the_last_commit_of_the_old_to_the_first_look_at_the_new(upgraded: UpgradeStage) -> None:
-    """As their agents saw it; unknown where one of them saw none."""
+def test_the_gap_is_told_as_soon_as_the_new_version_runs(upgraded: UpgradeStage) -> None:
+    """From the last word of the old version; how long that had found no input before it is not in it."""
     upgraded.beats(3, "d-0001")
-    upgraded.stage.clock.advance(1.5)
+    upgraded.stage.clock.advance(600)
     view = upgraded.to_started()
+    upgraded.stage.clock.advance(1.5)
     upgraded.new_runs(4)
+    upgraded.stage.clock.advance(600)
     view = upgraded.advance(view)
     assert view.state.last.gap_seconds == 1.5
 

@@ -1,60 +1,58 @@
-"""The gap of an upgrade, by when commits were written."""
+"""The gap of an upgrade is what the audit tells of standstills."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 
-from airflow_streamstate.lifecycle.upgrading.gap import gap_seconds
-from airflow_streamstate.protocol import layout
-from airflow_streamstate.store.interface import ObjectInfo
-from airflow_streamstate.store.memory import MemoryStore
-from support.sim_stage import STREAM, Stage
+import pytest
+
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
+from airflow_streamstate.lifecycle.auditing.standstills import Standstill
+from airflow_streamstate.lifecycle.upgrading.gap import gap_of, gap_until_now
+from airflow_streamstate.protocol.events import Noted
+from support.fake_clock import FakeClock
+from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
 
 
-def test_without_a_store_that_knows_the_agents_are_asked(upgraded: UpgradeStage) -> None:
-    """From the last sign of life of the old version to that of the new one; None where one gave none."""
+@pytest.mark.parametrize("began", [True, False])
+def test_a_failed_upgrade_costs_what_the_audit_says(upgraded: UpgradeStage, began: bool) -> None:
+    """Both standstills where the version that failed ran its queries, one long one where it never did; until the old
+    version is back. Nothing that is said behind a last word shortens it."""
     stage = upgraded.stage
-    upgraded.beats(3, "d-0001")
-    last_at = stage.clock.now()
-    upgraded.to_started()
-    stage.clock.advance(2.0)
-    old = stage.controller._observer.observe(STREAM, "d-0001")
-    handover = stage.control.need_manifest("d-0001-stopped-000001")
-    new = stage.controller._observer.observe(STREAM, "d-0002")
-    assert gap_seconds(stage.home, old, new, handover) is None
-    upgraded.new_runs(4)
-    new = stage.controller._observer.observe(STREAM, "d-0002")
-    expected = (stage.clock.now() - last_at).total_seconds()
-    assert gap_seconds(stage.home, old, new, handover) == round(expected, 3)
-    assert expected > 0
-    assert gap_seconds(stage.home, old, new, None) is None
+    view = upgraded.to_started()
+    stage.clock.advance(10.0)
+    stage.say(Noted, text="a copy is whole at a mirror")
+    if began:
+        upgraded.new_runs(4)
+        view = upgraded.advance(view)
+        assert view.state.last.gap_seconds == 10.0
+        stage.clock.advance(100.0)
+    upgraded.fails()
+    stage.clock.advance(50.0)
+    stage.say(Noted, "d-0002", text="the script ran on")
+    view = upgraded.advance(view)
+    if began:
+        view = upgraded.rehearsed(view)
+    upgraded.new_runs(6, "d-0003")
+    stage.clock.advance(600.0)
+    upgraded.beats(6, "d-0003")
+    view = upgraded.advance(view)
+    assert view.outcome == "rolled_back"
+    found = [one for one in custody_of(stage.home, STREAM).standstills if one.until_at is not None]
+    assert len(found) == (2 if began else 1)
+    assert view.state.last.gap_seconds == 60.0
+    assert view.state.last.gap_seconds == gap_until_now(stage.control, "d-0001", view.state.upgrade.created_at)
 
 
-class DatedStore(MemoryStore):
-    """Knows when some of its objects came to be."""
+def test_only_what_came_to_its_end_since_it_was_asked_for_counts() -> None:
+    """An older standstill is not of this upgrade; one that lasts has no length yet."""
+    now = FakeClock().now()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.written_at: dict[str, datetime] = {}
+    def still(from_seconds: float, until_seconds: float | None) -> Standstill:
+        until_at = None if until_seconds is None else now + timedelta(seconds=until_seconds)
+        return Standstill("one", "other", now + timedelta(seconds=from_seconds), until_at)
 
-    def head(self, key: str) -> ObjectInfo | None:
-        found = super().head(key)
-        return None if found is None else replace(found, modified_at=self.written_at.get(key))
-
-
-def test_a_store_that_knows_is_believed(tmp_path: Path) -> None:
-    """Whatever the agents saw: the first commit behind the handover counts, not the last."""
-    store = DatedStore()
-    upgraded = UpgradeStage(Stage(tmp_path, store=store)).runs()
-    stage = upgraded.stage
-    upgraded.to_started()
-    upgraded.new_runs(6)
-    for deployment_id, batch_id, second in (("d-0001", 3, 10.0), ("d-0002", 4, 11.5), ("d-0002", 6, 20.0)):
-        key = f"{layout.checkpoint_folder(STREAM, deployment_id, 'counts')}/commits/{batch_id}"
-        store.written_at[key] = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=second)
-    old, new = (stage.controller._observer.observe(STREAM, known) for known in ("d-0001", "d-0002"))
-    handover = stage.control.need_manifest("d-0001-stopped-000001")
-    assert gap_seconds(stage.home, old, new, handover) == 1.5
+    older, dead_before, moved, lasting = still(-90, -80), still(-5, 2), still(10, 11.5), still(20, None)
+    assert gap_of([older, dead_before, moved, lasting], now) == 8.5
+    assert gap_of([older, lasting], now) is None

@@ -8,7 +8,7 @@ from airflow_streamstate.errors import DataError
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained, Failed, SnapshotReady
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 from airflow_streamstate.protocol.positions import QueryPosition
 from support.sim_stage import STREAM, Stage
 
@@ -115,3 +115,36 @@ def test_a_stream_whose_current_record_is_gone_hides_no_other(stage: Stage) -> N
     with pytest.raises(DataError, match="record of the current deployment is gone") as raised:
         controller.status(STREAM)
     assert raised.value.context["key"] == key
+
+
+def test_a_last_word_that_cannot_be_read_is_named(stage: Stage) -> None:
+    """Without it the driver seems to have ended in silence: which object it is, and that nobody knows. (Law 7)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end()
+    assert stage.controller.status(STREAM).error == "the driver has ended without a last word: it is exited"
+    key = layout.event_key(STREAM, "d-0001", 3)
+    stage.store.put(key, b'{"kind": "Stop')
+    stage.store.put(layout.command_key(STREAM, "d-0001", 1), b"{")
+    status = stage.controller.status(STREAM)
+    assert status.error.endswith("it is exited; event 3 cannot be read, and may be that word")
+    assert list(status.unreadable) == [key, layout.command_key(STREAM, "d-0001", 1)]
+    assert all(status.unreadable.values())
+    assert status.to_json()["unreadable"] == status.unreadable
+
+
+def test_how_far_a_query_is_behind_is_said_as_of_when_and_only_while_it_runs(stage: Stage) -> None:
+    """What its sources said to a driver that is dead is not said of now, least of all that nothing is behind."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    lags = (SourceLag("file /in", 0, "files", 0.0),)
+    beat = QueryBeat(7, stage.clock.now(), True, lags=lags, lags_at=stage.clock.now())
+    stage.clock.advance(3)
+    stage.beat(counts=beat)
+    stage.clock.advance(2)
+    running = stage.controller.status(STREAM).queries["counts"].to_json()
+    assert (running["behind"], running["behind_age_seconds"], running["seconds_to_zero"]) == ("nothing behind", 5, 0.0)
+    stage.end(state="gone")  # without a last word
+    dead = stage.controller.status(STREAM).queries["counts"].to_json()
+    assert [dead[name] for name in ("behind", "behind_age_seconds", "seconds_to_zero", "caught_up")] == [None] * 4
+    assert (dead["is_active"], dead["lags_at"], len(stage.seen().events)) == (False, running["lags_at"], 3)

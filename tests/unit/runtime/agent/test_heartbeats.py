@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.agent.heartbeats import Heart
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
@@ -88,3 +90,53 @@ def test_news_is_told_once_per_run() -> None:
         assert not heart.has_news()
 
     assert stream.run(script) == 0
+
+
+def test_a_batch_of_before_has_the_time_at_which_it_was_seen_then_or_none() -> None:
+    """Behind a resume nobody says that it was committed just now; and what is committed from then on is dated."""
+    stream, plan = SimulatedStream(), make_plan(15)
+    stream.deploy()
+
+    def runs(driver: SimulatedDriver) -> None:
+        driver.clock.sleep(25.0)  # signs of life that know no query yet take the place of the last one
+        driver.start(plan)
+        driver.clock.sleep(25.0)
+
+    assert stream.run(runs) == 0
+    known = beat_of(stream).queries["counts"]
+    stream.clock.advance(600)
+    assert stream.run(runs, attempt=stream.next_attempt()) == 0
+    again = beat_of(stream)
+    assert (again.attempt, again.queries["counts"].batch_id) == (2, known.batch_id)
+    assert again.queries["counts"].committed_at == known.committed_at
+    stream.control.home.delete(layout.heartbeat_key("flights", "d-0001"))
+    assert stream.run(runs, attempt=stream.next_attempt()) == 0
+    assert beat_of(stream).queries["counts"].committed_at is None
+    resumed_at = stream.clock.now()
+    plan.sources[0].add(*range(20_000, 21_250, 250))
+    assert stream.run(runs, attempt=stream.next_attempt()) == 0
+    newest = beat_of(stream).queries["counts"]
+    assert (newest.batch_id or 0) > (known.batch_id or 0)
+    assert newest.committed_at is not None
+    assert newest.committed_at > resumed_at
+
+
+def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it() -> None:
+    """Not that of the copy, nor of the first look; of a deployment that it did not begin with nothing is taken."""
+    stream, plan = SimulatedStream(), make_plan(15)
+    stream.deploy()
+    stream.order_at(40.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    known = beat_of(stream).queries["counts"]
+    assert known.committed_at is not None
+    for number, predecessor_id, expected in ((2, "d-0001", known.committed_at), (3, "d-0002", None)):
+        stream.deploy(number, StartPlan("restore", "d-0001-stopped-000001", predecessor_id))
+
+        def runs(driver: SimulatedDriver) -> None:
+            driver.start(plan)
+            driver.clock.sleep(15.0)
+
+        assert stream.run(runs, f"d-{number:04d}") == 0
+        beat = stream.control.heartbeat(f"d-{number:04d}")
+        assert beat is not None
+        assert (beat.queries["counts"].batch_id, beat.queries["counts"].committed_at) == (known.batch_id, expected)

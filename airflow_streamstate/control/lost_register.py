@@ -1,0 +1,83 @@
+"""A register that is gone while deployments of its stream are there: known for what it is, and how it is brought back.
+
+Nothing brings it back by itself: what it named may run, and of two deployments only it said which was current.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_streamstate.errors import DataError, MalformedMessageError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.ids import fencing_token_of
+from airflow_streamstate.protocol.register import StreamRegister
+
+if TYPE_CHECKING:
+    from airflow_streamstate.control.stream import StreamControl
+
+
+def lost_register(control: StreamControl) -> MalformedMessageError | None:
+    """The error that says so, with a register as it can be written by hand; None where no deployment is there.
+
+    A deployment is recorded under a register (but for that of an adoption, before there is any), and deleted before it.
+
+    Args:
+        control: a stream without a register, as it was read just now.
+    """
+    recorded = [one for one in control.deployment_ids() if _is_there(control, layout.spec_key(control.stream_id, one))]
+    is_adopting = _is_there(control, layout.adoption_key(control.stream_id)) and len(recorded) == 1
+    if not recorded or is_adopting or _is_there(control, layout.register_key(control.stream_id)):
+        return None  # the last: it has just come to be
+    current, attempt = _newest_that_began(control, recorded)
+    register = StreamRegister(
+        stream_id=control.stream_id,
+        fencing_token=fencing_token_of(recorded[-1]),
+        deployment_id=current,
+        attempt=attempt,
+        attempt_mode="run",
+        intent=None,
+        write_id=control.clock.new_uuid(),
+        updated_at=control.clock.now(),
+        updated_by="written by hand",
+    )
+    key = layout.register_key(control.stream_id)
+    return MalformedMessageError(
+        "the register of this stream is gone, and its deployments are there",
+        stream_id=control.stream_id,
+        key=key,
+        home=control.home.uri,
+        newest_deployment_id=recorded[-1],
+        register=to_bytes(register).decode(),
+        next_step=f"Bring {key} back from a copy of the home that names {current} attempt {attempt}; or where there"
+        " is a mirror, `streamstate restore-home --from MIRROR --stream"
+        f" {control.stream_id}`. Without either: write to {key} what `streamstate status {control.stream_id}` shows as"
+        " register; that the stream was retired, or an upgrade under way, is not in it.",
+    )
+
+
+def _is_there(control: StreamControl, key: str) -> bool:
+    return control.home.head(key) is not None
+
+
+def _newest_that_began(control: StreamControl, recorded: list[str]) -> tuple[str, int]:
+    """The newest deployment of which a driver was launched or told anything, with its last attempt; else the newest."""
+    for deployment_id in reversed(recorded):
+        attempt = max((*_claimed(control, deployment_id), *_told(control, deployment_id)), default=0)
+        if attempt:
+            return deployment_id, attempt
+    return recorded[-1], 1
+
+
+def _claimed(control: StreamControl, deployment_id: str) -> list[int]:
+    prefix = layout.claim_key(control.stream_id, deployment_id, 1).rpartition("/")[0]
+    numbers = (layout.number_of(info.key) for info in control.home.list_objects(f"{prefix}/"))
+    return [number for number in numbers if number is not None]
+
+
+def _told(control: StreamControl, deployment_id: str) -> list[int]:
+    try:
+        entries = list(control.journal(deployment_id).events())
+    except DataError:
+        return []
+    return [entry.event.attempt for entry in entries if entry.event is not None]

@@ -1,0 +1,58 @@
+"""Drains that another end overtook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Noted, Stopped
+from airflow_streamstate.runtime.ending.overtaken import note_overtaken_drain
+from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
+
+
+def overtaken(stream: SimulatedStream) -> list[object]:
+    """The drains of which some attempt said so."""
+    found = (event.facts.get("overtaken_command_id") for event in stream.events_of(Noted))
+    return [command_id for command_id in found if command_id is not None]
+
+
+def is_tried_for_ever(driver: SimulatedDriver) -> None:
+    """The trial of the drain is slow: nobody knows yet whether it can be begun."""
+    driver.start(make_plan(400))
+    driver.supervisor.attempt.in_background = never_done
+    driver.await_all()
+
+
+def never_done(_work: Callable[[], None], *, gives_way: bool = True) -> None:
+    assert not gives_way, "somebody waits for it"
+
+
+def test_a_drain_that_a_stop_overtook_is_told_and_done_by_the_next_attempt() -> None:
+    """The stop ends the attempt; the drain holds for the deployment, and the events say so before the end (1a.11)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(7.7, DrainNotification, rehearse=True)
+    stream.order_at(8.0, StopRequest)
+    driver = SimulatedDriver(stream)
+    assert driver.run(is_tried_for_ever) == 0
+    (slot,) = stream.control.journal("d-0001").commands()
+    command = slot.command
+    assert command is not None
+    assert overtaken(stream) == [command.command_id]
+    assert stream.events_of(Noted)[0].at <= stream.events_of(Stopped)[0].at
+    note_overtaken_drain(driver.supervisor.attempt)
+    assert overtaken(stream) == [command.command_id], "an end that is begun again says nothing twice"
+    attempt = stream.next_attempt()
+    assert stream.run(waiting_script(make_plan(400)), attempt=attempt) == 0
+    assert [event.command_id for event in stream.events_of(Drained)] == [command.command_id]
+    assert overtaken(stream) == [command.command_id]
+
+
+def test_nothing_is_said_where_no_drain_waits() -> None:
+    """A stop alone, or a drain whose deadline has passed by then."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(5.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(100))) == 0
+    assert stream.events_of(Stopped)
+    assert stream.events_of(Noted) == []
