@@ -70,6 +70,7 @@ class S3Store:
         with self._reported("CreateClient", ""):
             self._client, copying_client = make_clients(self._options)
         self._writes = Writes(clock, self._get, self._report)
+        self._requests = Requests(self._client, bucket, clock)
         self._patient = Requests(copying_client, bucket, clock)
         self._copier = Copier(self._patient, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
         self._upload_part_bytes = upload_part_bytes
@@ -126,7 +127,7 @@ class S3Store:
     def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
         if size_bytes <= self._upload_part_bytes:
             return self.put(key, b"".join(pieces))
-        upload = Upload(self._patient, self._name(key), self._clock.new_uuid())
+        upload = Upload(self._requests, self._patient, self._name(key), self._clock.new_uuid())
         with self._reported("PutObject", key, writes=True):
             return upload.run(pieces, size_bytes, self._upload_part_bytes)
 
@@ -183,10 +184,10 @@ class S3Store:
     def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
         start = f"{self._start}{check_folder(folder)}/"
         with self._reported("ListBucketMultipartUploads", folder):
-            stale = left_uploads(self._patient, start, before)
+            stale = left_uploads(self._requests, start, before)
         for name, upload_id in () if is_dry else stale:
             with self._reported("AbortMultipartUpload", name[len(self._start) :]):
-                abort_upload(self._patient, name, upload_id)
+                abort_upload(self._requests, name, upload_id)
         return len(stale)
 
     def delete_markers(self, folder: str, but: Collection[str] = ()) -> None:

@@ -36,13 +36,16 @@ class Upload:
     """One upload of one object.
 
     Args:
-        requests: about its bucket, with patience.
+        requests: about its bucket.
+        patient: the same for what takes its time: a part, and the completion of many. A server that is silent is not
+            waited for so long before the first, nor to abort what failed.
         target: its whole key.
         write_id: of this put; by it the object is known when it is read back.
     """
 
-    def __init__(self, requests: Requests, target: str, write_id: str) -> None:
+    def __init__(self, requests: Requests, patient: Requests, target: str, write_id: str) -> None:
         self._requests = requests
+        self._patient = patient
         self._target = target
         self._write_id = write_id
         self._upload: dict[str, str] = {}
@@ -88,7 +91,9 @@ class Upload:
         return sent, crc32
 
     def _send_part(self, number: int, part: bytes) -> dict[str, Any]:
-        answer = self._send("upload_part", **self._upload, PartNumber=number, Body=part, ChecksumAlgorithm="CRC32")
+        answer = self._patient.send(
+            "upload_part", Key=self._target, **self._upload, PartNumber=number, Body=part, ChecksumAlgorithm="CRC32"
+        )
         checksum = {"ChecksumCRC32": answer["ChecksumCRC32"]} if answer.get("ChecksumCRC32") else {}
         return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
 
@@ -103,7 +108,7 @@ class Upload:
         tries, doubtful = Tries(self._requests.clock), False
         while True:
             try:
-                return str(self._requests.send_once("complete_multipart_upload", **request)["ETag"])
+                return str(self._patient.send_once("complete_multipart_upload", **request)["ETag"])
             except RequestFailure as failure:
                 last = failure
             doubtful = doubtful or last.answer is Answer.UNKNOWN

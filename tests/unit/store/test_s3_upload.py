@@ -58,8 +58,10 @@ class Client:
         return self.there
 
 
-def upload(client: Client) -> Upload:
-    return Upload(Requests(client, "streams", FakeClock()), "home/a", "write-1")
+def upload(client: Client, patient: Client | None = None) -> Upload:
+    clock = FakeClock()
+    quick, slow = Requests(client, "streams", clock), Requests(patient or client, "streams", clock)
+    return Upload(quick, slow, "home/a", "write-1")
 
 
 def pieces(body: bytes = BODY) -> Iterator[bytes]:
@@ -118,6 +120,15 @@ def test_what_failed_is_aborted(failing: str, answer: Answer) -> None:
     is_doubtful = failing == "complete_multipart_upload" and answer is Answer.UNKNOWN
     assert (caught.value.answer is Answer.UNKNOWN) == is_doubtful
     assert ("abort_multipart_upload" in client.seen) == (failing != "create_multipart_upload")
+
+
+def test_only_what_takes_its_time_is_waited_for_with_patience() -> None:
+    """Parts and the completion: a server that is silent from the beginning is left as soon as with any put. (Law 6)"""
+    quick, patient = Client(), Client("complete_multipart_upload", Answer.UNKNOWN)
+    with pytest.raises(RequestFailure):
+        upload(quick, patient).run(pieces(), len(BODY), PART_BYTES)
+    assert set(quick.seen) == {"create_multipart_upload", "head_object", "abort_multipart_upload"}
+    assert set(patient.seen) == {"upload_part", "complete_multipart_upload"}
 
 
 def test_whoever_gives_up_is_told_his_own_reason() -> None:
