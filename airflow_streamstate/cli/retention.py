@@ -27,11 +27,18 @@ MAX_AGE_SECONDS = 100 * 365 * 86_400.0
     metavar="SECONDS",
     help="Remove only what was taken, and last read, longer ago than this.",
 )
+@click.option("--at-mirrors", is_flag=True, help="At its mirrors, too: what the home has replaced by newer ones.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and why; nothing is changed.")
 @shared
 @pass_session
 def prune(
-    session: Session, /, stream_id: str, keep: int | None, older_than_seconds: float | None, dry_run: bool
+    session: Session,
+    /,
+    stream_id: str,
+    keep: int | None,
+    older_than_seconds: float | None,
+    at_mirrors: bool,
+    dry_run: bool,
 ) -> None:
     """Remove the snapshots of STREAM that nothing needs, and what its deployments left behind.
 
@@ -40,7 +47,8 @@ def prune(
     """
     policy = RetentionPolicy(keep, older_than_seconds)
     with session.progress(f"pruning {stream_id}"):
-        result = session.controller().retention.prune(stream_id, policy, is_dry=dry_run).to_json()
+        pruned = session.controller().retention.prune(stream_id, policy, is_dry=dry_run, at_mirrors=at_mirrors)
+        result = pruned.to_json()
     session.emit(result, lambda console: tables.pruned(console, result))
 
 

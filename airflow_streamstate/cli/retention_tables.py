@@ -98,6 +98,20 @@ def pruned(console: Console, row: Row) -> None:
         console.print(shown(note))
     if not row["removed"] and not row["leftovers"]:
         console.print("nothing to remove")
+    for mirror in row["mirrors"]:
+        _pruned_mirror(console, mirror, verb)
+
+
+def _pruned_mirror(console: Console, row: Row, verb: str) -> None:
+    for one in row["removed"]:
+        why = "; ".join(one["why"])
+        console.print(shown(f"at {row['mirror']}: {one['snapshot_id']} {verb}, {one['freed_bytes']:,} bytes: {why}"))
+    for one in row["kept"]:
+        console.print(shown(f"at {row['mirror']}: {one['snapshot_id']} is kept: {'; '.join(one['why'])}"))
+    if row["problem"]:
+        console.print(shown(f"at {row['mirror']}: {row['problem']}"))
+    elif not row["removed"]:
+        console.print(shown(f"at {row['mirror']}: nothing to remove"))
 
 
 def pinned(console: Console, row: Row) -> None:

@@ -22,11 +22,21 @@ class KeepingVerbs(ABC):
         """The controller."""
 
     def prune(
-        self, stream_id: str, *, keep: int | None = None, older_than_seconds: float | None = None, dry_run: bool = False
+        self,
+        stream_id: str,
+        *,
+        keep: int | None = None,
+        older_than_seconds: float | None = None,
+        dry_run: bool = False,
+        at_mirrors: bool = False,
     ) -> dict[str, Any]:
-        """Remove the snapshots that nothing needs, and what deployments left; what went, what stays, and why."""
+        """Remove the snapshots that nothing needs, and what deployments left; what went, what stays, and why.
+
+        :param at_mirrors: at the stream's mirrors, too.
+        """
         policy = RetentionPolicy(keep, older_than_seconds)
-        return self.get_conn().retention.prune(stream_id, policy, is_dry=dry_run).to_json()
+        pruned = self.get_conn().retention.prune(stream_id, policy, is_dry=dry_run, at_mirrors=at_mirrors)
+        return pruned.to_json()
 
     def pin(self, stream_id: str, snapshot_id: str) -> None:
         """Keep a snapshot whatever is pruned; twice is once."""

@@ -275,7 +275,7 @@ def _start_after_nothing(request: DeployRequest, predecessor_id: str) -> Start |
                 "the deployment before never started a query, so there is nothing to start from",
                 deployment_id=predecessor_id,
                 start=request.start,
-                next_step=f"Leave out --start {request.start}.",
+                next_step="Say --start fresh: that is what is left.",
             )
         )
     plan = StartPlan(mode="fresh", predecessor_id=predecessor_id, fresh_queries=request.fresh_queries)

@@ -58,11 +58,7 @@ class Mirrors:
         """
         wanted = tuple(uris) or self.of(stream_id)
         if not wanted:
-            raise InvalidRequestError(
-                "this stream has no mirrors",
-                stream_id=stream_id,
-                next_step="Name one with --to URI, or deploy with --mirror URI.",
-            )
+            raise no_mirrors(stream_id)
         return [self.open(uri) for uri in wanted]
 
     def places(self, stream_id: str) -> dict[str, list[str]]:
@@ -128,6 +124,15 @@ class Mirrors:
                     continue  # it was removed meanwhile
                 yield mirror.uri, done
             clear_halves(control, mirror, self._means.requested_by, of_all=True)
+
+
+def no_mirrors(stream_id: str) -> InvalidRequestError:
+    """The refusal of what is to be done at mirrors where there is none."""
+    return InvalidRequestError(
+        "this stream has no mirrors",
+        stream_id=stream_id,
+        next_step="Name one with --to URI (`mirror`), or deploy with --mirror URI.",
+    )
 
 
 def _current_spec(control: StreamControl) -> DeploymentSpec | None:

@@ -20,29 +20,38 @@ class PruneSnapshotsOperator(StreamStateOperator):
     stay, whatever is asked for. It may run at any time, beside anything else. Idempotent: a retry goes on where the
     first try was cut short. Nothing is waited for, so ``deferrable`` and ``wait_seconds`` change nothing.
 
-    Returns ``{stream_id, dry_run, removed, kept, leftovers, abandoned, files, temporary_files, notes}``.
+    Returns ``{stream_id, dry_run, removed, kept, leftovers, abandoned, files, temporary_files, notes, mirrors}``.
 
     :param keep: keep so many of the newest, whatever their age; None: 10 where no age is given, else 0. (templated)
     :param older_than_seconds: remove only what was taken, and last read, longer ago than this; None: age does not
         count. (templated)
+    :param at_mirrors: at the stream's mirrors, too: copies of what its home has replaced by newer ones. (templated)
     :param report_only: only say what would go, and why. (templated)
 
     .. seealso:: :ref:`howto/operator:PruneSnapshotsOperator`
     """
 
-    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "keep", "older_than_seconds", "report_only")
+    template_fields: Sequence[str] = (
+        *StreamStateOperator.template_fields,
+        "keep",
+        "older_than_seconds",
+        "at_mirrors",
+        "report_only",
+    )
 
     def __init__(
         self,
         *,
         keep: int | str | None = None,
         older_than_seconds: float | str | None = None,
+        at_mirrors: bool | str = False,
         report_only: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.keep = keep
         self.older_than_seconds = older_than_seconds
+        self.at_mirrors = at_mirrors
         self.report_only = report_only
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
@@ -52,7 +61,13 @@ class PruneSnapshotsOperator(StreamStateOperator):
             keep=None if keep is None else whole_number(keep, "keep"),
             older_than_seconds=None if age is None else as_seconds(age, "older_than_seconds"),
             dry_run=yes_or_no(self.report_only, "report_only"),
+            at_mirrors=yes_or_no(self.at_mirrors, "at_mirrors"),
         )
         for one in result["removed"]:
             self.log.info("%s: %s", one["snapshot_id"], "; ".join(one["why"]))
+        for mirror in result["mirrors"]:
+            for one in mirror["removed"]:
+                self.log.info("%s at %s: %s", one["snapshot_id"], mirror["mirror"], "; ".join(one["why"]))
+            if mirror["problem"]:
+                self.log.warning("%s: %s", mirror["mirror"], mirror["problem"])
         return result

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DataError, ObjectExistsError
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, ObjectExistsError
 from airflow_streamstate.plan.model import QueryPlan, RecordedPlan
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.listing import keys_below
@@ -59,6 +59,25 @@ def recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, Quer
         if found is not None and (found.query_name not in newest or newest[found.query_name].number < found.number):
             newest[found.query_name] = found
     return {name: newest[name].plan for name in sorted(newest)}
+
+
+def last_recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, QueryPlan]:
+    """The same, and of a query of which it recorded none, as its start was refused, the newest of those before it.
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    found: dict[str, QueryPlan] = {}
+    next_id: str | None = deployment_id
+    seen: set[str] = set()
+    while next_id is not None and next_id not in seen:
+        seen.add(next_id)
+        found = {**recorded_plans(control, next_id), **found}
+        try:
+            next_id = control.spec(next_id).start.predecessor_id
+        except (DeploymentNotFoundError, DataError):
+            break
+    return found
 
 
 def _read(control: StreamControl, deployment_id: str, key: str) -> RecordedPlan | None:

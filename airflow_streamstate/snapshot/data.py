@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -91,7 +92,7 @@ def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
 
 def side_by_side(
     store: Store,
-    read: Callable[[Read], Found],
+    read: Callable[[Read, Callable[[], None]], Found],
     items: Iterable[Read],
     go_on: Callable[[], None] = lambda: None,
 ) -> Generator[Found]:
@@ -99,19 +100,27 @@ def side_by_side(
 
     Args:
         store: that the items are read from.
-        read: called in threads of its own where a large file is read piece by piece.
+        read: called in threads of its own where a large file is read piece by piece, with an item, and with what it
+            calls after each piece: that raises where nobody waits for it any more.
         items: what to read.
         go_on: called again and again while one of them takes long; raises to give up.
     """
     if not isinstance(store, _OnDisk | ReadsRanges):
-        yield from map(read, items)
+        for item in items:
+            yield read(item, go_on)
         return
-    readers = READERS if isinstance(store, _OnDisk) else 1
+    readers, given_up = READERS if isinstance(store, _OnDisk) else 1, threading.Event()
+
+    def unless_given_up() -> None:
+        if given_up.is_set():
+            raise CancelledError
+
     with ThreadPoolExecutor(readers, thread_name_prefix="streamstate-read") as pool:
         try:
-            for task in [pool.submit(read, item) for item in items]:
+            for task in [pool.submit(read, item, unless_given_up) for item in items]:
                 yield until_done(task, go_on)
         finally:
+            given_up.set()
             pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -309,6 +309,8 @@ class _Fetch:
 
     def _again(self, file: _File, refused: int | None, why: str) -> None:
         """Read a file anew, without a place whose copy is none; called with the lock held."""
+        if self._is_over:
+            return  # nobody reads any more, and whoever began to put it would wait for ever
         if refused is not None:
             file.refused[refused] = why
         for piece in [piece for piece in self._asked if piece.file is file]:

@@ -1,4 +1,4 @@
-"""Halves at a mirror: copies of snapshots that were removed from the home before they were whole there.
+"""Copies at a mirror of snapshots that were removed from the home: halves, and whole ones that are not to be kept.
 
 Whoever was at such a copy may wake up at any time, so it is closed before anything goes: a record takes the place of
 its manifest, and nobody completes it any more (Law 3). A file goes if no manifest refers to it, at the mirror or in the
@@ -22,6 +22,7 @@ from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.temporaries import clear_left
 from airflow_streamstate.store.trees import delete_below
 
 _CLOSE_TRIES = 5
@@ -34,7 +35,8 @@ def clear_halves(control: StreamControl, mirror: Store, by: str, *, of_all: bool
         control: the stream in its home.
         mirror: where it is mirrored.
         by: who asks, for the record.
-        of_all: look at every folder of the mirror; else only at what was removed from the home a short while ago.
+        of_all: look at every folder of the mirror, and for what killed processes left there; else only at what was
+            removed from the home a short while ago.
 
     Returns:
         How many files went. None go while a manifest of the home or of the mirror cannot be read (Law 7).
@@ -43,10 +45,34 @@ def clear_halves(control: StreamControl, mirror: Store, by: str, *, of_all: bool
         UnavailableError, InvalidRequestError: home or mirror does not answer, or does not let us.
     """
     refuse_place(control, mirror)
+    if of_all:
+        clear_left(mirror, control.stream_id, control.clock.now())
     try:
         return _Halves(control, mirror, by).clear(of_all)
     except DataError:
         return 0
+
+
+def close_copies(control: StreamControl, mirror: Store, by: str, snapshot_ids: Collection[str]) -> list[str]:
+    """Make halves of whole copies, whose files ``clear_halves`` removes: nobody goes on from them any more.
+
+    Args:
+        control: the stream in its home.
+        mirror: where it is mirrored.
+        by: who asks, for the record.
+        snapshot_ids: which; of those that the home has (again) none is touched.
+
+    Returns:
+        Those that were closed.
+
+    Raises:
+        DataError: a manifest of the home or of the mirror cannot be read: nothing was closed (Law 7).
+        UnavailableError, InvalidRequestError: as ``clear_halves``.
+    """
+    refuse_place(control, mirror)
+    halves = _Halves(control, mirror, by)
+    halves.check_readable()
+    return [one for one in snapshot_ids if halves.close_whole(one)]
 
 
 class _Halves:
@@ -73,6 +99,36 @@ class _Halves:
         needed |= _needed(self._there)
         return sum(self._delete(one, needed) for one in closed)
 
+    def check_readable(self) -> None:
+        """See that it can be told which files are needed."""
+        for control in (self._control, self._there):
+            _needed(control)
+
+    def close_whole(self, snapshot_id: str) -> bool:
+        """Put a record in the place of the manifest of a whole copy; False where the home has the snapshot."""
+        slot = self._there.snapshot_slot(snapshot_id)
+        if slot is None or not isinstance(slot.value, SnapshotManifest):
+            return False
+        is_removed = snapshot_id in Retention(self._control).read().condemned
+        if not is_removed and self._control.snapshot_slot(snapshot_id) is not None:
+            return False
+        key = layout.manifest_key(self._control.stream_id, snapshot_id)
+        try:
+            self._there.cells.replace(key, self._record(snapshot_id), slot.version)
+        except VersionConflictError:
+            return False  # closed by another in this very moment
+        return True
+
+    def _record(self, snapshot_id: str) -> AbandonedSnapshot:
+        return AbandonedSnapshot(
+            stream_id=self._control.stream_id,
+            snapshot_id=snapshot_id,
+            take=1,
+            abandoned_at=self._control.clock.now(),
+            abandoned_by=self._by,
+            write_id=self._control.clock.new_uuid(),
+        )
+
     def _is_whole(self, snapshot_id: str) -> bool:
         return self._there.manifest(snapshot_id) is not None
 
@@ -83,19 +139,11 @@ class _Halves:
             slot = self._there.snapshot_slot(snapshot_id)
             if slot is not None and isinstance(slot.value, SnapshotManifest):
                 return False
-            record = AbandonedSnapshot(
-                stream_id=self._control.stream_id,
-                snapshot_id=snapshot_id,
-                take=1,
-                abandoned_at=self._control.clock.now(),
-                abandoned_by=self._by,
-                write_id=self._control.clock.new_uuid(),
-            )
             try:
                 if slot is None:
-                    self._there.cells.create(key, record)
+                    self._there.cells.create(key, self._record(snapshot_id))
                 else:
-                    self._there.cells.replace(key, record, slot.version)
+                    self._there.cells.replace(key, self._record(snapshot_id), slot.version)
             except (ObjectExistsError, VersionConflictError):
                 continue  # completed, or closed by another, in this very moment
             return True

@@ -114,14 +114,14 @@ def examine(
 
 
 def _examine_entry(
-    reading: FileReading, query_name: str, sealed: Mapping[str, str], entry: FileEntry
+    reading: FileReading, query_name: str, sealed: Mapping[str, str], entry: FileEntry, go_on: Callable[[], None]
 ) -> tuple[Problem | None, str]:
-    """What is wrong with a file, if anything, and its sha256."""
+    """What is wrong with a file, if anything, and its sha256; ``go_on`` as ``FileReading.read``."""
     wanted = sealed.get(entry.path, "")
     try:
-        found = reading.read(entry, for_checksums=not wanted)
+        found = reading.read(entry, for_checksums=not wanted, go_on=go_on)
         if found is not None and wanted and found.sha256 != wanted:
-            found = reading.read(entry) or found  # Spark's checksums tell where it differs
+            found = reading.read(entry, go_on=go_on) or found  # Spark's checksums tell where it differs
     except StreamStateError as error:
         return Problem("unreadable", query_name, entry.path, str(error)), ""
     if found is None:

@@ -112,8 +112,8 @@ class ObjectStore:
         if size_bytes <= self._upload_part_bytes:
             return self.put(key, b"".join(pieces))
         part_bytes = part_bytes_of(size_bytes, self._upload_part_bytes)
-        with self._reported("put", key, writes=True):
-            return self._put_parts(self._name(key), Feed(pieces, part_bytes), part_bytes)
+        with self._reported("put", key, writes=True), Feed(pieces, part_bytes) as feed:
+            return self._put_parts(self._name(key), feed, part_bytes)
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         check_prefix(prefix)

@@ -17,6 +17,8 @@ _KIND = re.compile(r"HttpError \{\s*kind: (\w+)")
 _URL = re.compile(r"https?://\S+")
 _TAKEN = ("BlobAlreadyExists", "ConditionNotMet", "UpdateConditionNotMet", "TargetConditionNotMet")
 _NO_PLACE = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound", "AccountNotFound")
+_OVERTAKEN = ("InvalidBlockList",)
+"""Blocks of this put are gone: another put of the same object was completed meanwhile, or this one was."""
 _SLOW_DOWN = ("ServerBusy", "SlowDown", "TooManyRequests", "RateLimitExceeded")
 
 
@@ -26,7 +28,7 @@ def classify(status: int, code: str) -> Answer:
         return Answer.PRECONDITION
     if status == 404:
         return Answer.REFUSED if code in _NO_PLACE else Answer.ABSENT
-    if status == 409:
+    if status == 409 or code in _OVERTAKEN:
         return Answer.REFUSED if code in _NO_PLACE else Answer.BUSY
     if status == 429 or code in _SLOW_DOWN:
         return Answer.NOT_DONE

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol, runtime_checkable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, Self, runtime_checkable
 
 from airflow_streamstate.store.interface import Store
 
@@ -56,7 +57,10 @@ def in_parts(pieces: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
 
 
 class Feed:
-    """Parts for somebody who asks for them and says little of what went wrong.
+    """Parts for somebody who asks for them and says little of what went wrong; to be closed by ``with``.
+
+    They are made in a thread of their own: whoever asks may be in the middle of a call that bears no other one (as
+    obstore is, which would panic), while pieces are read from a store as a rule.
 
     Args:
         pieces, part_bytes: as of ``in_parts``.
@@ -69,8 +73,15 @@ class Feed:
 
     def __init__(self, pieces: Iterable[bytes], part_bytes: int) -> None:
         self._parts = in_parts(pieces, part_bytes)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="streamstate-feed")
         self.is_begun = self.is_ended = False
         self.failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True)
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -78,7 +89,7 @@ class Feed:
     def __next__(self) -> bytes:
         self.is_begun = True
         try:
-            return next(self._parts)
+            return self._pool.submit(next, self._parts).result()
         except StopIteration:
             self.is_ended = True
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -14,6 +14,10 @@ from airflow_streamstate.store.disk import LOCK_NAME
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
 from airflow_streamstate.store.local import LocalStore
+
+STALE_SECONDS = 86_400.0
+STALE_UPLOAD_SECONDS = 7 * 86_400.0
+"""By when it was begun, for nobody tells whether parts of it still come: so long may the largest file take."""
 
 
 def left_temporaries(store: Store, folder: str, before: datetime) -> Iterator[Path]:
@@ -68,3 +72,17 @@ def end_uploads(store: Store, folder: str, before: datetime, *, is_dry: bool = F
         with suppress(UnavailableError, InvalidRequestError):
             return store.end_uploads(folder, before, is_dry=is_dry)
     return 0
+
+
+def clear_left(store: Store, folder: str, now: datetime, *, is_dry: bool = False) -> int:
+    """Remove what killed processes left below a folder, and end their uploads; how many there were of both.
+
+    Args:
+        store: where.
+        folder: its key.
+        now: what is a day old then, of uploads a week, is nobody's any more.
+        is_dry: only count them.
+    """
+    stale = list(left_temporaries(store, folder, now - timedelta(seconds=STALE_SECONDS)))
+    count = len(stale) if is_dry else remove_temporaries(stale)
+    return count + end_uploads(store, folder, now - timedelta(seconds=STALE_UPLOAD_SECONDS), is_dry=is_dry)

@@ -61,12 +61,14 @@ def assert_free(stage: AdoptingStage) -> None:
     assert stage.control.spec("d-0001").start.mode == "fresh"
 
 
-def cut_at(stage: AdoptingStage, key: str, nth: int = 1) -> None:
+def cut_at(folder: Path, key: str, nth: int) -> AdoptingStage:
     """An adoption that was killed behind its nth write to this key."""
-    calm = calls_of(AdoptingStage(stage.folder), adopt)
+    calm = calls_of(AdoptingStage(folder), adopt)
+    stage = AdoptingStage(folder)
     found = [n for n, call in enumerate(calm.writes, 1) if call.key.endswith(key)]
     assert not adopt(stage, FaultPlan(at_write={found[nth - 1]: Fault.CRASH_AFTER}))
     stage.clock.sleep(ASLEEP_SECONDS)
+    return stage
 
 
 def staged(folder: Path, *, runs: bool) -> AdoptingStage:
@@ -147,13 +149,10 @@ def test_an_adopter_that_failed_wakes_up_after_another_has_adopted(folder: Path,
 @pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
 def test_who_gives_up_wakes_up_after_another_has(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
     """It is given up, whoever said so: nothing of ours is in the way (Law 12)."""
-    calm_stage = AdoptingStage(folder)
-    cut_at(calm_stage, key, nth)
-    calm = calls_of(calm_stage, give_up)
+    calm = calls_of(cut_at(folder, key, nth), give_up)
 
     def live(_: int, number: int) -> None:
-        stage = AdoptingStage(folder)
-        cut_at(stage, key, nth)
+        stage = cut_at(folder, key, nth)
         give_up(stage, asleep_at(stage, number, lambda: give_up(stage)))
         assert_free(stage)
 
@@ -164,13 +163,10 @@ def test_who_gives_up_wakes_up_after_another_has(folder: Path, sweep: Sweep, key
 @pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
 def test_who_gives_up_wakes_up_after_another_has_adopted(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
     """The barrier of a stream that goes on stays where it is, and so does its snapshot (Laws 4 and 14)."""
-    calm_stage = AdoptingStage(folder)
-    cut_at(calm_stage, key, nth)
-    calm = calls_of(calm_stage, give_up)
+    calm = calls_of(cut_at(folder, key, nth), give_up)
 
     def live(_: int, number: int) -> None:
-        stage = AdoptingStage(folder)
-        cut_at(stage, key, nth)
+        stage = cut_at(folder, key, nth)
         adopted: list[bool] = []
         given = give_up(stage, asleep_at(stage, number, lambda: adopted.append(adopt(stage))))
         if stage.launcher.requests:

@@ -63,12 +63,12 @@ class ScriptedStream:
         self.checkpoints_uri = checkpoints_uri
         self.clock = clock
 
-    def deploy(self, created_at: datetime | None = None) -> ScriptedAttempt:
+    def deploy(self, created_at: datetime | None = None, mirrors: tuple[str, ...] = ()) -> ScriptedAttempt:
         """A new deployment, current at once, with its first attempt."""
-        token = self.spec_alone(created_at)
+        token = self.spec_alone(created_at, mirrors)
         return self._move(deployment_id_for(token), token, 1)
 
-    def spec_alone(self, created_at: datetime | None = None) -> int:
+    def spec_alone(self, created_at: datetime | None = None, mirrors: tuple[str, ...] = ()) -> int:
         """A deployment that its deploy has recorded, and nothing more of it; gives its fencing token."""
         stored = self.control.register()
         token = len(self.control.deployment_ids()) + 1
@@ -93,6 +93,7 @@ class ScriptedStream:
                 reason="",
                 created_at=created_at or self.clock.now(),
                 settings=AgentSettings(),
+                mirrors=mirrors,
             )
         )
         return token

@@ -16,7 +16,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import RetentionRegister
-from airflow_streamstate.snapshot.halves import clear_halves
+from airflow_streamstate.snapshot.halves import clear_halves, close_copies
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.mirror import mirror_snapshot
 from airflow_streamstate.snapshot.places import key_of
@@ -212,6 +212,17 @@ def clearing(shelf: Shelf, mirror: Store, *, of_all: bool = False) -> Act:
     def act(store: Store) -> object:
         mine = Shelf(store, clock=shelf.clock)
         return clear_halves(mine.control, _Place(mirror, _plan_of(store)), "test", of_all=of_all)
+
+    return act
+
+
+def closing(shelf: Shelf, mirror: Store, *snapshot_ids: str) -> Act:
+    """Whole copies of what the home has let go of are removed from a mirror."""
+
+    def act(store: Store) -> object:
+        mine, place = Shelf(store, clock=shelf.clock), _Place(mirror, _plan_of(store))
+        close_copies(mine.control, place, "test", snapshot_ids)
+        return clear_halves(mine.control, place, "test", of_all=True)
 
     return act
 

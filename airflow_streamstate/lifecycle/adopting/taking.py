@@ -7,8 +7,10 @@ whenever something fails. From then on the stream goes on, and every step may be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
@@ -29,7 +31,8 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.copying_in import copy_in
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.snapshot.meanwhile import until_done
+from airflow_streamstate.store.interface import ManyAtOnce, Store
 from airflow_streamstate.store.listing import keys_below
 from airflow_streamstate.store.many import delete_many
 
@@ -102,18 +105,22 @@ def take_snapshot(
     hold.keep()
     if not _is_of(control.manifest(_snapshot_id(hold)), barred):
         hold.change(take=hold.adoption.take + 1)  # a call that was cut short has taken it elsewhere in these logs
-    take = hold.adoption.take
-    return capture(
+    captured = partial(
+        capture,
         control,
         home.checkpoints,
         snapshot_id=_snapshot_id(hold),
         snapshot_kind="stopped",
         deployment_id=ADOPTED_ID,
-        attempt=take,
+        attempt=hold.adoption.take,
         fencing_token=FIRST_TOKEN,
         taken_by="controller",
         queries={name: QueryToCapture(checkpoint=copy) for name, copy in copies.items()},
     )
+    if not isinstance(home.checkpoints, ManyAtOnce):
+        return captured()
+    with ThreadPoolExecutor(1, "streamstate-adopt") as pool:  # there a link is a copy, which may take its time
+        return until_done(pool.submit(captured), hold.keep)
 
 
 def _snapshot_id(hold: Hold) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from airflow_streamstate.control.retention import Retention, is_held
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.mirrors import no_mirrors
 from airflow_streamstate.lifecycle.observing.views import CommandView
 from airflow_streamstate.lifecycle.reading.readings import Readings
 from airflow_streamstate.lifecycle.rehearsing.rehearsals import Rehearsals
+from airflow_streamstate.lifecycle.retention.copies import Copies, HomeView, PrunedMirror
 from airflow_streamstate.lifecycle.retention.deciding import Fate, RetentionPolicy, decide_fates, last_use
 from airflow_streamstate.lifecycle.retention.leftovers import Leftover, Leftovers
 from airflow_streamstate.lifecycle.retention.namesakes import SameStream
@@ -28,11 +29,7 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.removal import Removed, Remover
 from airflow_streamstate.snapshot.room import freed_bytes, shared_bytes
-from airflow_streamstate.store.temporaries import end_uploads, left_temporaries, remove_temporaries
-
-STALE_SECONDS = 86_400.0
-STALE_UPLOAD_SECONDS = 7 * 86_400.0
-"""By when it was begun, for nobody tells whether parts of it still come: so long may the largest file take."""
+from airflow_streamstate.store.temporaries import clear_left
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,7 @@ class Pruned:
         swept: files and halves that went.
         temporaries: temporary files, and uploads in parts, that went.
         notes: what a person should know.
+        mirrors: what was done at each mirror.
     """
 
     stream_id: str
@@ -78,9 +76,10 @@ class Pruned:
     swept: Removed = field(default_factory=Removed)
     temporaries: int = 0
     notes: tuple[str, ...] = ()
+    mirrors: tuple[PrunedMirror, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id dry_run removed[] kept[] leftovers[] abandoned[] files temporary_files notes[]``."""
+        """``stream_id dry_run removed[] kept[] leftovers[] abandoned[] files temporary_files notes[] mirrors[]``."""
         return {
             "stream_id": self.stream_id,
             "dry_run": self.is_dry,
@@ -94,6 +93,7 @@ class Pruned:
             "files": self.swept.files,
             "temporary_files": self.temporaries,
             "notes": list(self.notes),
+            "mirrors": [one.to_json() for one in self.mirrors],
         }
 
 
@@ -108,17 +108,20 @@ class Retaining:
         self._means = means
         self._home = means.home
 
-    def prune(self, stream_id: str, policy: RetentionPolicy, *, is_dry: bool = False) -> Pruned:
+    def prune(
+        self, stream_id: str, policy: RetentionPolicy, *, is_dry: bool = False, at_mirrors: bool = False
+    ) -> Pruned:
         """Remove the snapshots that nothing needs, and what deployments left; again, it goes on where it was cut short.
 
         Args:
             stream_id: the stream.
             policy: how much is to be kept.
             is_dry: only say what would go, and why; nothing is changed.
+            at_mirrors: at its mirrors, too. One that does not answer holds nobody up.
 
         Raises:
             StreamNotFoundError: there is none.
-            InvalidRequestError: its checkpoints lie elsewhere than this home has them.
+            InvalidRequestError: its checkpoints lie elsewhere than this home has them; or it has no mirrors.
             DataError: a record that says what is needed cannot be read: then nothing is removed.
             ConflictError: the stream was deleted meanwhile.
         """
@@ -126,6 +129,8 @@ class Retaining:
         register = control.need_register().value
         spec = control.spec(str(register.deployment_id))
         self._home.check_place(spec)
+        if at_mirrors and not spec.mirrors:
+            raise no_mirrors(stream_id)
         same = SameStream(control, spec)
         if not is_dry:
             self._mark_known_good(control)
@@ -158,15 +163,17 @@ class Retaining:
         leftovers = Leftovers(
             self._means, control, needs, stays, current, good, same, is_dry=is_dry, is_blind=is_blind
         ).remove()
-        before = now - timedelta(seconds=STALE_SECONDS)
         places, _ = self._home.places.all_of(control)
         stores = dict.fromkeys((self._home.home, *places.values()))
-        stale = [path for store in stores for path in left_temporaries(store, stream_id, before)]
-        temporaries = len(stale) if is_dry else remove_temporaries(stale)
-        begun_before = now - timedelta(seconds=STALE_UPLOAD_SECONDS)
-        temporaries += sum(end_uploads(store, stream_id, begun_before, is_dry=is_dry) for store in stores)
+        temporaries = sum(clear_left(store, stream_id, now, is_dry=is_dry) for store in stores)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
-        return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes)
+        mirrors: tuple[PrunedMirror, ...] = ()
+        if at_mirrors:
+            ids = {*control.snapshot_ids()} - {*removed, *retention.read().condemned}
+            view = HomeView(spec, ids, stays, needs.snapshots, kept_register)
+            copies = Copies(self._means, control, policy, is_dry=is_dry)
+            mirrors = tuple(copies.prune(uri, view) for uri in spec.mirrors)
+        return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes, mirrors)
 
     def _condemned(
         self,

@@ -25,6 +25,7 @@ from airflow_streamstate.protocol.register import Retirement, StreamRegister
 from airflow_streamstate.snapshot.placing import known_places
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.temporaries import end_uploads
 from airflow_streamstate.store.trees import delete_below
 
 
@@ -159,6 +160,8 @@ class Retiring:
         name = register_key.rpartition("/")[2]
         for store in stores:
             delete_below(store, stream_id, but=(name,))
+        for store in dict.fromkeys((*stores, *places)):  # no later prune of this stream would
+            end_uploads(store, stream_id, self._means.clock.now())
         self._home.remove_stream(stream_id, but=name)
         for place in places:  # before the name is free: whoever has it then may want the same place
             place.delete(layout.place_record_key(stream_id))

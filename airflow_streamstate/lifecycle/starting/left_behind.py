@@ -18,8 +18,8 @@ class LeftBehind:
     """Where the stream stood before deployments that were started fresh, and ran no query.
 
     Attributes:
-        deployment_id: the last one that ran a query.
-        snapshot_id: the newest one of it that can be read; None where it has none.
+        deployment_id: the last one that ran a query, or was to go on from a snapshot.
+        snapshot_id: the newest one of it that can be read, else the one that it was to go on from; None for neither.
     """
 
     deployment_id: str
@@ -36,7 +36,7 @@ def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind 
         seen: the deployment; None for none.
 
     Returns:
-        None where no query of the stream ever ran, as far as its records reach.
+        None where the stream never had a position, as far as its records reach.
     """
     start: StartPlan | None = None if seen is None else seen.spec.start
     while start is not None and start.mode == "fresh" and start.predecessor_id is not None:
@@ -48,6 +48,8 @@ def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind 
             start = control.spec(deployment_id).start
         except DeploymentNotFoundError:  # pruned, which keeps what has a position
             return None
+        if start.mode != "fresh":  # it had one without a query of its own, as what was adopted has
+            return LeftBehind(deployment_id, _newest_snapshot(control, deployment_id) or start.snapshot_id)
     return None
 
 

@@ -11,7 +11,7 @@ from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.lifecycle.starting.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.recorded import last_recorded_plans
 from airflow_streamstate.protocol.events import Draining, QueryStarted
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import Upgrade
@@ -29,7 +29,7 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
     seen = tools.means.observer.observe(tools.stream_id, new_id)
     if beginning_id(tools, seen) is None:
         return "it began with nothing, so there is no handover to go back to"
-    sinks = {name: plan.sink.format for name, plan in recorded_plans(tools.control, new_id).items()}
+    sinks = {name: plan.sink.format for name, plan in last_recorded_plans(tools.control, new_id).items()}
     ran = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
     ran |= set(built_checkpoints(tools.means.home, seen))
     adapters = known_sinks().adapters

@@ -45,7 +45,7 @@ def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, i
     if held.batch_ids:
         # Held by a successor, it may be: whoever was replaced has to learn that, and nothing else.
         need_current(attempt)
-        raise _refusal(logical, next_planned, held.batch_ids, is_fresh=is_fresh)
+        raise _refusal(attempt, logical, next_planned, held.batch_ids, is_fresh=is_fresh)
     if held.unknown_reason:
         why = attempt.reporter.shortened(held.unknown_reason, MAX_REASON_CHARACTERS, in_a_line=True)
         attempt.reporter.say(f"query {logical.name}: {CANNOT_TELL}: {why}")
@@ -65,15 +65,24 @@ def check_sink_before_flush(attempt: Attempt, logical: LogicalQuery) -> None:
 
 
 def _refusal(
-    logical: LogicalQuery, next_planned: int, batch_ids: Sequence[int], *, is_fresh: bool
+    attempt: Attempt, logical: LogicalQuery, next_planned: int, batch_ids: Sequence[int], *, is_fresh: bool
 ) -> InvalidRequestError:
-    next_step = (
-        "Write to a new output; or go on from a snapshot of the query that wrote there, so that batch ids go on:"
-        " `streamstate rollback` with --snapshot."
-        if is_fresh
-        else "Write to a new output, start from the snapshot at the end of the deployment that wrote those batches, or"
-        " take those batches out of the output first (docs/sinks.md says how for each sink)."
-    )
+    snapshot_id = attempt.spec.start.snapshot_id
+    if is_fresh:
+        next_step = (
+            "Write to a new output; or go on from a snapshot of the query that wrote there, so that batch ids go on:"
+            " `streamstate rollback` with --snapshot."
+        )
+    elif snapshot_id is not None and logical.startable.undo_means() == "exact by undo":
+        next_step = (
+            f"`streamstate rollback {attempt.stream_id} --snapshot {snapshot_id}` takes those batches out of it and"
+            " runs their input again; or start from the snapshot at the end of the deployment that wrote them."
+        )
+    else:
+        next_step = (
+            "Write to a new output, start from the snapshot at the end of the deployment that wrote those batches, or"
+            " take those batches out of the output first (docs/sinks.md says how for each sink)."
+        )
     return InvalidRequestError(
         "the sink holds batch ids that this start would use again, and would skip them with all their new rows",
         query_name=logical.name,

@@ -17,7 +17,7 @@ from airflow_streamstate.adapters.undoing import NOTHING_STAYS, FoundUndo, UndoW
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, InvalidRequestError
 from airflow_streamstate.plan.feeding import is_fed_by
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.recorded import last_recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.data_events import Undoing, Undone, UndoneBy
 from airflow_streamstate.protocol.event import Event
@@ -67,7 +67,7 @@ def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> No
     Raises:
         ConflictError: what feeds it is not started yet.
     """
-    plans = recorded_plans(attempt.control, start.undoes or "")
+    plans = last_recorded_plans(attempt.control, start.undoes) if start.undoes is not None else {}
     own = plans.get(name)
     feeding = (
         []

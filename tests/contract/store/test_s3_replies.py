@@ -450,7 +450,7 @@ class TestCopy:
             link_many(in_parts(s3_proxy, s3_prefix), [Link("large", "copy", len(LARGE))])
         assert direct.get("copy") is None
         assert s3_proxy.operations["AbortMultipartUpload"] == 1
-        assert not direct._client.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+        assert not direct._client.list_multipart_uploads(Bucket=BUCKET, Prefix=direct._name("copy")).get("Uploads")
 
     def test_a_refused_copy_of_a_small_object_stays_refused(
         self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy

@@ -45,6 +45,7 @@ def test_a_prune_says_what_goes_what_stays_and_why(desk: Desk) -> None:
     dry = shell("prune", "flights", "--keep", "0", "--dry-run", "--json")
     assert set(dry.json) == {
         "stream_id", "dry_run", "removed", "kept", "leftovers", "abandoned", "files", "temporary_files", "notes",
+        "mirrors",
     }  # fmt: skip
     assert dry.json["dry_run"] is True
     assert [set(one) for one in dry.json["kept"]] == [{"snapshot_id", "why"}]
@@ -52,6 +53,22 @@ def test_a_prune_says_what_goes_what_stays_and_why(desk: Desk) -> None:
     assert human.status == 0
     assert "is kept: the last stopped one of the current deployment, d-0001" in human.out
     assert "no version has proven itself yet" in human.out
+
+
+def test_a_prune_at_mirrors_tells_of_each(desk: Desk) -> None:
+    """What went there, what stays, and what is the matter with one."""
+    second, third = desk.base / "second", desk.base / "third"
+    second.mkdir()
+    desk.stream().deploy(mirrors=(str(second), str(third))).runs().stopped()
+    assert shell("mirror", "flights", "--to", second).status == 0
+    answer = shell("prune", "flights", "--at-mirrors", "--json")
+    here, there = answer.json["mirrors"]
+    assert set(here) == {"mirror", "removed", "kept", "files", "problem"}
+    assert (here["problem"], [one["snapshot_id"] for one in here["kept"]]) == ("", ["d-0001-stopped-000001"])
+    assert str(third) in there["problem"]
+    human = shell("prune", "flights", "--at-mirrors")
+    assert f"at {second}: d-0001-stopped-000001 is kept: the home has it" in human.out
+    assert f"at {third}: nothing" in human.out
 
 
 @pytest.mark.parametrize("words", [("--keep", "-1"), ("--keep", "x"), ("--older-than", "nan"), ("--older-than", "-1")])

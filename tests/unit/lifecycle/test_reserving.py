@@ -18,6 +18,8 @@ from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import AdoptingStage
 from support.checkpoints import HookedStore, once, run_batches
 
+ADOPTION_KEY = "orders/adoption.json"
+
 
 def test_what_is_being_adopted_is_not_deployed(adopting: AdoptingStage) -> None:
     """Its first deployment would lie where the adoption copies to. Given up, the name is free. (Law 4)"""
@@ -32,15 +34,10 @@ def test_what_is_being_adopted_is_not_deployed(adopting: AdoptingStage) -> None:
 
 def test_the_checkpoint_of_a_deployment_is_not_wiped(adopting: AdoptingStage) -> None:
     """An adoption that was begun under the name of what runs by now goes no further. (Law 4)"""
-    with pytest.raises(DeadlineExceededError):
-        adopting.adopt()
-    key = "orders/adoption.json"
-    begun = adopting.store.get(key)
-    assert begun is not None
-    adopting.store.delete(key)
+    begun = taken_away(adopting)
     adopting.deploy()
     adopting.run_batches(9)
-    adopting.store.put(key, begun.body)
+    adopting.store.put(ADOPTION_KEY, begun)
     with pytest.raises(ConflictError, match="a stream of this name"):
         adopting.adopt(is_stopped=True)
     assert adopting.checkpoint().position().batch_id == 9
@@ -51,13 +48,8 @@ def test_the_checkpoint_of_a_deployment_is_not_wiped(adopting: AdoptingStage) ->
 
 def test_of_two_at_once_one_sees_the_other(adopting: AdoptingStage) -> None:
     """The adoption is recorded between a deploy's look and its write: there is no stream then."""
-    with pytest.raises(DeadlineExceededError):
-        adopting.adopt()
-    key = "orders/adoption.json"
-    begun = adopting.store.get(key)
-    assert begun is not None
-    body, store = begun.body, HookedStore()
-    store.after = once(lambda: MemoryStore.put(store, key, body) and None, "create", "orders/stream.json")
+    begun, store = taken_away(adopting), HookedStore()
+    store.after = once(lambda: MemoryStore.put(store, ADOPTION_KEY, begun) and None, "create", "orders/stream.json")
     control = StreamControl(store, "orders", adopting.clock)
     with pytest.raises(ConflictError, match="being adopted"):
         create_unadopted(control, register_of(adopting))
@@ -67,14 +59,9 @@ def test_of_two_at_once_one_sees_the_other(adopting: AdoptingStage) -> None:
 
 def test_a_deploy_that_was_cut_short_is_met_by_neither(adopting: AdoptingStage) -> None:
     """It left a register without a deployment: the adoption ends there, and what was begun of it refuses the deploy."""
-    with pytest.raises(DeadlineExceededError):
-        adopting.adopt()
-    key = "orders/adoption.json"
-    begun = adopting.store.get(key)
-    assert begun is not None
-    adopting.store.delete(key)
+    begun = taken_away(adopting)
     stored = adopting.control.create_register(register_of(adopting))
-    adopting.store.put(key, begun.body)
+    adopting.store.put(ADOPTION_KEY, begun)
     with pytest.raises(ConflictError, match="being adopted"):
         adopting.deploy()
     with pytest.raises(ConflictError, match="a stream of this name"):
@@ -82,6 +69,16 @@ def test_a_deploy_that_was_cut_short_is_met_by_neither(adopting: AdoptingStage) 
     assert adopting.control.register() == stored
     adopting.adoptions().give_up("orders")
     assert adopting.deploy().deployment_id == "d-0001"
+
+
+def taken_away(adopting: AdoptingStage) -> bytes:
+    """The record of an adoption that was begun, taken out of the home: to be put back in the worst moment."""
+    with pytest.raises(DeadlineExceededError):
+        adopting.adopt()
+    begun = adopting.store.get(ADOPTION_KEY)
+    assert begun is not None
+    adopting.store.delete(ADOPTION_KEY)
+    return begun.body
 
 
 def register_of(adopting: AdoptingStage) -> StreamRegister:

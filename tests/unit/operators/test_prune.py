@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
@@ -26,6 +28,18 @@ def test_it_returns_what_went_and_what_stays(named: NamedHome, context: MakeCont
     assert operator().execute(context())["removed"] == []
 
 
+def test_at_mirrors_too(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """One that does not answer is told of, and fails nothing: the home is pruned."""
+    second, third = tmp_path / "second", tmp_path / "third"
+    second.mkdir()
+    named.stream().deploy(mirrors=(str(second), str(third))).runs().stopped()
+    named.hook().mirror("flights", mirrors=(str(second),))
+    here, there = operator(at_mirrors="true").execute(context())["mirrors"]
+    assert [one["snapshot_id"] for one in here["kept"]] == ["d-0001-stopped-000001"]
+    assert str(third) in there["problem"]
+    assert operator().execute(context())["mirrors"] == []
+
+
 @pytest.mark.parametrize("given", [{"keep": "few"}, {"keep": -1}, {"older_than_seconds": "old"}])
 def test_what_is_no_number_fails_for_good(named: NamedHome, context: MakeContext, given: dict[str, object]) -> None:
     """No retry makes it one."""
@@ -36,4 +50,6 @@ def test_what_is_no_number_fails_for_good(named: NamedHome, context: MakeContext
 
 def test_every_number_is_templated() -> None:
     """They come from parameters of the run."""
-    assert {"keep", "older_than_seconds", "report_only", "stream_id"} <= set(PruneSnapshotsOperator.template_fields)
+    assert {"keep", "older_than_seconds", "at_mirrors", "report_only", "stream_id"} <= set(
+        PruneSnapshotsOperator.template_fields
+    )

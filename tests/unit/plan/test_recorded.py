@@ -8,8 +8,10 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import OutcomeUnknownError
 from airflow_streamstate.plan.model import RecordedPlan
-from airflow_streamstate.plan.recorded import record_plan, recorded_plans
+from airflow_streamstate.plan.recorded import last_recorded_plans, record_plan, recorded_plans
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import deployment_id_for
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 
@@ -52,6 +54,22 @@ def test_plans_of_several_queries_are_read_and_what_cannot_be_read_is_none() -> 
     assert sorted(recorded_plans(control, "d-0003")) == ["a/b", FIRST.query_name]
     assert recorded_plans(control, "d-0004") == {}
     assert record_plan(control, replace(FIRST, attempt=2)).number == 3
+
+
+def test_of_a_start_that_was_refused_the_plan_before_it_counts() -> None:
+    """Its query recorded none; another one's own plan wins over an older one."""
+    control = make_control()
+    spec = replace(example(DeploymentSpec), stream_id="orders")
+    for number, before in enumerate((None, "d-0001", "d-0002"), 1):
+        start = replace(spec.start, predecessor_id=before)
+        control.create_spec(replace(spec, deployment_id=deployment_id_for(number), fencing_token=number, start=start))
+    older = replace(FIRST.plan, trigger="once")
+    record_plan(control, replace(FIRST, deployment_id="d-0001", plan=older))
+    other = replace(FIRST, query_name="a/b", plan=replace(FIRST.plan, query_name="a/b"))
+    record_plan(control, replace(other, deployment_id="d-0001", plan=replace(other.plan, trigger="once")))
+    record_plan(control, replace(other, deployment_id="d-0002"))
+    assert recorded_plans(control, "d-0003") == {}
+    assert last_recorded_plans(control, "d-0003") == {FIRST.query_name: older, "a/b": other.plan}
 
 
 def test_a_write_whose_reply_was_lost_is_one_record() -> None:

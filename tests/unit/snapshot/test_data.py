@@ -53,8 +53,8 @@ def test_links_of_one_file_are_told_from_copies_of_it(tmp_path: Path) -> None:
 def test_answers_come_in_the_order_of_the_items(tmp_path: Path, on_disk: bool) -> None:
     """However many readers there are; and what one of them raises comes out in its place."""
     store = LocalStore(tmp_path) if on_disk else MemoryStore()
-    assert list(side_by_side(store, lambda item: item * 2, range(50))) == [item * 2 for item in range(50)]
-    answers = side_by_side(store, lambda item: 6 // item, [3, 2, 0, 1])
+    assert list(side_by_side(store, lambda item, _go_on: item * 2, range(50))) == [item * 2 for item in range(50)]
+    answers = side_by_side(store, lambda item, _go_on: 6 // item, [3, 2, 0, 1])
     assert [next(answers), next(answers)] == [2, 3]
     with pytest.raises(ZeroDivisionError):
         next(answers)

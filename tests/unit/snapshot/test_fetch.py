@@ -253,6 +253,39 @@ class TestLargeFiles:
         assert target.versions == []
         assert target.under_way == 0
 
+    @pytest.mark.parametrize("is_altered", [False, True], ids=["unknown", "altered"])
+    def test_nobody_begins_anew_what_is_over(self, monkeypatch: pytest.MonkeyPatch, is_altered: bool) -> None:
+        """A target may say how a put went when nobody waits for it any more: then no thread waits for pieces."""
+        monkeypatch.setattr(fetching, "CLEAR_SECONDS", 0.0)
+        is_taken, is_over, begun = threading.Event(), threading.Event(), list[str]()
+        before = set(threading.enumerate())
+
+        class Late(MemoryStore):
+            """Answers when the fetch is over."""
+
+            def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
+                begun.append(key)
+                taken = 0
+                for piece in pieces:
+                    taken += len(piece)
+                    if taken == size_bytes:
+                        is_taken.set()
+                        assert is_over.wait(20)
+                raise OutcomeUnknownError("nobody said")
+
+        def stop() -> None:
+            if is_taken.is_set():
+                raise InterruptedError
+
+        place = self.place(body=self.BODY[:-1] + b"x" if is_altered else self.BODY)
+        with pytest.raises(InterruptedError):
+            fetch([place], Late(), self.wanted(), batch_bytes=100, go_on=stop)
+        is_over.set()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(5)
+        assert not set(threading.enumerate()) - before
+        assert begun == [self.KEY]
+
     def test_an_outcome_that_nobody_knows_is_put_again(self) -> None:
         """The same bytes again are as good as finding out; not for ever. (Law 8)"""
         plan = FaultPlan(at_write={1: Fault.REPLY_LOST})

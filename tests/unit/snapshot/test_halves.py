@@ -13,7 +13,7 @@ from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot import fetch
-from airflow_streamstate.snapshot.halves import clear_halves
+from airflow_streamstate.snapshot.halves import clear_halves, close_copies
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS
 from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
@@ -22,6 +22,7 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.temporaries import STALE_UPLOAD_SECONDS
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.interleaved import play
 from support.shelf_acts import (
@@ -30,6 +31,7 @@ from support.shelf_acts import (
     assert_no_defect,
     assert_whole,
     clearing,
+    closing,
     data_needed,
     data_there,
     kept,
@@ -46,6 +48,7 @@ from support.shelf_acts import (
     with_spec,
 )
 from support.snapshots import DEPLOYMENT, PLACE, SNAPSHOT, STREAM, Shelf, placed_shelf
+from support.uploading_store import UploadingStore
 
 
 def half_copied(shelf: Shelf, snapshot_id: str, mirror: Store, writes: int = 12) -> None:
@@ -139,8 +142,39 @@ def test_a_snapshot_is_not_removed_while_it_is_copied() -> None:
     assert prune(shelf, IDS[1]) == [IDS[0]]
 
 
-turns = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 12)), max_size=60)
-deaths = st.dictionaries(st.integers(0, 8), st.integers(1, 150), max_size=3)
+def test_whole_copies_are_removed_wherever_it_is_cut() -> None:
+    """At every call of it: what is not removed is whole, and the next one goes on to the end. What the home has is not
+    touched (Laws 2 and 3)."""
+
+    def removed_from(mirror: MemoryStore, shelf: Shelf, plan: FaultPlan) -> int:
+        striking = FaultyStore(mirror, plan)
+        close_copies(shelf.control, striking, "test", IDS[:3])
+        return clear_halves(shelf.control, striking, "test", of_all=True)
+
+    def stage() -> tuple[Shelf, MemoryStore]:
+        shelf, mirror = with_spec(shelf_with(3)), GuardedStore("mirror")
+        for snapshot_id in IDS[:3]:
+            mirror_snapshot(shelf.control, shelf.checkpoints, mirror, snapshot_id)
+        removed(shelf, *IDS[1:])
+        return shelf, mirror
+
+    shelf, mirror = stage()
+    calm, before = FaultPlan(), data_there(mirror)
+    assert removed_from(mirror, shelf, calm) == len(before - data_needed(mirror)) > 0
+    assert [one for one in IDS[:3] if is_mirrored(shelf.control, mirror, one)] == IDS[1:3]
+    for call in calm.calls:
+        shelf, mirror = stage()
+        with pytest.raises(SimulatedCrash):
+            removed_from(mirror, shelf, FaultPlan({call.number: Fault.CRASH_AFTER}))
+        assert_whole(Shelf(mirror))
+        removed_from(mirror, shelf, FaultPlan())
+        assert_whole(Shelf(mirror))
+        assert data_there(mirror) == data_needed(mirror)
+        assert not is_mirrored(shelf.control, mirror, IDS[0])
+
+
+turns = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 12)), max_size=60)
+deaths = st.dictionaries(st.integers(0, 9), st.integers(1, 150), max_size=3)
 
 
 @settings(max_examples=60)
@@ -149,9 +183,9 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
     turns: list[tuple[int, int]], dies_at: dict[int, int]
 ) -> None:
     """Two that take snapshots, two that prune, two that fetch to a mirror, one that fetches from home and mirror to a
-    new place, one that clears halves, a reader, a pin and the time, in any order of their calls, file for file, some of
-    them killed: what has a manifest is whole at every place, what was half fetched is used by nobody, and nothing of it
-    is left in the end (Laws 3 and 4)."""
+    new place, one that clears halves, one that removes whole copies, a reader, a pin and the time, in any order of
+    their calls, file for file, some of them killed: what has a manifest is whole at every place, what was half fetched
+    is used by nobody, and nothing of it is left in the end (Laws 3 and 4)."""
     shelf, mirror, new = with_spec(shelf_with(2)), GuardedStore("mirror"), GuardedStore("new")
     findings: list[str] = []
     acts = [
@@ -161,6 +195,7 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
         taking(shelf, IDS[2], 4),
         mirroring(shelf, IDS[2], mirror),
         clearing(shelf, mirror),
+        closing(shelf, mirror, *IDS),
         waiting(shelf),
         pruning(shelf, IDS[1], IDS[2]),
         reading(shelf, IDS[0], findings),
@@ -209,3 +244,15 @@ def test_a_place_of_snapshots_is_never_cleared_and_is_no_mirror() -> None:
     replace(shelf, elsewhere={PLACE: FaultyStore(place, plan)}).capture(kept_at=PLACE)
     assert tried
     assert verify(shelf.control, place, SNAPSHOT) == []
+
+
+def test_an_upload_to_a_mirror_that_nobody_completes_is_ended() -> None:
+    """By whoever looks at all of the mirror, a week after it was begun: a prune of the home does not go there."""
+    shelf, mirror = shelf_with(1), UploadingStore(STREAM)
+    shelf.clock.sleep(STALE_UPLOAD_SECONDS - 1)
+    clear_halves(shelf.control, mirror, "test", of_all=True)
+    shelf.clock.sleep(2)
+    clear_halves(shelf.control, mirror, "test")
+    assert mirror.uploads
+    clear_halves(shelf.control, mirror, "test", of_all=True)
+    assert not mirror.uploads

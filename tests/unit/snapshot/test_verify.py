@@ -13,11 +13,13 @@ from airflow_streamstate.errors import (
     SnapshotNotFoundError,
 )
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot import data, meanwhile
 from airflow_streamstate.snapshot.capture import QueryToCapture
 from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.seal import seal
 from airflow_streamstate.snapshot.verify import Problem, Unread, check_before_start, examine, verify
 from airflow_streamstate.store.local import LocalStore
+from support.asked_store import AskedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.hadoop_checksums import format_checksums
 from support.server_store import ServerStore
@@ -86,6 +88,37 @@ def test_whoever_reads_may_give_up_between_two_files(shelf: Shelf) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         verify(shelf.control, shelf.checkpoints, SNAPSHOT, before_each=give_up)
+
+
+class Endless(AskedStore):
+    """Once it is told so, its files go on and on, but for checksum files."""
+
+    most_pieces = pieces = 0
+
+    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
+        if not self.most_pieces or key.endswith(".crc"):
+            return super().read_range(key, start, size_bytes)
+        self.pieces += 1
+        return bytes(size_bytes) if self.pieces < self.most_pieces else b""
+
+
+def test_whoever_reads_may_give_up_in_the_middle_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large it is, whoever interrupts does not wait for its end."""
+    monkeypatch.setattr(data, "RANGE_BYTES", 1)
+    monkeypatch.setattr(meanwhile, "LOOK_SECONDS", 0.001)
+    store = Endless()
+    shelf = Shelf(store)
+    run_stateful(shelf.checkpoint(), 2)
+    shelf.capture()
+    store.most_pieces = 1_000_000
+
+    def give_up() -> None:
+        if store.pieces:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify(shelf.control, shelf.checkpoints, SNAPSHOT, before_each=give_up)
+    assert 0 < store.pieces < store.most_pieces
 
 
 def test_what_was_read_whole_is_sealed_without_another_reading(shelf: Shelf) -> None:

@@ -45,6 +45,7 @@ def broken(kind: str) -> str:
         (501, "NotImplemented", Answer.REFUSED),
         (403, "AuthenticationFailed", Answer.REFUSED),
         (400, "", Answer.REFUSED),
+        (400, "InvalidBlockList", Answer.BUSY),
     ],
 )
 def test_each_status_has_its_meaning(status: int, code: str, answer: Answer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -37,11 +38,11 @@ def test_any_store_takes_pieces() -> None:
 
 def test_a_feed_tells_what_became_of_it() -> None:
     """Begun, ended, or what the pieces raised: whoever took the parts may not say."""
-    feed = Feed([b"12", b"3"], 2)
-    assert not feed.is_begun
-    assert next(feed) == b"12"
-    assert (feed.is_begun, feed.is_ended) == (True, False)
-    assert list(feed) == [b"3"]
+    with Feed([b"12", b"3"], 2) as feed:
+        assert not feed.is_begun
+        assert next(feed) == b"12"
+        assert (feed.is_begun, feed.is_ended) == (True, False)
+        assert list(feed) == [b"3"]
     assert (feed.is_ended, feed.failure) == (True, None)
     error = RuntimeError("gone")
 
@@ -49,7 +50,22 @@ def test_a_feed_tells_what_became_of_it() -> None:
         yield b"1"
         raise error
 
-    failing = Feed(broken(), 10)
-    with pytest.raises(RuntimeError):
+    with Feed(broken(), 10) as failing, pytest.raises(RuntimeError):
         next(failing)
     assert (failing.is_ended, failing.failure) == (False, error)
+
+
+def test_the_pieces_of_a_feed_are_made_elsewhere() -> None:
+    """All in one thread, which is not that of whoever asks, and ends with the feed."""
+    makers = list[threading.Thread]()
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(3):
+            makers.append(threading.current_thread())
+            yield b"12"
+
+    with Feed(pieces(), 2) as feed:
+        assert list(feed) == [b"12"] * 3
+    assert len(set(makers)) == 1
+    assert makers[0] is not threading.current_thread()
+    assert not makers[0].is_alive()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,20 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView
-from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS
+from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView, Adoptions
+from airflow_streamstate.lifecycle.adopting.holding import HOLD_SECONDS, RENEW_SECONDS
 from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.means import Means
+from airflow_streamstate.lifecycle.starting.attempts import Attempts
+from airflow_streamstate.lifecycle.starting.deploy import Deployer
+from airflow_streamstate.snapshot import meanwhile
+from airflow_streamstate.store.interface import Link
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.s3a import SparkSettings
 from support.adopting import URI, AdoptingStage
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.server_store import ServerStore
 from support.snapshots import plan_stateful
 
 
@@ -355,3 +364,31 @@ def test_what_fails_once_it_is_taken_says_that_the_query_has_ended(adopting: Ado
         adopting.adopt(is_stopped=True)
     assert "has ended, and its barrier stays" in told.value.next_step
     assert adopting.barriers() == [4]
+
+
+def test_an_adoption_is_held_while_its_snapshot_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a server a link is a copy, which may take longer than a hold lasts: nobody else goes on with it meanwhile."""
+    monkeypatch.setattr(meanwhile, "LOOK_SECONDS", 0.001)
+    stage = AdoptingStage(tmp_path)
+    renewed = threading.Event()
+
+    class Slow(ServerStore):
+        """Copies for as long as nobody is told that it goes on."""
+
+        def replace(self, key: str, body: bytes, version: str) -> str:
+            written = super().replace(key, body, version)
+            if key.endswith("/adoption.json"):
+                renewed.set()
+            return written
+
+        def link_many(self, links: Sequence[Link]) -> list[str]:
+            renewed.clear()
+            stage.clock.advance(RENEW_SECONDS)
+            assert renewed.wait(20)
+            return super().link_many(links)
+
+    store = Slow()
+    means = Means.of(Home.of(store, store, tmp_path, stage.clock), stage.launcher, stage.clock, "tests", None)
+    adoptions = Adoptions(means, Deployer(means, Attempts(means)), lambda _uri: stage.lake)
+    assert adoptions.adopt(stage.wanted(is_stopped=True)).deployment_id == "d-0002"
+    assert store.lists

@@ -191,7 +191,7 @@ def test_an_order_whose_deployment_was_replaced_meanwhile_says_fenced(stage: Sta
     stage.come_to_life()
     stage.controller.drain(STREAM, request_id="r-1")
     stage.end(state="gone")
-    stage.deploy("print('v2')\n", start="restore")
+    stage.deploy("print('v2')\n", start="fresh")
     view = stage.controller.drain(STREAM, request_id="r-1")
     assert view.outcome is not None
     assert (view.deployment_id, view.outcome.outcome) == ("d-0001", "fenced")

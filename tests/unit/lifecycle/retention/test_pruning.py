@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from airflow_streamstate.lifecycle.retention.leftovers import (
 )
 from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import needs_of
-from airflow_streamstate.lifecycle.retention.pruning import STALE_SECONDS, STALE_UPLOAD_SECONDS, Pruned
+from airflow_streamstate.lifecycle.retention.pruning import Pruned
 from airflow_streamstate.lifecycle.retention.settling import settle
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
 from airflow_streamstate.lifecycle.watching.known_good import has_proven_itself
@@ -41,9 +41,10 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from support.fake_clock import FakeClock
+from airflow_streamstate.store.temporaries import STALE_SECONDS, STALE_UPLOAD_SECONDS
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
+from support.uploading_store import UploadingStore
 
 NOTHING = RetentionPolicy(keep=0)
 
@@ -173,23 +174,9 @@ def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
     assert not list(data.list_objects(f"{layout.readings_folder(STREAM)}/"))
 
 
-class UploadingStore(MemoryStore):
-    """A server on which a killed process left one upload in parts, begun at the beginning of everything."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.uploads = {STREAM: FakeClock().now()}
-
-    def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
-        stale = [found for found, begun_at in self.uploads.items() if found == folder and begun_at < before]
-        for one in () if is_dry else stale:
-            del self.uploads[one]
-        return len(stale)
-
-
 def test_an_upload_that_nobody_completes_goes_a_week_after_it_was_begun(tmp_path: Path) -> None:
     """Not sooner: the largest file of all may take days. A dry run only counts it."""
-    stage = Stage(tmp_path, store=UploadingStore())
+    stage = Stage(tmp_path, store=UploadingStore(STREAM))
     grow(stage, 1)
     stage.clock.sleep(STALE_UPLOAD_SECONDS - 3_600)
     assert prune(stage).temporaries == 0

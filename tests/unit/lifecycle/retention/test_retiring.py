@@ -19,6 +19,7 @@ from support.checkpoints import HookedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
+from support.uploading_store import UploadingStore
 
 
 def retire(stage: Stage, *, deletes: bool = False, reason: str = "") -> Retired:
@@ -68,6 +69,17 @@ def test_a_retired_stream_is_started_by_nobody_who_does_not_say_so(stage: Stage)
     register = stage.control.need_register().value
     refuse_retired(register)
     assert register.retirement is None
+
+
+def test_deleted_it_leaves_no_upload_behind(tmp_path: Path) -> None:
+    """What a killed process left of one is paid for, and seen by no later prune; retired alone it stays."""
+    store = UploadingStore(STREAM)
+    stage = ended(Stage(tmp_path, store=store))
+    stage.clock.sleep(1)
+    retire(stage)
+    assert store.uploads
+    retire(stage, deletes=True)
+    assert not store.uploads
 
 
 def test_deleted_nothing_of_it_stays_and_its_name_is_free(tmp_path: Path) -> None:

@@ -12,7 +12,12 @@ from support.sim_stage import Stage
 
 def fresh_in_vain(stage: Stage, deployment_id: str) -> None:
     """A deployment that was started with nothing, by name, and whose sink refused it."""
-    stage.deploy(f"print('{deployment_id}')\n", start="fresh")
+    in_vain(stage, deployment_id, "fresh")
+
+
+def in_vain(stage: Stage, deployment_id: str, start: str) -> None:
+    """A deployment that ended before any query of it was started."""
+    stage.deploy(f"print('{deployment_id}')\n", start=start)
     stage.come_to_life(deployment_id)
     stage.say(Failed, deployment_id=deployment_id, error="the sink holds batch ids 0 to 44", traceback="")
     stage.end(deployment_id)
@@ -46,3 +51,14 @@ def test_the_newest_snapshot_is_named(stage: Stage) -> None:
     fresh_in_vain(stage, "d-0002")
     assert left_behind(stage.control, stage.seen("d-0002")) == LeftBehind("d-0001", "d-0001-stopped-000001")
     assert left_behind(stage.control, None) is None
+
+
+def test_a_position_that_no_query_of_its_own_reached_is_one(stage: Stage) -> None:
+    """What was restored, or adopted, and ended before its first query stood where its snapshot does. (Law 5)"""
+    stage.deploy()
+    stage.stopped()
+    in_vain(stage, "d-0002", "restore")
+    fresh_in_vain(stage, "d-0003")
+    assert left_behind(stage.control, stage.seen("d-0003")) == LeftBehind("d-0002", "d-0001-stopped-000001")
+    with pytest.raises(ConflictError, match="ran no query"):
+        stage.deploy("print('v9')\n")

@@ -29,7 +29,7 @@ def test_what_waits_for_the_next_attempt_stays(stage: Stage) -> None:
     stage.controller.drain(STREAM)
     stage.end(state="gone")
     assert stage.controller.notifications.clean_up(STREAM) == []
-    stage.deploy("print('v2')\n", start="restore")
+    stage.deploy("print('v2')\n", start="fresh")
     assert stage.control.journal("d-0001").commands() == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.adapters.sink import known_sinks
+from airflow_streamstate.adapters.undoing import UndoMeans
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import FencedError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
@@ -75,11 +76,14 @@ def test_a_driver_that_was_replaced_learns_that_and_nothing_else() -> None:
     assert stream.events_of(Failed) == []
 
 
-def test_ids_that_somebody_else_wrote_above_a_restored_position_are_found() -> None:
-    """A driver that was taken for dead and went on: what it wrote would swallow the successor's batches (Law 14)."""
+@pytest.mark.parametrize("means", ["exact by undo", "by command"])
+def test_ids_that_somebody_else_wrote_above_a_restored_position_are_found(means: UndoMeans) -> None:
+    """A driver that was taken for dead and went on, or a home that was restored from a mirror: what was written would
+    swallow the successor's batches. What takes it out is named (Law 14)."""
     stream = SimulatedStream()
     last = _stopped_at(stream)
     plan = make_plan(400)
+    plan.sink.undo_means = means
     plan.sink.add_batch(last + 1, ())
     manifest = stream.events_of(Stopped)[0].snapshot_id
     stream.deploy(2, StartPlan("restore", manifest, "d-0001"))
@@ -88,7 +92,8 @@ def test_ids_that_somebody_else_wrote_above_a_restored_position_are_found() -> N
         with pytest.raises(InvalidRequestError) as caught:
             driver.start(plan)
         assert caught.value.context["held_batches"] == str(last + 1)
-        assert "docs/sinks.md" in caught.value.next_step
+        does = f"rollback flights --snapshot {manifest}" if means == "exact by undo" else "docs/sinks.md"
+        assert does in caught.value.next_step
 
     assert stream.run(script, "d-0002") == 0
 
