@@ -9,7 +9,7 @@ from airflow_streamstate.errors import VersionConflictError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification, SkipRequest
+from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification
 from airflow_streamstate.protocol.events import Accepted, Expired, Ignored, Rejected
 
 _REPLACED = "another deployment took the place of this one before it was begun"
@@ -75,7 +75,7 @@ def clean_up(control: StreamControl, seen: Observation) -> list[str]:
 def retire_commands(control: StreamControl, deployment_id: str) -> list[str]:
     """Delete what a deployment that is no longer current was still told: nobody will obey it. The keys of the deleted.
 
-    What held for the deployment, whichever attempt had read it, is told so: it has no other end.
+    A drain held for the deployment, whichever attempt had read it: its end is told, since it has no other.
     """
     journal = control.journal(deployment_id)
     slots = journal.commands()
@@ -92,8 +92,8 @@ def _tell_replaced(control: StreamControl, journal: Journal, slots: list[Command
     number = max((entry.number for entry in entries), default=0)
     for slot in slots:
         command = slot.command
-        if not isinstance(command, DrainNotification | CancelRequest | SkipRequest):
-            continue  # a stop and a snapshot are over with their attempt
+        if not isinstance(command, DrainNotification | CancelRequest):
+            continue  # a stop and a snapshot are over with their attempt, and a skip is told by who asks again
         if command.command_id in answered or is_accepted(events, command.command_id):
             continue
         ignored = Ignored(

@@ -303,7 +303,7 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
         for name, query in beat.queries.items():
             is_active = query.is_active and beat.attempt == seen.attempt and state in ALIVE
             caught_up = query_caught_up(query)
-            asked = asked_at(query) if is_active else None
+            asked = asked_at(query) or beat.at
             found[name] = QueryStatus(
                 batch_id=query.batch_id,
                 committed_at=query.committed_at,
@@ -318,7 +318,7 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
                 caught_up=caught_up.is_so if is_active else None,
                 caught_up_why=caught_up.why if is_active else "",
                 batches_since_snapshot=query.batches_since_snapshot,
-                behind_age_seconds=None if asked is None else _age(now, asked),
+                behind_age_seconds=_age(now, asked) if is_active and query.lags else None,
             )
     end = seen.drained or seen.terminal
     if isinstance(end, Drained | Stopped | Finished):
