@@ -8,7 +8,7 @@ from datetime import datetime
 
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, QueryStarted
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, Ignored, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 
 
@@ -73,11 +73,12 @@ def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
 
 
 def _last_at(said: Sequence[Event], signs: Mapping[str, Heartbeat]) -> datetime:
-    """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query."""
+    """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query; of a driver
+    that had none, a deploy may say long after it which of its orders nobody has begun."""
     last_word = next((event for event in said if isinstance(event, TERMINAL_EVENTS)), None)
     if last_word is not None:
         return last_word.at
-    last = said[-1]
+    last = next(event for event in reversed(said) if not isinstance(event, Ignored))
     beat = signs.get(last.deployment_id)
     return max(last.at, beat.at) if beat is not None and beat.attempt == last.attempt else last.at
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.auditing.standstills import standstills
+from airflow_streamstate.protocol.events import Ignored
 from support.sim_stage import STREAM, Stage
 
 
@@ -28,3 +29,21 @@ def test_a_kill_is_a_standstill_of_at_most_so_long(stage: Stage) -> None:
     assert still.at_most
     assert still.until_at is not None
     assert still.until_at - still.from_at < timedelta(seconds=60)
+
+
+def test_an_order_that_was_overtaken_is_no_sign_of_life(stage: Stage) -> None:
+    """A deploy tells its end in the name of the driver that never began it, long after that was killed."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.controller.drain(STREAM)
+    stage.beat()
+    last_at = stage.clock.now()
+    stage.end(state="gone")
+    stage.clock.sleep(3_600)
+    stage.deploy("print('v2')\n", start="restore")
+    assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
+    assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
+    stage.come_to_life("d-0002", queries=("counts",))
+    (still,) = custody_of(stage.home, STREAM).standstills
+    assert (still.from_at, still.at_most) == (last_at, True)
