@@ -14,6 +14,7 @@ from airflow_streamstate.errors import DataError, DeploymentNotFoundError, Strea
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.mirrors import Mirrors
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy, decide_fates
+from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import RetentionRegister
@@ -137,7 +138,8 @@ class Copies:
         return removed, kept
 
     def _refuse_another(self, there: StreamControl, spec: DeploymentSpec) -> None:
-        """See that the mirror is of this very stream, by the record of its current deployment."""
+        """See that the mirror is of this very stream, by the record of its current deployment; and that the stream has
+        not gone on elsewhere, in a home that was restored from there."""
         try:
             found: DeploymentSpec | None = there.spec(spec.deployment_id)
         except DeploymentNotFoundError:
@@ -149,4 +151,15 @@ class Copies:
                 deployment_id=spec.deployment_id,
                 mirror=there.home.uri,
                 next_step="`streamstate mirror` brings it there.",
+            )
+        known = set(self._control.deployment_ids())
+        newer = [one for one in there.deployment_ids() if order_of(one) > order_of(spec.deployment_id)]
+        if not known.issuperset(newer):
+            raise DataError(
+                "the mirror has a newer deployment, of which this home knows nothing: the stream went on elsewhere",
+                stream_id=spec.stream_id,
+                deployment_id=spec.deployment_id,
+                newest_deployment_id=newer[-1],
+                mirror=there.home.uri,
+                next_step="Prune from the home in which it runs.",
             )
