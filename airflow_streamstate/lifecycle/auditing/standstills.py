@@ -73,8 +73,8 @@ def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
 
 
 def _last_at(said: Sequence[Event], signs: Mapping[str, Heartbeat]) -> datetime:
-    """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query; of a driver
-    that had none, a deploy may say long after it which of its orders nobody has begun."""
+    """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query. Of one
+    without a last word a deploy may say long after it which order nobody has begun."""
     last_word = next((event for event in said if isinstance(event, TERMINAL_EVENTS)), None)
     if last_word is not None:
         return last_word.at
