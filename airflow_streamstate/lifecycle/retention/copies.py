@@ -66,6 +66,7 @@ class HomeView:
         spec: of the current deployment.
         ids: every snapshot of which there is anything, but for those that go.
         manifests: the complete ones among them.
+        unreadable: those of which the manifest cannot be read.
         needed: by id, what the stream needs it for.
         register: of what is kept.
     """
@@ -73,6 +74,7 @@ class HomeView:
     spec: DeploymentSpec
     ids: Collection[str]
     manifests: Collection[SnapshotManifest]
+    unreadable: Collection[str]
     needed: Mapping[str, str]
     register: RetentionRegister
 
@@ -103,6 +105,13 @@ class Copies:
     def _prune(self, mirror: Store, home: HomeView) -> PrunedMirror:
         there = StreamControl(mirror, self._control.stream_id, self._control.clock)
         self._refuse_another(there, home.spec)
+        if home.unreadable:
+            raise DataError(
+                "a manifest of the home cannot be read, so nobody knows which copies its snapshot needs",
+                stream_id=self._control.stream_id,
+                snapshot_ids=list(home.unreadable),
+                next_step=f"`streamstate verify {self._control.stream_id}` tells what is wrong with it.",
+            )
         if not self._is_dry:
             refuse_same(self._control, mirror, self._means.home.checkpoints)
         found = {one: there.manifest(one) for one in there.snapshot_ids()}

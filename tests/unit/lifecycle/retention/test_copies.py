@@ -144,6 +144,18 @@ def test_a_mirror_that_is_not_understood_loses_nothing(stage: Stage, mirror: Loc
         assert set(LIVES) - {LIVES[1]} <= set(whole_at(mirror, stage))
 
 
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_while_a_manifest_of_the_home_cannot_be_read_no_copy_goes(
+    stage: Stage, mirror: LocalStore, is_dry: bool
+) -> None:
+    """It may be of what refers to any file there; and a dry run promises nothing else (Law 7)."""
+    stage.store.put(layout.manifest_key(STREAM, LIVES[4]), b"{")
+    pruned = prune(stage, is_dry=is_dry)
+    assert (pruned.removed, pruned.files) == ({}, 0)
+    assert LIVES[4] in pruned.problem
+    assert whole_at(mirror, stage) == LIVES
+
+
 def test_a_stream_without_mirrors_is_told_so(stage: Stage) -> None:
     """Before anything is removed in the home."""
     stage.deploy()
