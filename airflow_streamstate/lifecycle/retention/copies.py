@@ -153,7 +153,7 @@ class Copies:
             found: DeploymentSpec | None = there.spec(spec.deployment_id)
         except DeploymentNotFoundError:
             found = None
-        if found is None or (found.request_id, found.created_at) != (spec.request_id, spec.created_at):
+        if found is None or found.identity != spec.identity:
             raise DataError(
                 "the mirror does not know the current deployment, so what lies there may be of another stream",
                 stream_id=spec.stream_id,
