@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_streamstate.errors import DataError, MalformedMessageError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import fencing_token_of
 from airflow_streamstate.protocol.register import StreamRegister
@@ -26,7 +27,7 @@ def lost_register(control: StreamControl) -> MalformedMessageError | None:
         control: a stream without a register, as it was read just now.
     """
     recorded = [one for one in control.deployment_ids() if _is_there(control, layout.spec_key(control.stream_id, one))]
-    is_adopting = _is_there(control, layout.adoption_key(control.stream_id)) and len(recorded) == 1
+    is_adopting = len(recorded) == 1 and _is_being_adopted(control)
     if not recorded or is_adopting or _is_there(control, layout.register_key(control.stream_id)):
         return None  # the last: it has just come to be
     current, attempt = _newest_that_began(control, recorded)
@@ -58,6 +59,15 @@ def lost_register(control: StreamControl) -> MalformedMessageError | None:
 
 def _is_there(control: StreamControl, key: str) -> bool:
     return control.home.head(key) is not None
+
+
+def _is_being_adopted(control: StreamControl) -> bool:
+    """Whether the first deployment may be that of an adoption: one that was given up has taken its own away."""
+    try:
+        stored = control.cells.read(layout.adoption_key(control.stream_id), Adoption, stream_id=control.stream_id)
+    except DataError:
+        return True
+    return stored is not None and stored.value.status != "given_up"
 
 
 def _newest_that_began(control: StreamControl, recorded: list[str]) -> tuple[str, int]:

@@ -6,6 +6,7 @@ when its driver is started again gets the next number.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -61,8 +62,14 @@ def recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, Quer
     return {name: newest[name].plan for name in sorted(newest)}
 
 
-def last_recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, QueryPlan]:
-    """The same, and of a query of which it recorded none, as its start was refused, the newest of those before it.
+def last_recorded_plans(control: StreamControl, deployment_id: str, names: Collection[str]) -> dict[str, QueryPlan]:
+    """The same, and as long as one of some queries has none, since its start was refused, those of the deployments
+    before it: the newest of each. What a deployment dropped that recorded all of them is not looked for.
+
+    Args:
+        control: the stream's control objects.
+        deployment_id: the deployment.
+        names: the queries that are asked about.
 
     Raises:
         UnavailableError: the store does not answer.
@@ -73,6 +80,8 @@ def last_recorded_plans(control: StreamControl, deployment_id: str) -> dict[str,
     while next_id is not None and next_id not in seen:
         seen.add(next_id)
         found = {**recorded_plans(control, next_id), **found}
+        if all(name in found for name in names):
+            break
         try:
             next_id = control.spec(next_id).start.predecessor_id
         except (DeploymentNotFoundError, DataError):

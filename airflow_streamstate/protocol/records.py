@@ -112,6 +112,12 @@ class DeploymentSpec(Message):
     mirrors: tuple[str, ...] = ()
     snapshots: str = ""
 
+    @property
+    def identity(self) -> tuple[str, datetime]:
+        """By this it is told from one of the same id of another stream: two homes may have streams of one name, and the
+        name of one that was deleted is free."""
+        return self.request_id, self.created_at
+
 
 @message
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 Whoever was at such a copy may wake up at any time, so it is closed before anything goes: a record takes the place of
 its manifest, and nobody completes it any more (Law 3). A file goes if no manifest refers to it, at the mirror or in the
-home. What the home has is read first, and what it removes after that: a copy of which not even a folder is there yet is
-of a snapshot that one of the two names, so that its files stay, or it is closed as well.
+home. What the home has is read first, as of one moment, and what it removes after that: a copy of which not even a
+folder is there yet is of a snapshot that one of the two names, so that its files stay, or it is closed as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.mirror import refuse_place
 from airflow_streamstate.snapshot.places import key_of
-from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
+from airflow_streamstate.snapshot.removal import READ_TRIES, REMEMBERED_SECONDS
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.listing import keys_below
 from airflow_streamstate.store.temporaries import clear_left
@@ -92,12 +92,25 @@ class _Halves:
             self._forget([one for one in halves if one not in removed])
         if not any(self._data_keys(one) for one in halves):
             return 0
-        needed = _needed(self._control)
+        needed = self._needed_at_home()
+        if needed is None:
+            return 0  # the next one goes on
         removed = set(Retention(self._control).read().condemned)
         halves = [one for one in halves if one in removed or self._control.manifest(one) is None]
         closed = [one for one in sorted({*halves, *removed}) if self._close(one)]
         needed |= _needed(self._there)
         return sum(self._delete(one, needed) for one in closed)
+
+    def _needed_at_home(self) -> set[str] | None:
+        """As of one moment; None where that cannot be told, since snapshots come and go all the time: one that has come
+        since may refer to what the one did of which nothing is left."""
+        retention = Retention(self._control)
+        for _ in range(READ_TRIES):
+            generation = retention.read().generation
+            needed = _needed(self._control)
+            if retention.read().generation == generation:
+                return needed
+        return None
 
     def check_readable(self) -> None:
         """See that it can be told which files are needed."""

@@ -224,8 +224,7 @@ def refuse_same(control: StreamControl, mirror: Store, checkpoints: Store) -> No
 
 
 def _refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) -> None:
-    """See that a deployment of this id at the mirror is this one: two homes may have streams of one name, and the name
-    of one that was deleted is free.
+    """See that a deployment of this id at the mirror is this one.
 
     Raises:
         ConflictError: it is another.
@@ -236,7 +235,7 @@ def _refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec)
         there = StreamControl(mirror, control.stream_id, control.clock).spec(spec.deployment_id)
     except (DeploymentNotFoundError, DataError):  # whoever restores is told of a damaged one
         return
-    if (there.request_id, there.created_at) != (spec.request_id, spec.created_at):
+    if there.identity != spec.identity:
         raise ConflictError(
             "the mirror has another deployment of this id, of another stream of this name",
             stream_id=control.stream_id,

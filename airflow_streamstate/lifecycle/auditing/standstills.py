@@ -8,7 +8,7 @@ from datetime import datetime
 
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, QueryStarted
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, Draining, Ignored, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 
 
@@ -17,10 +17,10 @@ class Standstill:
     """A period in which no query of the stream ran.
 
     Attributes:
-        after, before: the attempts around it that ran a query, as ``d-0001 attempt 1 (drained)``; ``before`` is ""
-            while it lasts.
+        after, before: the attempts around it that ran a query, or its flush, as ``d-0001 attempt 1 (drained)``;
+            ``before`` is "" while it lasts.
         from_at: the last word of the one (its final snapshot is complete by then), or its last sign of life.
-        until_at: the first query of the other; None while it lasts.
+        until_at: the first query of the other, or its flush; None while it lasts.
         at_most: the one had no last word, so that nobody knows how much longer it ran.
     """
 
@@ -47,7 +47,8 @@ class Standstill:
 def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[Standstill]:
     """The periods between the last word of one attempt and the first query of the next, oldest first.
 
-    An attempt that never started a query is no end of a standstill, and no beginning: nothing ran in it.
+    An attempt that never started a query, nor flushed one, is no end of a standstill, and no beginning: nothing ran in
+    it.
 
     Args:
         events: of all deployments of a stream.
@@ -59,7 +60,7 @@ def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
     found = []
     after: list[Event] = []
     for said in attempts.values():
-        first = next((event for event in said if isinstance(event, QueryStarted)), None)
+        first = next((event for event in said if isinstance(event, QueryStarted | Draining)), None)
         if first is not None and after:
             last_at = _last_at(after, signs)
             if last_at < first.at:
@@ -73,11 +74,12 @@ def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
 
 
 def _last_at(said: Sequence[Event], signs: Mapping[str, Heartbeat]) -> datetime:
-    """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query."""
+    """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query. Of one
+    without a last word a deploy may say long after it which order nobody has begun."""
     last_word = next((event for event in said if isinstance(event, TERMINAL_EVENTS)), None)
     if last_word is not None:
         return last_word.at
-    last = said[-1]
+    last = next(event for event in reversed(said) if not isinstance(event, Ignored))
     beat = signs.get(last.deployment_id)
     return max(last.at, beat.at) if beat is not None and beat.attempt == last.attempt else last.at
 

@@ -14,6 +14,7 @@ from airflow_streamstate.errors import DataError, DeploymentNotFoundError, Strea
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.mirrors import Mirrors
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy, decide_fates
+from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import RetentionRegister
@@ -65,6 +66,7 @@ class HomeView:
         spec: of the current deployment.
         ids: every snapshot of which there is anything, but for those that go.
         manifests: the complete ones among them.
+        unreadable: those of which the manifest cannot be read.
         needed: by id, what the stream needs it for.
         register: of what is kept.
     """
@@ -72,6 +74,7 @@ class HomeView:
     spec: DeploymentSpec
     ids: Collection[str]
     manifests: Collection[SnapshotManifest]
+    unreadable: Collection[str]
     needed: Mapping[str, str]
     register: RetentionRegister
 
@@ -102,6 +105,13 @@ class Copies:
     def _prune(self, mirror: Store, home: HomeView) -> PrunedMirror:
         there = StreamControl(mirror, self._control.stream_id, self._control.clock)
         self._refuse_another(there, home.spec)
+        if home.unreadable:
+            raise DataError(
+                "a manifest of the home cannot be read, so nobody knows which copies its snapshot needs",
+                stream_id=self._control.stream_id,
+                snapshot_ids=list(home.unreadable),
+                next_step=f"`streamstate verify {self._control.stream_id}` tells what is wrong with it.",
+            )
         if not self._is_dry:
             refuse_same(self._control, mirror, self._means.home.checkpoints)
         found = {one: there.manifest(one) for one in there.snapshot_ids()}
@@ -137,16 +147,28 @@ class Copies:
         return removed, kept
 
     def _refuse_another(self, there: StreamControl, spec: DeploymentSpec) -> None:
-        """See that the mirror is of this very stream, by the record of its current deployment."""
+        """See that the mirror is of this very stream, by the record of its current deployment; and that the stream has
+        not gone on elsewhere, in a home that was restored from there."""
         try:
             found: DeploymentSpec | None = there.spec(spec.deployment_id)
         except DeploymentNotFoundError:
             found = None
-        if found is None or (found.request_id, found.created_at) != (spec.request_id, spec.created_at):
+        if found is None or found.identity != spec.identity:
             raise DataError(
                 "the mirror does not know the current deployment, so what lies there may be of another stream",
                 stream_id=spec.stream_id,
                 deployment_id=spec.deployment_id,
                 mirror=there.home.uri,
                 next_step="`streamstate mirror` brings it there.",
+            )
+        known = set(self._control.deployment_ids())
+        newer = [one for one in there.deployment_ids() if order_of(one) > order_of(spec.deployment_id)]
+        if not known.issuperset(newer):
+            raise DataError(
+                "the mirror has a newer deployment, of which this home knows nothing: the stream went on elsewhere",
+                stream_id=spec.stream_id,
+                deployment_id=spec.deployment_id,
+                newest_deployment_id=newer[-1],
+                mirror=there.home.uri,
+                next_step="Prune from the home in which it runs.",
             )

@@ -32,7 +32,7 @@ class SameStream:
             now = self._control.spec(looked.deployment_id)
         except DeploymentNotFoundError:
             now = None
-        if now is None or (now.request_id, now.created_at) != (looked.request_id, looked.created_at):
+        if now is None or now.identity != looked.identity:
             raise ConflictError(
                 "the stream was deleted while it was pruned",
                 stream_id=looked.stream_id,

@@ -170,7 +170,7 @@ class Retaining:
         mirrors: tuple[PrunedMirror, ...] = ()
         if at_mirrors:
             ids = {*control.snapshot_ids()} - {*removed, *retention.read().condemned}
-            view = HomeView(spec, ids, stays, needs.snapshots, kept_register)
+            view = HomeView(spec, ids, stays, unreadable, needs.snapshots, kept_register)
             copies = Copies(self._means, control, policy, is_dry=is_dry)
             mirrors = tuple(copies.prune(uri, view) for uri in spec.mirrors)
         return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes, mirrors)

@@ -29,9 +29,9 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
     seen = tools.means.observer.observe(tools.stream_id, new_id)
     if beginning_id(tools, seen) is None:
         return "it began with nothing, so there is no handover to go back to"
-    sinks = {name: plan.sink.format for name, plan in last_recorded_plans(tools.control, new_id).items()}
     ran = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
     ran |= set(built_checkpoints(tools.means.home, seen))
+    sinks = {name: plan.sink.format for name, plan in last_recorded_plans(tools.control, new_id, ran).items()}
     adapters = known_sinks().adapters
     means = {name: undo_means(sinks.get(name, ""), adapters) for name in sorted(ran)}
     return refusal_of(tools.upgrade, means, sinks)

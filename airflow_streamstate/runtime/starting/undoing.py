@@ -67,7 +67,7 @@ def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> No
     Raises:
         ConflictError: what feeds it is not started yet.
     """
-    plans = last_recorded_plans(attempt.control, start.undoes) if start.undoes is not None else {}
+    plans = last_recorded_plans(attempt.control, start.undoes, (name,)) if start.undoes is not None else {}
     own = plans.get(name)
     feeding = (
         []

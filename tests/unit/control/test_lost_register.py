@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.lost_register import lost_register
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import MalformedMessageError, StreamNotFoundError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.adoptions import Adoption, AdoptionStatus
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
+from support.examples import example
 from support.scripted_stream import ScriptedStream
 
 REGISTER = layout.register_key("flights")
@@ -57,6 +62,18 @@ def test_what_never_was_and_what_is_being_adopted_has_lost_nothing(stream: Scrip
     assert lost_register(control) is None
 
 
+@pytest.mark.parametrize(("status", "has_lost"), [("open", False), ("taken", False), ("given_up", True)])
+def test_what_came_behind_an_adoption_that_was_given_up_is_no_part_of_it(
+    status: AdoptionStatus, has_lost: bool
+) -> None:
+    """The name was free: its one deployment is of a stream of its own. What is being adopted is adopted once more."""
+    begun = ScriptedStream(MemoryStore("home"), "memory:checkpoints").deploy()
+    control = begun.control
+    AdoptionRegister(control).create(replace(example(Adoption), stream_id="flights", status=status))
+    control.home.delete(REGISTER)
+    assert (lost_register(control) is not None) == has_lost
+
+
 def test_one_that_comes_to_be_meanwhile_has_lost_nothing(stream: ScriptedStream) -> None:
     """Its record was seen before its register, because that was looked for first."""
     home = HookedStore()
@@ -67,7 +84,7 @@ def test_one_that_comes_to_be_meanwhile_has_lost_nothing(stream: ScriptedStream)
     home.delete(REGISTER)
 
     def comes_to_be(verb: str, key: str) -> None:
-        if (verb, key) == ("head", layout.adoption_key("flights")):
+        if (verb, key) == ("get", layout.adoption_key("flights")):
             home.create(REGISTER, body.body)
 
     home.after = comes_to_be

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,8 +48,22 @@ from support.shelf_acts import (
     waiting,
     with_spec,
 )
-from support.snapshots import DEPLOYMENT, PLACE, SNAPSHOT, STREAM, Shelf, placed_shelf
+from support.snapshots import DEPLOYMENT, PLACE, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful
 from support.uploading_store import UploadingStore
+
+
+class BeforeDelete(FaultyStore):
+    """Somebody else acts right before the first file of a snapshot is deleted."""
+
+    def __init__(self, inner: Store, act: Callable[[], None]) -> None:
+        super().__init__(inner, FaultPlan())
+        self._act: Callable[[], None] | None = act
+
+    def delete(self, key: str, version: str | None = None) -> None:
+        act, self._act = self._act if "/data" in key else None, None if "/data" in key else self._act
+        if act is not None:
+            act()
+        super().delete(key, version)
 
 
 def half_copied(shelf: Shelf, snapshot_id: str, mirror: Store, writes: int = 12) -> None:
@@ -171,6 +186,43 @@ def test_whole_copies_are_removed_wherever_it_is_cut() -> None:
         assert_whole(Shelf(mirror))
         assert data_there(mirror) == data_needed(mirror)
         assert not is_mirrored(shelf.control, mirror, IDS[0])
+
+
+def test_what_is_taken_and_pruned_while_the_home_is_read_keeps_its_files() -> None:
+    """At each call of it a new snapshot takes over what an older one refers to, which goes; and it is copied in the
+    moment in which the first file is to be deleted (Law 3)."""
+
+    def stage() -> tuple[Shelf, MemoryStore]:
+        shelf, mirror = with_spec(shelf_with(2)), GuardedStore("mirror")
+        mirror_snapshot(shelf.control, shelf.checkpoints, mirror, IDS[0])
+        removed(shelf, IDS[1])
+        return shelf, mirror
+
+    def remove_copy(shelf: Shelf, mirror: Store, plan: FaultPlan) -> None:
+        control = Shelf(FaultyStore(shelf.checkpoints, plan), clock=shelf.clock).control
+        close_copies(control, mirror, "test", IDS[:1])
+        clear_halves(control, mirror, "test", of_all=True)
+
+    calm = FaultPlan()
+    remove_copy(*stage(), calm)
+    copied = 0
+    for call in calm.calls:
+        shelf, mirror = stage()
+
+        def take_over(shelf: Shelf = shelf) -> None:
+            run_stateful(shelf.checkpoint(), 4, first=4)
+            shelf.capture(snapshot_id=IDS[2], kind="live")
+            prune(shelf, IDS[2])
+
+        def copy(shelf: Shelf = shelf, mirror: Store = mirror) -> None:
+            nonlocal copied
+            mirror_snapshot(shelf.control, shelf.checkpoints, mirror, IDS[2])
+            copied += 1
+
+        deleting = BeforeDelete(mirror, copy)
+        remove_copy(shelf, deleting, FaultPlan(meanwhile={call.number: take_over}))
+        assert_whole(Shelf(mirror))
+    assert copied
 
 
 turns = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 12)), max_size=60)

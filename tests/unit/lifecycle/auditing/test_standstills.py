@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.auditing.standstills import standstills
+from airflow_streamstate.protocol.events import Drained, Draining, Ignored
 from support.sim_stage import STREAM, Stage
 
 
@@ -28,3 +29,40 @@ def test_a_kill_is_a_standstill_of_at_most_so_long(stage: Stage) -> None:
     assert still.at_most
     assert still.until_at is not None
     assert still.until_at - still.from_at < timedelta(seconds=60)
+
+
+def test_an_order_that_was_overtaken_is_no_sign_of_life(stage: Stage) -> None:
+    """A deploy tells its end in the name of the driver that never began it, long after that was killed."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.controller.drain(STREAM)
+    stage.beat()
+    last_at = stage.clock.now()
+    stage.end(state="gone")
+    stage.clock.sleep(3_600)
+    stage.deploy("print('v2')\n", start="restore")
+    assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
+    assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
+    stage.come_to_life("d-0002", queries=("counts",))
+    (still,) = custody_of(stage.home, STREAM).standstills
+    assert (still.from_at, still.at_most) == (last_at, True)
+
+
+def test_a_flush_of_a_stream_that_stood_hides_no_standstill(stage: Stage) -> None:
+    """Its attempt runs no query of the script, and the batch that flushes is one all the same."""
+    stage.deploy()
+    stage.stopped()
+    stage.clock.sleep(100)
+    stage.say(Draining, attempt=2, command_id="c-1", snapshot_id=None, flush_batch_ids={"counts": 4})
+    stage.clock.sleep(10)
+    stage.say(Drained, attempt=2, command_id="c-1", command_number=1, snapshot_id="s", queries={})
+    stage.clock.sleep(20)
+    stage.start_query(deployment_id="d-0002")
+    said = [entry.event for one in ("d-0001", "d-0002") for entry in stage.control.journal(one).events()]
+    found = [one for one in standstills([event for event in said if event is not None], {}) if one.until_at]
+    assert [(one.after, one.before) for one in found] == [
+        ("d-0001 attempt 1 (stopped)", "d-0001 attempt 2 (drained)"),
+        ("d-0001 attempt 2 (drained)", "d-0002 attempt 1 (no last word)"),
+    ]
+    assert [one.until_at and (one.until_at - one.from_at).total_seconds() for one in found] == [100, 20]

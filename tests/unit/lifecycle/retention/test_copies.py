@@ -16,6 +16,7 @@ from airflow_streamstate.lifecycle.restoring import Restoring
 from airflow_streamstate.lifecycle.retention.copies import PrunedMirror
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot.mirror import carry_records
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.local import LocalStore
@@ -143,6 +144,18 @@ def test_a_mirror_that_is_not_understood_loses_nothing(stage: Stage, mirror: Loc
         assert set(LIVES) - {LIVES[1]} <= set(whole_at(mirror, stage))
 
 
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_while_a_manifest_of_the_home_cannot_be_read_no_copy_goes(
+    stage: Stage, mirror: LocalStore, is_dry: bool
+) -> None:
+    """It may be of what refers to any file there; and a dry run promises nothing else (Law 7)."""
+    stage.store.put(layout.manifest_key(STREAM, LIVES[4]), b"{")
+    pruned = prune(stage, is_dry=is_dry)
+    assert (pruned.removed, pruned.files) == ({}, 0)
+    assert LIVES[4] in pruned.problem
+    assert whole_at(mirror, stage) == LIVES
+
+
 def test_a_stream_without_mirrors_is_told_so(stage: Stage) -> None:
     """Before anything is removed in the home."""
     stage.deploy()
@@ -164,3 +177,22 @@ def test_a_pruned_mirror_is_one_to_go_on_from(stage: Stage, mirror: LocalStore, 
     assert restored.snapshot_id in whole_at(mirror, stage)
     deployed = Controller(home, stage.launcher, stage.clock, "tests").deploy(stage.request("print('v2')\n"))
     assert deployed.start.snapshot_id == restored.snapshot_id
+
+
+def test_a_home_that_was_gone_on_from_elsewhere_removes_nothing(
+    stage: Stage, mirror: LocalStore, tmp_path: Path
+) -> None:
+    """Its stream goes on in a home that was restored from the mirror, and which copies that one needs it cannot know:
+    it was away, and is back. (Law 4)"""
+    new = tmp_path / "new"
+    new.mkdir()
+    store = LocalStore(new)
+    home = Home.of(store, store, tmp_path / "launches", stage.clock)
+    Restoring(home, [mirror], "tests").restore(STREAM, accept_duplicates=True)
+    there = Controller(home, stage.launcher, stage.clock, "tests")
+    there.deploy(stage.request("print('v2')\n", mirrors=(mirror.uri,)))
+    carry_records(home.control(STREAM), mirror, "d-0002")
+    pruned = prune(stage)
+    assert (pruned.removed, pruned.files) == ({}, 0)
+    assert "d-0002" in pruned.problem
+    assert whole_at(mirror, stage) == LIVES

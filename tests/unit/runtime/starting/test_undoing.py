@@ -406,13 +406,30 @@ def test_law_14_a_flush_without_a_run_is_undone_first() -> None:
     assert [batch_id for batch_id, _ in story.plan.sink.batches] == list(range(story.good + 2))
 
 
+def fed_by_another(story: Story, deployment_id: str) -> None:
+    """In this deployment ``landed`` wrote what the query reads, which it does in the bad version in any case."""
+    source = replace(plan().sources[0], format="json", adapter="file", identity="file /landed")
+    sink = PlannedSink("file:json", "json", "/landed", "file", "batch_id")
+    control = story.stream.control
+    keep_plan(control, deployment_id, "landed", plan(sink=sink))
+    keep_plan(control, "d-0002", NAME, plan(sources=(source,)))
+    (started, *_) = story.stream.events_of(QueryStarted, deployment_id)
+    control.journal(deployment_id).append(replace(started, query_name="landed"))
+
+
+def test_a_query_that_feeds_it_no_more_is_not_waited_for() -> None:
+    """The bad version had dropped it, so nothing of it is taken back, and the script may not start it at all."""
+    story = Story()
+    fed_by_another(story, "d-0001")
+    story.back()
+    story.runs_to_its_end()
+    assert story.stream.events_of(Undone, "d-0003")
+
+
 def test_a_query_is_not_started_before_what_feeds_it_was_undone() -> None:
     """It would read what is taken out of that sink a moment later; refused, with which to start first (Law 14)."""
     story = Story()
-    source = replace(plan().sources[0], format="json", adapter="file", identity="file /landed")
-    control = story.stream.control
-    keep_plan(control, "d-0002", "landed", plan(sink=PlannedSink("file:json", "json", "/landed", "file", "batch_id")))
-    keep_plan(control, "d-0002", NAME, plan(sources=(source,)))
+    fed_by_another(story, "d-0002")
     story.back()
     held = list(story.plan.sink.batches)
     assert story.stream.run(waiting_script(story.with_bounds(11)), "d-0003") == 1
