@@ -36,8 +36,8 @@ ROOM = {
 def test_a_disk_is_full_without_blocks_or_without_files(
     changed: dict[str, int], user_id: int, is_full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For who looks: root has what is kept back; a file system that counts no files is not full of them, and one that counts nothing, as many in user space
-    (FUSE) do, is not full at all."""
+    """For who looks: root has what is kept back; a file system that counts no files is not full of them, and one that
+    counts nothing, as many in user space (FUSE) do, is not full at all."""
 
     def statvfs(_folder: Any) -> SimpleNamespace:
         return SimpleNamespace(**{**ROOM, **changed})
