@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.agent.heartbeats import Heart
@@ -140,3 +141,22 @@ def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it() -
         beat = stream.control.heartbeat(f"d-{number:04d}")
         assert beat is not None
         assert (beat.queries["counts"].batch_id, beat.queries["counts"].committed_at) == (known.batch_id, expected)
+
+
+def test_the_batch_of_a_flush_has_the_time_at_which_it_was_seen() -> None:
+    """Also in an attempt that is there for the flush alone, and says of no query that it was started."""
+    stream, plan = SimulatedStream(), make_plan(15)
+    stream.deploy()
+    stream.order_at(15.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    before = beat_of(stream).queries["counts"]
+    stream.clock.advance(600)
+    attempt = stream.next_attempt()
+    stream.order(DrainNotification, attempt=attempt)
+    began_at = stream.clock.now()
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    assert stream.events_of(Drained)
+    flushed = beat_of(stream).queries["counts"]
+    assert flushed.batch_id == (before.batch_id or 0) + 1
+    assert flushed.committed_at is not None
+    assert flushed.committed_at > began_at
