@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.agent.heartbeats import Heart
+from support.checkpoints import HookedStore
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
 
@@ -160,3 +162,25 @@ def test_the_batch_of_a_flush_has_the_time_at_which_it_was_seen() -> None:
     assert flushed.batch_id == (before.batch_id or 0) + 1
     assert flushed.committed_at is not None
     assert flushed.committed_at > began_at
+
+
+def test_a_batch_that_was_committed_before_its_start_could_be_told_is_dated() -> None:
+    """The store took no event for a while; what was committed then was seen all the same."""
+    store = HookedStore()
+    stream = SimulatedStream(checkpoints=store)
+    stream.deploy()
+
+    def takes_no_event(verb: str, key: str) -> None:
+        if verb == "create" and "/events/" in key:
+            raise UnavailableError("not now")
+
+    def script(driver: SimulatedDriver) -> None:
+        store.before = takes_no_event
+        driver.start(make_plan(5))
+        driver.clock.sleep(25.0)
+        store.before = None
+        driver.clock.sleep(25.0)
+
+    assert stream.run(script) == 0
+    assert beat_of(stream).queries["counts"].batch_id is not None
+    assert beat_of(stream).queries["counts"].committed_at is not None
