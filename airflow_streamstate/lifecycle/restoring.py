@@ -1,8 +1,8 @@
 """A home made again from mirrors: what is needed to deploy its streams from their newest snapshots there.
 
 In this order, each step safe to repeat: the data, what the deployment ran and said, the manifest, one more event that
-ends the deployment at that snapshot, and last the register. Without a register there is no stream, so what is half
-restored is never used, and the same call goes on with it.
+ends the deployment at that snapshot, its record, and last the register. Without a register there is no stream, so what
+is half restored is never used, and the same call goes on with it.
 """
 
 from __future__ import annotations
@@ -250,8 +250,7 @@ class Restoring:
     def _bring_records(self, control: StreamControl, found: _Found) -> None:
         manifest, deployment_id = found.manifest, found.manifest.deployment_id
         holder = found.holders[0]
-        spec = holder.spec(deployment_id)
-        for key in artifact_keys(spec):
+        for key in artifact_keys(holder.spec(deployment_id)):
             for one in found.holders:
                 carry(one.home, control.home, key)
         for one in found.holders:
@@ -259,7 +258,6 @@ class Restoring:
                 carry(one.home, control.home, info.key)
             for info in one.home.list_objects(layout.events_prefix(control.stream_id, deployment_id)):
                 carry(one.home, control.home, info.key)
-        _unless_there(lambda: control.create_spec(_as_run_here(spec, self._home.checkpoints.uri)))
         carry(holder.home, control.home, layout.seal_key(control.stream_id, manifest.snapshot_id))
         kept_here = replace(as_kept_in(manifest, self._home.checkpoints), data_uri="")
         _unless_there(lambda: control.create_manifest(kept_here))
@@ -274,7 +272,8 @@ class Restoring:
             )
 
     def _end(self, control: StreamControl, found: _Found) -> None:
-        """Say that the deployment ended where the snapshot stands, as an attempt that no driver is; then the register.
+        """Say that the deployment ended where the snapshot stands, as an attempt that no driver is; then its record,
+        and the register right behind it: a record alone would be a stream that lost its register.
 
         A driver of it that still runs somewhere finds another attempt in the register, and leaves.
         """
@@ -311,6 +310,8 @@ class Restoring:
             updated_at=self._home.clock.now(),
             updated_by=self._requested_by,
         )
+        spec = found.holders[0].spec(manifest.deployment_id)
+        _unless_there(lambda: control.create_spec(_as_run_here(spec, self._home.checkpoints.uri)))
         try:
             create_unadopted(control, register)
         except ObjectExistsError:

@@ -38,4 +38,5 @@ def _is_full(folder: Path) -> bool:
     disk = os.statvfs(folder)
     is_root = os.geteuid() == 0  # for whom some of a disk is kept back
     free_blocks, free_files = (disk.f_bfree, disk.f_ffree) if is_root else (disk.f_bavail, disk.f_favail)
-    return free_blocks * disk.f_frsize < LEAST_BYTES or (disk.f_files > 0 and free_files == 0)
+    has_no_room = disk.f_blocks > 0 and free_blocks * disk.f_frsize < LEAST_BYTES  # none at all: nobody counts them
+    return has_no_room or (disk.f_files > 0 and free_files == 0)

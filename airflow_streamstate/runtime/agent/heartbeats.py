@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.events import Draining, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.runtime.agent.lag import LagLook
 from airflow_streamstate.runtime.attempt.attempt import Attempt
@@ -100,18 +100,25 @@ class Heart:
     def _committed_at(self, query_name: str, batch_id: int | None, before: QueryBeat | None) -> datetime | None:
         if batch_id is None:
             return None
-        if before is not None and before.batch_id == batch_id:
+        if before is not None and before.batch_id == batch_id and before.committed_at is not None:
             return before.committed_at
-        started = (
-            event
-            for event in self._attempt.reporter.events
-            if isinstance(event, QueryStarted)
-            and (event.attempt, event.query_name) == (self._attempt.number, query_name)
-        )
-        first = next(started, None)
-        if first is None or first.batch_id == batch_id:
-            return self._seen_before(query_name, batch_id)  # not of this attempt
-        return self._attempt.clock.now()
+        has_moved = before is not None and before.batch_id not in (None, batch_id)
+        if has_moved or self._is_own(query_name, batch_id):
+            return self._attempt.clock.now()
+        return self._seen_before(query_name, batch_id)
+
+    def _is_own(self, query_name: str, batch_id: int) -> bool:
+        """Whether this attempt has committed a batch, as far as it has said by now: behind the start of its query, or
+        as its flush, for which it may have started none."""
+        first: QueryStarted | None = None
+        for event in self._attempt.reporter.events:
+            if event.attempt != self._attempt.number:
+                continue
+            if isinstance(event, Draining) and event.flush_batch_ids.get(query_name) == batch_id:
+                return True
+            if first is None and isinstance(event, QueryStarted) and event.query_name == query_name:
+                first = event
+        return first is not None and first.batch_id != batch_id
 
     def _seen_before(self, query_name: str, batch_id: int) -> datetime | None:
         """When an earlier attempt, or the deployment whose end this one began with, saw a batch committed; None where

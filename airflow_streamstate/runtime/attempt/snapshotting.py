@@ -86,9 +86,10 @@ def holders(attempt: Attempt) -> dict[str, SnapshotManifest]:
     return kept_by_own_snapshots(attempt.control, attempt.places, attempt.deployment_id, events, own)
 
 
-def checkpoint_names(attempt: Attempt) -> list[str]:
-    """The queries that have a folder for their checkpoint in this deployment."""
-    folders = attempt.checkpoints.list_folders(layout.checkpoints_folder(attempt.stream_id, attempt.deployment_id))
+def checkpoint_names(attempt: Attempt, deployment_id: str | None = None) -> list[str]:
+    """The queries that have a folder for their checkpoint in this deployment, or in another one of the stream."""
+    owner = attempt.deployment_id if deployment_id is None else deployment_id
+    folders = attempt.checkpoints.list_folders(layout.checkpoints_folder(attempt.stream_id, owner))
     names = []
     for folder in folders:
         with suppress(InvalidRequestError):  # whatever else somebody keeps there (Law 7)

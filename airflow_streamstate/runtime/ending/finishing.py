@@ -17,6 +17,7 @@ from airflow_streamstate.runtime.attempt.snapshotting import (
     take_final_snapshot,
 )
 from airflow_streamstate.runtime.ending.begun_flushes import refuse_pending_flush
+from airflow_streamstate.runtime.ending.overtaken import note_overtaken_drain
 from airflow_streamstate.runtime.ending.stopping import (
     NotWaitedForError,
     close_latch,
@@ -133,6 +134,7 @@ def write_finished(attempt: Attempt) -> int:
 
 def write_failed(attempt: Attempt, failure: ScriptFailure) -> None:
     """The script or a query failed; the next attempt repairs the log and goes on."""
+    note_overtaken_drain(attempt)
     need_current(attempt)
     attempt.reporter.write(
         Failed,

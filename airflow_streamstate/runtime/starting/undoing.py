@@ -26,7 +26,7 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
-from airflow_streamstate.runtime.attempt.snapshotting import need_current
+from airflow_streamstate.runtime.attempt.snapshotting import checkpoint_names, need_current
 
 COMMAND_SECONDS = 3_600.0
 MAX_OUTPUT_CHARACTERS = 8_000
@@ -67,17 +67,18 @@ def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> No
     Raises:
         ConflictError: what feeds it is not started yet.
     """
-    plans = last_recorded_plans(attempt.control, start.undoes, (name,)) if start.undoes is not None else {}
-    own = plans.get(name)
-    feeding = (
-        []
-        if own is None
-        else [
-            other
-            for other, plan in plans.items()
-            if other not in (name, *attempt.queries) and any(is_fed_by(source, plan.sink) for source in own.sources)
-        ]
-    )
+    if start.undoes is None:
+        return
+    # What was started there and refused has a checkpoint, and no plan: then the one before it counts.
+    folders = checkpoint_names(attempt, start.undoes)
+    built = [each for each in folders if _checkpoint(attempt, start.undoes, each).exists()]
+    plans = last_recorded_plans(attempt.control, start.undoes, {name, *built})
+    sources = plans[name].sources if name in plans else ()
+    feeding = [
+        other
+        for other, plan in plans.items()
+        if other not in (name, *attempt.queries) and any(is_fed_by(source, plan.sink) for source in sources)
+    ]
     if feeding:
         raise ConflictError(
             "this query reads what other queries have written, and that is taken back only when they start",

@@ -12,7 +12,7 @@ from airflow_streamstate.errors import DeadlineExceededError, InvalidRequestErro
 from airflow_streamstate.lifecycle.home import Home
 from support.shell import Desk, shell
 
-FULL = SimpleNamespace(f_frsize=4096, f_bavail=0, f_bfree=0, f_files=0, f_favail=0, f_ffree=0)
+FULL = SimpleNamespace(f_frsize=4096, f_blocks=9000, f_bavail=0, f_bfree=0, f_files=0, f_favail=0, f_ffree=0)
 
 
 def test_status_says_that_the_disk_is_full(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

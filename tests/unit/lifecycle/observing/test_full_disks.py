@@ -15,7 +15,9 @@ from airflow_streamstate.lifecycle.observing.full_disks import LEAST_BYTES, full
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 
-ROOM = {"f_frsize": 4096, "f_bavail": 1000, "f_bfree": 1000, "f_files": 10, "f_ffree": 5, "f_favail": 5}
+ROOM = {
+    "f_frsize": 4096, "f_blocks": 9000, "f_bavail": 1000, "f_bfree": 1000, "f_files": 10, "f_ffree": 5, "f_favail": 5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -28,12 +30,14 @@ ROOM = {"f_frsize": 4096, "f_bavail": 1000, "f_bfree": 1000, "f_files": 10, "f_f
         ({"f_bfree": 0}, 0, True),
         ({"f_favail": 0}, 1000, True),
         ({"f_favail": 0, "f_files": 0}, 1000, False),
+        (dict.fromkeys(ROOM, 0), 1000, False),
     ],
 )
 def test_a_disk_is_full_without_blocks_or_without_files(
     changed: dict[str, int], user_id: int, is_full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For who looks: root has what is kept back; a file system that counts no files is not full of them."""
+    """For who looks: root has what is kept back; a file system that counts no files is not full of them, and one that
+    counts nothing, as many in user space (FUSE) do, is not full at all."""
 
     def statvfs(_folder: Any) -> SimpleNamespace:
         return SimpleNamespace(**{**ROOM, **changed})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.agent.heartbeats import Heart
+from support.checkpoints import HookedStore
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
 
@@ -140,3 +143,44 @@ def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it() -
         beat = stream.control.heartbeat(f"d-{number:04d}")
         assert beat is not None
         assert (beat.queries["counts"].batch_id, beat.queries["counts"].committed_at) == (known.batch_id, expected)
+
+
+def test_the_batch_of_a_flush_has_the_time_at_which_it_was_seen() -> None:
+    """Also in an attempt that is there for the flush alone, and says of no query that it was started."""
+    stream, plan = SimulatedStream(), make_plan(15)
+    stream.deploy()
+    stream.order_at(15.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    before = beat_of(stream).queries["counts"]
+    stream.clock.advance(600)
+    attempt = stream.next_attempt()
+    stream.order(DrainNotification, attempt=attempt)
+    began_at = stream.clock.now()
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    assert stream.events_of(Drained)
+    flushed = beat_of(stream).queries["counts"]
+    assert flushed.batch_id == (before.batch_id or 0) + 1
+    assert flushed.committed_at is not None
+    assert flushed.committed_at > began_at
+
+
+def test_a_batch_that_was_committed_before_its_start_could_be_told_is_dated() -> None:
+    """The store took no event for a while; what was committed then was seen all the same."""
+    store = HookedStore()
+    stream = SimulatedStream(checkpoints=store)
+    stream.deploy()
+
+    def takes_no_event(verb: str, key: str) -> None:
+        if verb == "create" and "/events/" in key:
+            raise UnavailableError("not now")
+
+    def script(driver: SimulatedDriver) -> None:
+        store.before = takes_no_event
+        driver.start(make_plan(5))
+        driver.clock.sleep(25.0)
+        store.before = None
+        driver.clock.sleep(25.0)
+
+    assert stream.run(script) == 0
+    assert beat_of(stream).queries["counts"].batch_id is not None
+    assert beat_of(stream).queries["counts"].committed_at is not None

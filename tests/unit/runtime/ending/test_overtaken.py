@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Noted, Stopped
@@ -48,11 +49,35 @@ def test_a_drain_that_a_stop_overtook_is_told_and_done_by_the_next_attempt() -> 
     assert overtaken(stream) == [command.command_id]
 
 
-def test_nothing_is_said_where_no_drain_waits() -> None:
-    """A stop alone, or a drain whose deadline has passed by then."""
+def test_a_drain_that_a_failure_overtook_is_told_too() -> None:
+    """The script fails while the drain is tried: whoever looks why it was not drained finds that it still is to be."""
     stream = SimulatedStream()
     stream.deploy()
-    stream.order_at(5.0, StopRequest)
-    assert stream.run(waiting_script(make_plan(100))) == 0
-    assert stream.events_of(Stopped)
-    assert stream.events_of(Noted) == []
+    stream.order_at(7.7, DrainNotification, rehearse=True)
+
+    def fails(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(400))
+        driver.supervisor.attempt.in_background = never_done
+        driver.clock.sleep(10.0)
+        raise ValueError("boom")
+
+    assert stream.run(fails) == 1
+    (slot,) = stream.control.journal("d-0001").commands()
+    assert slot.command is not None
+    assert overtaken(stream) == [slot.command.command_id]
+    assert stream.kinds("d-0001")[-1] == "Failed"
+
+
+def test_nothing_is_said_where_no_drain_waits() -> None:
+    """A stop alone, or a drain whose deadline has passed by then."""
+    for is_drained in (False, True):
+        stream = SimulatedStream()
+        stream.deploy()
+        if is_drained:
+            deadline_at = stream.clock.now() + timedelta(seconds=7.9)
+            stream.order_at(7.7, DrainNotification, rehearse=True, deadline_at=deadline_at)
+        stream.order_at(8.0, StopRequest)
+        assert SimulatedDriver(stream).run(is_tried_for_ever) == 0
+        assert stream.events_of(Stopped)
+        assert stream.events_of(Drained) == []
+        assert overtaken(stream) == []

@@ -426,10 +426,15 @@ def test_a_query_that_feeds_it_no_more_is_not_waited_for() -> None:
     assert story.stream.events_of(Undone, "d-0003")
 
 
-def test_a_query_is_not_started_before_what_feeds_it_was_undone() -> None:
-    """It would read what is taken out of that sink a moment later; refused, with which to start first (Law 14)."""
+@pytest.mark.parametrize("was_refused", [False, True])
+def test_a_query_is_not_started_before_what_feeds_it_was_undone(was_refused: bool) -> None:
+    """It would read what is taken out of that sink a moment later; refused, with which to start first (Law 14). Also
+    where the bad version recorded no plan of that one, since its start was refused: its checkpoint was built."""
     story = Story()
-    fed_by_another(story, "d-0002")
+    fed_by_another(story, "d-0001" if was_refused else "d-0002")
+    if was_refused:
+        folder = layout.checkpoint_folder(STREAM, "d-0002", "landed")
+        story.stream.checkpoints.put(f"{folder}/metadata", json.dumps({"id": "landed"}).encode())
     story.back()
     held = list(story.plan.sink.batches)
     assert story.stream.run(waiting_script(story.with_bounds(11)), "d-0003") == 1
