@@ -29,7 +29,7 @@ CONNECTOR = "hadoop-azure-3.5.0"
 def desk(tmp_path: Path, azure_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home on Azure and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
     variables = {
-        "STREAMSTATE_HOME": f"abfs://{CONTAINER}@{HOST}/life",
+        "STREAMSTATE_HOME": f"abfs://{CONTAINER}@{HOST}/{tmp_path.name}",
         "STREAMSTATE_LAUNCHES": str(Desk(tmp_path).home),
         "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
         "AZURE_STORAGE_ENDPOINT": f"{azure_url}/{ACCOUNT}",
@@ -81,7 +81,7 @@ def test_a_life_on_azure(desk: Desk, azure_url: str) -> None:
     stream.feed(2)
     third = stream.deploy().json
     assert third["start"]["mode"] == "seed"
-    stream.wait_until_read(object_store("azure", azure_url, "life"), third["deployment_id"])
+    stream.wait_until_read(object_store("azure", azure_url, desk.base.name), third["deployment_id"])
     ended = stream.done("drain").json
     assert ended["queries"]["counts"]["state_rows_left"] == 0
     assert stream.written() == stream.expected()

@@ -27,7 +27,7 @@ CONNECTOR = "gcs-connector-3.1.9"
 def desk(tmp_path: Path, gcs_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home on GCS and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
     variables = {
-        "STREAMSTATE_HOME": f"gs://{BUCKET}/life",
+        "STREAMSTATE_HOME": f"gs://{BUCKET}/{tmp_path.name}",
         "STREAMSTATE_LAUNCHES": str(Desk(tmp_path).home),
         "STORAGE_EMULATOR_HOST": gcs_url,
     }
@@ -83,7 +83,7 @@ def test_a_life_on_gcs(desk: Desk, gcs_url: str) -> None:
     stream.feed(2)
     third = stream.deploy().json
     assert third["start"]["mode"] == "seed"
-    stream.wait_until_read(object_store("gcs", gcs_url, "life"), third["deployment_id"])
+    stream.wait_until_read(object_store("gcs", gcs_url, desk.base.name), third["deployment_id"])
     ended = stream.done("drain").json
     assert ended["queries"]["counts"]["state_rows_left"] == 0
     assert stream.written() == stream.expected()

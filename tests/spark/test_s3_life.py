@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.usefixtures("quick_jvm"),
 ]
 
-HOME = "life"
 HOLD_SECONDS = 60.0
 
 
@@ -74,7 +73,7 @@ def proxy(real_url: str) -> Iterator[StrikingProxy]:
 @pytest.fixture
 def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home on S3 and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
-    with desk_on_s3(tmp_path, monkeypatch, proxy.endpoint_url, HOME) as made:
+    with desk_on_s3(tmp_path, monkeypatch, proxy.endpoint_url) as made:
         yield made
 
 
@@ -83,7 +82,7 @@ def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real
 
     The barriers of stops and drains are struck right before the copy that claims their place.
     """
-    stream, striker = S3Stream(desk.base), Striker(real_url, HOME)
+    stream, striker = S3Stream(desk.base), Striker(real_url, desk.base.name)
     proxy.hooks.append(striker.hook)
     stream.feed(3)
     first = stream.deploy().json["deployment_id"]

@@ -32,7 +32,6 @@ pytestmark = [
 ]
 
 OUTAGE_SECONDS = 120.0 if os.environ.get("STREAMSTATE_OUTAGE") == "full" else 15.0
-HOME = "outage"
 FAULTS = 0.1
 
 
@@ -46,15 +45,15 @@ def proxy(real_url: str) -> Iterator[StrikingProxy]:
 @pytest.fixture
 def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home on S3 behind the proxy; no driver left afterwards."""
-    with desk_on_s3(tmp_path, monkeypatch, proxy.endpoint_url, HOME) as made:
+    with desk_on_s3(tmp_path, monkeypatch, proxy.endpoint_url) as made:
         yield made
 
 
 class Witness:
     """Looks at a checkpoint beside the proxy."""
 
-    def __init__(self, server_url: str, deployment_id: str) -> None:
-        self._store = S3Store(BUCKET, HOME, options_for(server_url))
+    def __init__(self, server_url: str, prefix: str, deployment_id: str) -> None:
+        self._store = S3Store(BUCKET, prefix, options_for(server_url))
         self._folder = f"flights/deployments/{deployment_id}/checkpoints/counts"
 
     def last_commit(self) -> int:
@@ -78,7 +77,7 @@ def test_an_outage_and_faults_for_minutes_lose_nothing(desk: Desk, proxy: Striki
     first = stream.deploy().json["deployment_id"]
     assert shell("verify", "flights", stream.done("snapshot").json["snapshot_id"]).status == 0
 
-    witness = Witness(real_url, first)
+    witness = Witness(real_url, desk.base.name, first)
     with gone(proxy):
         before = witness.last_commit()
         stream.feed(3)
@@ -99,7 +98,7 @@ def test_an_outage_and_faults_for_minutes_lose_nothing(desk: Desk, proxy: Striki
     stream.feed(2)
     second = stream.deploy().json
     assert (second["start"]["mode"], second["start"]["snapshot_id"]) == ("seed", drained["snapshot_id"])
-    last = Witness(real_url, second["deployment_id"])
+    last = Witness(real_url, desk.base.name, second["deployment_id"])
     wait_until(lambda: last.files_read() == stream.files, "all that was fed to be read", 300)
     ended = stream.done("drain").json
     assert ended["queries"]["counts"]["state_rows_left"] == 0

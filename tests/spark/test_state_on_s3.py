@@ -15,13 +15,12 @@ from support.shell import Desk, shell
 from support.tiers import FULL_TIER
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
-HOME = "state"
 
 
 @pytest.fixture
 def desk(tmp_path: Path, real_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home on S3 and nothing else."""
-    with desk_on_s3(tmp_path, monkeypatch, real_url, HOME) as made:
+    with desk_on_s3(tmp_path, monkeypatch, real_url) as made:
         yield made
 
 
@@ -34,7 +33,7 @@ def test_state_is_read_from_a_copy_and_exported_beside_the_home(desk: Desk, real
     first = stream.done("snapshot").json["snapshot_id"]
     stream.feed(3)
     second = stream.done("stop").json["snapshot_id"]
-    home = S3Store(BUCKET, HOME, options_for(real_url))
+    home = S3Store(BUCKET, desk.base.name, options_for(real_url))
     before = {info.key: info for info in home.list_objects("flights/snapshots/")}
     everything = set(keys_below(home, "flights/"))
     found = shell("state", "flights", "--out", f"s3://{BUCKET}/exports/one", "--json")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchRequest, LaunchStatus
-from airflow_streamstate.launch.processes import ProcessStat, all_processes, has_in_environment
+from airflow_streamstate.launch.processes import ProcessStat, all_processes, has_in_environment, read_stat
 from airflow_streamstate.launch.session import MARKER
 
 KEY = "d-0001-a0001"
@@ -78,11 +78,23 @@ def living_processes(folder: str) -> list[ProcessStat]:
 
 
 def end_processes(folder: str) -> None:
-    """End every process of this launch, those that are being forked meanwhile too."""
+    """End every process of this launch, those that are being forked meanwhile too, and wait until they are gone.
+
+    One that is just ending has no environment any more, by which it would be found, and still counts as alive.
+    """
+    killed: dict[int, ProcessStat] = {}
     while processes := living_processes(folder):
+        killed.update((process.pid, process) for process in processes)
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: not any(map(_lives, killed.values())), f"the end of {sorted(killed)}")
+
+
+def _lives(process: ProcessStat) -> bool:
+    """Whether it is there, and no other one that got its pid."""
+    now = read_stat(process.pid)
+    return now is not None and now.is_alive and now.start_ticks == process.start_ticks
 
 
 @contextlib.contextmanager

@@ -116,10 +116,10 @@ class S3Stream:
 
 
 @contextmanager
-def desk_on_s3(base: Path, monkeypatch: pytest.MonkeyPatch, endpoint_url: str, prefix: str) -> Iterator[Desk]:
-    """A home on S3, below this prefix of the bucket, and nothing else; launches in a folder."""
+def desk_on_s3(base: Path, monkeypatch: pytest.MonkeyPatch, endpoint_url: str) -> Iterator[Desk]:
+    """A home on S3 and nothing else, below the name of the folder: each try has its own; launches in a folder."""
     variables = {
-        "STREAMSTATE_HOME": f"s3://{BUCKET}/{prefix}",
+        "STREAMSTATE_HOME": f"s3://{BUCKET}/{base.name}",
         "STREAMSTATE_LAUNCHES": str(Desk(base).home),
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
