@@ -199,7 +199,7 @@ class Life:
             return True
         if step.verb == "deploy" and isinstance(error, DeadlineExceededError) and self.goes_on_unhealthy:
             return False  # one query has failed, and the script goes on with the other
-        if step.verb == "deploy" or state in ("launching", "running", "draining", "stopping"):
+        if step.verb in ("deploy", "resume") or state in ("launching", "running", "draining", "stopping"):
             return True  # the same again; or somebody brought it to life meanwhile
         if self.recovery == "redeploy" and self._may_be_replaced(number):
             self.progress.step = self._next_deploy(number) - 1

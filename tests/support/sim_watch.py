@@ -143,8 +143,12 @@ class WatchedStore(MemoryStore):
     # control objects
 
     def _judge_register(self, write: _Write) -> None:
-        """Its token never goes back (Law 4)."""
-        assert write.body is not None
+        """Its token never goes back, and it goes only where it has named no deployment yet (Law 4)."""
+        if write.body is None:
+            if self._register is not None and self._register.deployment_id is not None:
+                self._broken("Law 4", "the register of a deployment is deleted", write)
+            self._register = None
+            return
         before, now = self._register, from_bytes(write.body, key=write.key, expected=StreamRegister)
         if before is not None and (now.fencing_token, now.attempt) < (before.fencing_token, before.attempt):
             self._broken("Law 4", "the register goes back", write)
