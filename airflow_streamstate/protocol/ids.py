@@ -19,6 +19,7 @@ _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _DEPLOYMENT = re.compile(r"d-([0-9]{4,12})")
 _REHEARSAL = re.compile(r"r-[0-9a-f]{12}-[0-9]{4}")
 _UPGRADE = re.compile(r"u-[0-9a-f]{12}")
+_BACK = "back"
 _READING = re.compile(r"reading-[0-9a-f]{12}")
 
 SnapshotKind = Literal["live", "stopped", "pre-drain", "drained"]
@@ -126,6 +127,17 @@ def upgrade_id_for(request_id: str) -> str:
 def is_upgrade_id(value: str) -> bool:
     """Whether this names an upgrade, and no deployment of a stream."""
     return _UPGRADE.fullmatch(value) is not None
+
+
+def return_request_id_for(upgrade_id: str, way: str) -> str:
+    """The request id of the deployment by which an upgrade, or a rollback, goes back in this way."""
+    return f"{upgrade_id}-{_BACK}-{way}"
+
+
+def upgrade_of_return(request_id: str) -> str | None:
+    """The upgrade, or rollback, that went back by the deployment of this request; None for any other deployment."""
+    upgrade_id, is_return, _ = request_id.partition(f"-{_BACK}-")
+    return upgrade_id if is_return and is_upgrade_id(upgrade_id) else None
 
 
 def reading_id_for(request_id: str) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.protocol.events import DrainFailed, Failed
-from airflow_streamstate.protocol.ids import is_upgrade_id
+from airflow_streamstate.protocol.ids import upgrade_of_return
 from airflow_streamstate.protocol.records import DeploymentSpec
 
 _ENDED_ITSELF = "SystemExit: "
 _OF_A_QUERY = "[STREAM_FAILED]"
 """In Spark's words for a query that failed; a hint for people, by which nothing is decided (Law 13)."""
 _SIGNALS_FROM = 128
-_BACK = "back"
-"""In the request id of a deployment by which an upgrade went back: ``<upgrade>-back-<way>``."""
 
 
 def next_step_of_failure(seen: Observation) -> str:
@@ -68,7 +66,6 @@ def _log(seen: Observation) -> str:
 
 def _back(spec: DeploymentSpec) -> str:
     """Where there is a version before that may be well; of one that was gone back from nobody knows that."""
-    upgrade_id, is_return, _ = spec.request_id.partition(f"-{_BACK}-")
-    if spec.start.predecessor_id is None or (is_return and is_upgrade_id(upgrade_id)):
+    if spec.start.predecessor_id is None or upgrade_of_return(spec.request_id) is not None:
         return ""
     return f", or `streamstate rollback {spec.stream_id}` to the version before"

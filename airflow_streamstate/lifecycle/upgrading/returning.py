@@ -25,7 +25,7 @@ from airflow_streamstate.lifecycle.upgrading.undoing import beginning_id, beginn
 from airflow_streamstate.lifecycle.watching.waiting import describe
 from airflow_streamstate.lifecycle.watching.watching import redacted
 from airflow_streamstate.protocol.data_events import Undone
-from airflow_streamstate.protocol.ids import attempt_of, snapshot_id_for
+from airflow_streamstate.protocol.ids import attempt_of, return_request_id_for, snapshot_id_for
 
 PATIENCE_SECONDS = 60.0
 """So long a version that is given up may take to end its batch; then it is killed, and the batch is run again over the
@@ -92,12 +92,12 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
     try:
         commands = tools.control.journal(seen.deployment_id).commands()
         if not seen.is_current or now == "drained" or (now not in ALIVE and pending_drain(seen, commands) is not None):
-            version = tools.version(seen.spec)
+            version, request_id = tools.version(seen.spec), return_request_id_for(tools.upgrade.upgrade_id, "anew")
             wish = (version if now == "drained" else replace(version, start="restore")).wish()
             view = tools.patiently(
                 state,
                 2 * PATIENCE_SECONDS,
-                lambda: tools.deployer.deploy(wish, tools.request_id("back-anew"), lambda _: None),
+                lambda: tools.deployer.deploy(wish, request_id, lambda _: None),
             )
             tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
             return
@@ -120,7 +120,7 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
 def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     """Deploy the old code in the place of what is given up."""
     way, beginning = state.last.way, beginning_of(tools, seen)
-    returns = None
+    returns, request_id = None, return_request_id_for(tools.upgrade.upgrade_id, str(way))
     if way in ("handover", "undo"):
         if beginning is None:  # never from anywhere else instead (Law 5)
             reason = "the snapshot to go back to is gone, or cannot be read"
@@ -134,7 +134,7 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         view = tools.patiently(
             state,
             2 * PATIENCE_SECONDS,
-            lambda: tools.deployer.deploy(wish, tools.request_id(f"back-{way}"), lambda _: None),
+            lambda: tools.deployer.deploy(wish, request_id, lambda _: None),
         )
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):

@@ -18,7 +18,6 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.observing.snapshot_age import refuse_old
 from airflow_streamstate.lifecycle.under_upgrade import refuse_another_upgrade
 from airflow_streamstate.lifecycle.upgrading.backward import next_backward
 from airflow_streamstate.lifecycle.upgrading.claiming import claim
@@ -26,12 +25,12 @@ from airflow_streamstate.lifecycle.upgrading.ends import clear_up
 from airflow_streamstate.lifecycle.upgrading.forward import next_forward
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Tools, Wait
+from airflow_streamstate.lifecycle.upgrading.version_before import version_to_return_to
 from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
 from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.protocol.ids import check_id, upgrade_id_for
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeStep
-from airflow_streamstate.snapshot.leases import SnapshotLease
 
 Report = Callable[[str], None]
 SETTLE_PAUSE_SECONDS = 0.2
@@ -98,33 +97,16 @@ class Upgrades:
         it; as ``begin``.
 
         Raises:
-            InvalidRequestError: there was no deployment before.
-            SnapshotNotFoundError: there is no such snapshot, or it is being removed.
-            IncompatibleUpgradeError: it is older than was allowed.
+            InvalidRequestError, SnapshotNotFoundError, IncompatibleUpgradeError: nothing can be gone back to, as
+                ``version_to_return_to``.
             StreamNotFoundError, ConflictError: as ``begin``.
         """
         request_id = self._request_id(request_id)
 
         def made(control: StreamControl) -> Upgrade:
-            seen = self._means.observer.observe(control.stream_id)
-            before = seen.spec.start.predecessor_id
-            if request.snapshot_id is not None:  # with the code that it was taken of
-                manifest, bound = control.need_manifest(request.snapshot_id), request.max_snapshot_age_seconds
-                refuse_old(manifest.taken_at, manifest.snapshot_id, bound, self._clock.now())
-                # A prune that looked before this is recorded must not remove it behind that: the lease runs out by
-                # itself, long after whoever prunes reads the record.
-                SnapshotLease(control, request.snapshot_id, f"the rollback {request_id}").take()
-                before = manifest.deployment_id
-            if before is None:
-                raise InvalidRequestError(
-                    "this is the stream's first deployment, so there is nothing to go back to",
-                    stream_id=control.stream_id,
-                    deployment_id=seen.deployment_id,
-                    next_step="Upgrade it to a version that is well.",
-                )
             return Upgrade(
                 asked="rollback",
-                old_deployment_id=before,
+                old_deployment_id=version_to_return_to(self._means, control, request, request_id),
                 mode="auto",
                 request_digest=request.digest,
                 reason=request.reason,

@@ -239,13 +239,6 @@ def test_a_stream_with_nothing_deployed_is_told(stage: Stage) -> None:
     assert list(stage.store.list_objects(f"{STREAM}/")) == []
 
 
-def test_a_first_deployment_has_nothing_to_go_back_to(upgraded: UpgradeStage) -> None:
-    """It is said before anything is recorded."""
-    with pytest.raises(InvalidRequestError, match="nothing to go back to"):
-        upgraded.begin_rollback()
-    assert upgraded.upgrades.under_way(STREAM) is None
-
-
 def test_a_version_that_could_not_be_launched_is_refused_before_it_is_recorded(upgraded: UpgradeStage) -> None:
     """As a deploy would be."""
     before = upgraded.outside()

@@ -1,0 +1,50 @@
+"""What a rollback goes back to; never to what was just given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.errors import InvalidRequestError
+from support.sim_stage import STREAM
+from support.upgrade_stage import UpgradeStage
+
+
+def test_a_first_deployment_has_nothing_to_go_back_to(upgraded: UpgradeStage) -> None:
+    """It is said before anything is recorded."""
+    with pytest.raises(InvalidRequestError, match="nothing to go back to"):
+        upgraded.begin_rollback()
+    assert upgraded.upgrades.under_way(STREAM) is None
+
+
+def test_a_second_rollback_by_somebody_else_does_not_bring_the_bad_version_back(upgraded: UpgradeStage) -> None:
+    """Two people who are called at three in the morning type the same; before anything of it is recorded."""
+    upgraded.to_upgraded()
+    view = upgraded.rehearsed(upgraded.advance(upgraded.begin_rollback()))
+    upgraded.stops("d-0002")
+    upgraded.advance(view)
+    upgraded.new_runs(7, "d-0003")
+    assert upgraded.advance(view).outcome == "rolled_back"
+    before = UpgradeJournal(upgraded.stage.control).ids()
+    with pytest.raises(InvalidRequestError, match="gone back already") as refused:
+        upgraded.begin_rollback("back-2")
+    assert {"given_up": "d-0002", "given_up_by": view.upgrade_id}.items() <= refused.value.context.items()
+    assert UpgradeJournal(upgraded.stage.control).ids() == before
+    assert upgraded.begin_rollback().upgrade_id == view.upgrade_id  # its own request again finds it (Law 2)
+
+
+def test_a_rollback_behind_an_upgrade_that_was_given_up_does_not_bring_it_back(upgraded: UpgradeStage) -> None:
+    """It went back by itself; and once something else is deployed over it, there is a version before again."""
+    view = upgraded.to_started()
+    upgraded.new_runs(5)
+    upgraded.fails()
+    upgraded.rehearsed(upgraded.advance(view))
+    upgraded.new_runs(7, "d-0003")
+    assert upgraded.advance(view).outcome == "rolled_back"
+    with pytest.raises(InvalidRequestError, match="gone back already"):
+        upgraded.begin_rollback()
+    upgraded.stage.keep("stopped", "d-0003")
+    upgraded.stage.end("d-0003")
+    upgraded.stage.deploy("print('v3')\n")
+    assert upgraded.begin_rollback().state.upgrade.old_deployment_id == "d-0003"
+    assert upgraded.held_by() is not None
