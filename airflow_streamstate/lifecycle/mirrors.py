@@ -11,7 +11,8 @@ from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.halves import clear_halves
-from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot, refuse_same
+from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.mirror_place import refuse_another, refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
@@ -94,6 +95,7 @@ class Mirrors:
         Raises:
             StreamNotFoundError: there is no such stream.
             InvalidRequestError: ``batch_bytes`` or ``timeout_seconds`` is out of its range; or as ``refuse_same``.
+            ConflictError: as ``refuse_another`` and ``refuse_left_behind``.
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
         """
         home = self._means.home
@@ -102,6 +104,9 @@ class Mirrors:
         settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
         for mirror in mirrors:
             refuse_same(control, mirror, home.checkpoints)
+            if spec is not None:
+                refuse_another(control, mirror, spec)
+                refuse_left_behind(control, mirror, spec.deployment_id)
             for snapshot_id in control.snapshot_ids():
                 manifest = control.readable_manifest(snapshot_id)
                 if manifest is None:

@@ -17,7 +17,7 @@ from airflow_streamstate.errors import DataError, ObjectExistsError, VersionConf
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
-from airflow_streamstate.snapshot.mirror import refuse_place
+from airflow_streamstate.snapshot.mirror_place import refuse_place
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.removal import READ_TRIES, REMEMBERED_SECONDS
 from airflow_streamstate.store.interface import Store

@@ -7,20 +7,15 @@ themselves. The manifest comes last there, too (Law 3).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
-    DeploymentNotFoundError,
-    InvalidRequestError,
     ObjectExistsError,
     SnapshotNotFoundError,
-    StreamStateError,
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
@@ -29,6 +24,7 @@ from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
 from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS
 from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.mirror_place import refuse_another
 from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
 
@@ -77,7 +73,7 @@ def mirror_snapshot(
         ConflictError: it was given up as a half meanwhile, or the mirror has another stream of this name.
         UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
     """
-    _refuse_another(control, mirror, control.spec(control.need_manifest(snapshot_id).deployment_id))
+    refuse_another(control, mirror, control.spec(control.need_manifest(snapshot_id).deployment_id))
     if is_mirrored(control, mirror, snapshot_id):
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have come later
         return Mirrored(snapshot_id, 0, 0)
@@ -157,7 +153,7 @@ def carry_records(
         ConflictError: the mirror has another stream of this name.
     """
     spec = control.spec(deployment_id)
-    _refuse_another(control, mirror, spec)
+    refuse_another(control, mirror, spec)
     for prefix in (
         layout.events_prefix(control.stream_id, deployment_id),
         layout.plans_prefix(control.stream_id, deployment_id),
@@ -170,81 +166,6 @@ def carry_records(
     for key in (*artifact_keys(spec), layout.spec_key(control.stream_id, deployment_id)):
         go_on()
         carry(control.home, mirror, key)
-
-
-def refuse_place(control: StreamControl, mirror: Store) -> None:
-    """See that a mirror is no place of the stream's snapshots: there it would have no copy, and what is just being
-    taken would be cleared as a half.
-
-    Raises:
-        InvalidRequestError: it is.
-    """
-    key = layout.place_record_key(control.stream_id)
-    if mirror.head(key) is not None:
-        raise InvalidRequestError(
-            "a mirror is another place than that of the snapshots",
-            stream_id=control.stream_id,
-            mirror=mirror.uri,
-            key=key,
-            next_step="Name another disk, bucket or region.",
-        )
-
-
-def refuse_same(control: StreamControl, mirror: Store, checkpoints: Store) -> None:
-    """See that a mirror is not the home, or the checkpoints, by another name (a symlink, a bind mount, another way to
-    spell it): there every snapshot counts as copied, or what is just being taken as a half of one that is gone.
-
-    Whoever looks after a mirror asks for this once, before it does anything else there.
-
-    Args:
-        control: the stream in its home.
-        mirror: where its snapshots are to go.
-        checkpoints: the store of the checkpoints.
-
-    Raises:
-        InvalidRequestError: it is.
-        UnavailableError: one of them does not answer, or takes nothing.
-    """
-    key, body = layout.mirror_trial_key(control.stream_id), json.dumps(control.clock.new_uuid()).encode()
-    mirror.put(key, body)
-    try:
-        found = [(store, store.get(key)) for store in (control.home, checkpoints)]
-    finally:
-        with suppress(StreamStateError):  # there are mirrors at which nothing may be deleted
-            mirror.delete(key)
-    same = next((store for store, stored in found if stored is not None and stored.body == body), None)
-    if same is not None:
-        raise InvalidRequestError(
-            "a mirror is another place than the home, and this is the same one by another name",
-            stream_id=control.stream_id,
-            mirror=mirror.uri,
-            same_as=same.uri,
-            next_step="Name another disk, bucket or region.",
-        )
-
-
-def _refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) -> None:
-    """See that a deployment of this id at the mirror is this one.
-
-    Raises:
-        ConflictError: it is another.
-        InvalidRequestError: as ``refuse_place``.
-    """
-    refuse_place(control, mirror)
-    try:
-        there = StreamControl(mirror, control.stream_id, control.clock).spec(spec.deployment_id)
-    except (DeploymentNotFoundError, DataError):  # whoever restores is told of a damaged one
-        return
-    if there.identity != spec.identity:
-        raise ConflictError(
-            "the mirror has another deployment of this id, of another stream of this name",
-            stream_id=control.stream_id,
-            deployment_id=spec.deployment_id,
-            mirror_uri=mirror.uri,
-            created_at=there.created_at,
-            created_here_at=spec.created_at,
-            next_step="Mirror to another place, or move away what lies there.",
-        )
 
 
 def artifact_keys(spec: DeploymentSpec) -> list[str]:

@@ -14,12 +14,11 @@ from airflow_streamstate.errors import DataError, DeploymentNotFoundError, Strea
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.mirrors import Mirrors
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy, decide_fates
-from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.halves import clear_halves, close_copies
-from airflow_streamstate.snapshot.mirror import refuse_same
+from airflow_streamstate.snapshot.mirror_place import refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.room import freed_bytes
 from airflow_streamstate.store.interface import Store
 
@@ -161,14 +160,4 @@ class Copies:
                 mirror=there.home.uri,
                 next_step="`streamstate mirror` brings it there.",
             )
-        known = set(self._control.deployment_ids())
-        newer = [one for one in there.deployment_ids() if order_of(one) > order_of(spec.deployment_id)]
-        if not known.issuperset(newer):
-            raise DataError(
-                "the mirror has a newer deployment, of which this home knows nothing: the stream went on elsewhere",
-                stream_id=spec.stream_id,
-                deployment_id=spec.deployment_id,
-                newest_deployment_id=newer[-1],
-                mirror=there.home.uri,
-                next_step="Prune from the home in which it runs.",
-            )
+        refuse_left_behind(self._control, there.home, spec.deployment_id)

@@ -13,7 +13,8 @@ from airflow_streamstate.errors import DataError, SnapshotNotFoundError, StreamS
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.halves import clear_halves
-from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot, refuse_same
+from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
+from airflow_streamstate.snapshot.mirror_place import refuse_same
 from airflow_streamstate.store.interface import Store
 
 ROUND_SECONDS = 10.0

@@ -9,15 +9,14 @@ import pytest
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ConflictError, SnapshotCorruptError, SnapshotNotFoundError, StreamStateError
+from airflow_streamstate.errors import SnapshotCorruptError, SnapshotNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS, RENEW_AFTER_SHARE
-from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.memory import MemoryStore
-from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
@@ -110,20 +109,3 @@ def test_what_is_being_removed_is_not_copied(stage: Stage) -> None:
     with pytest.raises(SnapshotNotFoundError):
         mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
     assert not is_mirrored(stage.control, mirror, snapshot_id)
-
-
-def test_another_stream_of_the_same_name_is_not_taken_for_this_one(stage: Stage, tmp_path: Path) -> None:
-    """Two homes with one mirror, or a name that was free again: what is there is another's, and is told as that, and
-    nothing is mixed into it; said to be there it would be a copy that nobody has."""
-    snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
-    mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
-    before = {info.key: mirror.get(info.key) for info in mirror.list_objects("")}
-    folder = tmp_path / "other"
-    folder.mkdir()
-    other = Stage(folder, clock=FakeClock(stage.clock.now(), seed=7))
-    assert stopped(other) == snapshot_id
-    with pytest.raises(ConflictError, match="another deployment"):
-        mirror_snapshot(other.control, other.store, mirror, snapshot_id)
-    with pytest.raises(ConflictError, match="another deployment"):
-        carry_records(other.control, mirror, "d-0001")
-    assert {info.key: mirror.get(info.key) for info in mirror.list_objects("")} == before

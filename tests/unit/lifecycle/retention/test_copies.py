@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.restoring import Restoring
@@ -192,7 +192,12 @@ def test_a_home_that_was_gone_on_from_elsewhere_removes_nothing(
     there = Controller(home, stage.launcher, stage.clock, "tests")
     there.deploy(stage.request("print('v2')\n", mirrors=(mirror.uri,)))
     carry_records(home.control(STREAM), mirror, "d-0002")
+    half = layout.snapshot_folder(STREAM, "d-0002-live-000001") + "/take-0001/counts/offsets/1"
+    mirror.put(half, b"it is just being copied")
     pruned = prune(stage)
     assert (pruned.removed, pruned.files) == ({}, 0)
     assert "d-0002" in pruned.problem
+    with pytest.raises(ConflictError, match="went on elsewhere"):
+        copy(stage, mirror)
+    assert mirror.get(half) is not None
     assert whole_at(mirror, stage) == LIVES
