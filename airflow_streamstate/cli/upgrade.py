@@ -154,10 +154,10 @@ def upgrade(
         view = _under_way(controller, stream_id)
         if cancels:
             controller.upgrades.cancel(stream_id, view.upgrade_id, after_stop=after_stop, reason=given["reason"])
-            return _run(session, controller.upgrades, view, wait_seconds, cancels=after_stop)
+            return _run(session, controller.upgrades, view, wait_seconds, after_stop)
         if is_approved is not None:
             controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=is_approved, reason=given["reason"])
-        return _run(session, controller.upgrades, view, wait_seconds)
+        return _run(session, controller.upgrades, view, wait_seconds, "rollback" if is_approved is False else None)
     request = UpgradeRequest(change=change_of(stream_id, given), **_of_an_upgrade(given))
     return _run(session, controller.upgrades, controller.upgrades.begin(request, request_id), wait_seconds)
 
@@ -286,6 +286,7 @@ def _run(
     wait_seconds: float,
     cancels: AfterStop | None = None,
 ) -> int:
+    """``cancels``: what whoever calls wants of one that is not to be; who says no to its plan wants the old version."""
     session.say(lambda console: upgrade_tables.begun(console, view))
     try:
         with session.progress(f"{view.stream_id} {view.upgrade_id}") as on_progress:
