@@ -8,6 +8,7 @@ event.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.plan.recorded import recorded_plans
@@ -152,9 +153,19 @@ class _Drain:
         if not self._has_begun():
             self._limits.check()
 
+    def _check_cancelled(self) -> None:
+        if not self._has_begun():
+            self._limits.check_cancelled()
+
     def _has_begun(self) -> bool:
         """What was begun to be flushed, in this attempt or an earlier one, only goes forward."""
-        return bool(self._said())
+        return bool(self._said()) or self._lies_begun
+
+    @cached_property
+    def _lies_begun(self) -> bool:
+        """Whether a drain before this one has failed, and left a flush in a log. None is begun before it is said."""
+        is_said = any(isinstance(event, Draining) for event in self._attempt.reporter.events)
+        return is_said and bool(begun_flushes(self._attempt))
 
     # the flush
 
@@ -163,7 +174,7 @@ class _Drain:
         plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
         reach = FlushReach(attempt, self._order, plans)
         untried = [each for each in queries if each.name not in self._tried and has_committed(attempt, each)]
-        if untried and not self._said() and not begun_flushes(attempt):  # what was begun only goes forward
+        if untried and not self._has_begun():
             foreseen = foresee(attempt, self._order, untried)
             if foreseen.problems:
                 self._ends.kept_all(foreseen.problems, [], None)
@@ -257,7 +268,7 @@ class _Drain:
             return said[-1].snapshot_id
         if not any(has_committed(self._attempt, query) for query in queries):
             return None
-        return self._snapshots.take("pre-drain", check=self._limits.check_cancelled).snapshot_id
+        return self._snapshots.take("pre-drain", check=self._check_cancelled).snapshot_id
 
     def _announce(self, batch_ids: dict[str, int]) -> None:
         """Say which queries are flushed now, and in which batches; once."""

@@ -23,9 +23,11 @@ def take_up_pending(attempt: Attempt) -> None:
     Raises:
         UnavailableError: the store does not answer.
     """
-    cancel_drains(attempt)
+    begun = _in_the_logs(attempt)
+    if begun is None:  # what was begun only goes forward: whoever takes it back is refused in time
+        cancel_drains(attempt)
     tell_committed_skips(attempt)
-    order = _ordered(attempt) or _in_the_logs(attempt)
+    order = _ordered(attempt) or begun
     if order is not None:
         attempt.reporter.say("a drain is pending: the queries of this attempt read no input")
         attempt.latch.close("drain", order)

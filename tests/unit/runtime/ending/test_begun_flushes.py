@@ -7,8 +7,8 @@ import pytest
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
+from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, OnDrainDeadline, StopRequest
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Rejected, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes, refuse_pending_flush
 from support.simulated_driver import (
@@ -20,6 +20,7 @@ from support.simulated_driver import (
     waiting_script,
 )
 from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
+from support.simulated_sources import SimulatedSink
 
 
 def killed_in_the_flush_of_b(stream: SimulatedStream, plans: tuple[SimulatedPlan, ...], phase: Phase) -> None:
@@ -131,3 +132,61 @@ def test_the_choices_after_one_failed_flush_of_several_are_true() -> None:
     choices = stream.events_of(DrainFailed)[0].choices
     assert "stays flushed" in choices[0]
     assert not any("as if no drain" in choice for choice in choices)
+
+
+# a drain after one whose flush failed, and may be in the sink
+
+
+def with_a_flush_that_failed() -> tuple[SimulatedStream, SimulatedPlan]:
+    """A stream whose sink tells nobody what it holds."""
+    stream, plan = SimulatedStream(), make_plan(40, sink=SimulatedSink("append"))
+    stream.deploy()
+    stream.order_at(10.0, DrainNotification)
+    plan.fails_at.add(5)
+    assert stream.run(waiting_script(plan)) == 1
+    assert not stream.events_of(DrainFailed)[0].withdrawn
+    plan.fails_at.clear()
+    return stream, plan
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["before-the-claim", "before-the-script"])
+@pytest.mark.parametrize("mode", ["drain", "run"])
+def test_a_later_drain_is_not_taken_back_over_a_flush_that_lies_begun(mode: str, is_early: bool) -> None:
+    """Nobody is told that it is taken back while its batch runs to its end all the same: refused, saying so."""
+    stream, plan = with_a_flush_that_failed()
+    attempt = stream.next_attempt(attempt_mode=mode)
+    second = stream.order(DrainNotification, attempt=attempt)
+    if is_early:
+        stream.order(CancelRequest)
+
+    def script(driver: SimulatedDriver) -> None:
+        if not is_early:
+            stream.order(CancelRequest)
+        driver.start(plan)
+        driver.await_all()
+
+    assert stream.run(script, attempt=attempt) == 0
+    (rejected,) = stream.events_of(Rejected)
+    assert "has begun" in rejected.reason
+    assert len(stream.events_of(DrainFailed)) == 1, "the first one's"
+    (drained,) = stream.events_of(Drained)
+    assert second.command_id in (drained.command_id, *drained.also_answers)
+    assert stream.commands() == []
+    assert_nothing_lost(plan)
+
+
+@pytest.mark.parametrize("on_deadline", ["fail", "stop", "kill"])
+def test_the_deadline_of_a_later_drain_calls_no_flush_off_that_lies_begun(on_deadline: OnDrainDeadline) -> None:
+    """There is no state to run on with, or to keep: it only goes forward (Law 14)."""
+    stream, plan = with_a_flush_that_failed()
+    attempt = stream.next_attempt(attempt_mode="drain")
+    stream.order(DrainNotification, attempt=attempt, batches_within_seconds=2.0, on_deadline=on_deadline)
+
+    def script(driver: SimulatedDriver) -> None:
+        stream.clock.sleep(5.0)
+        driver.start(plan)
+        driver.await_all()
+
+    assert stream.run(script, attempt=attempt) == 0
+    assert (len(stream.events_of(DrainFailed)), stream.kinds()[-1]) == (1, "Drained")
+    assert_nothing_lost(plan)
