@@ -14,6 +14,7 @@ from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist
 from airflow_streamstate.runtime.ending.gathering import QueryFailedError
 from airflow_streamstate.runtime.ending.stopping import end_at_barriers, wait_until_ended
+from airflow_streamstate.runtime.starting.building import Builder
 
 
 def stages_of(queries: list[LogicalQuery], plans: dict[str, QueryPlan]) -> list[list[LogicalQuery]]:
@@ -67,6 +68,8 @@ def catch_up(
         )
         need_current(attempt)
         try:
+            if query.run is None:
+                _look_at_sources(attempt, query)
             query.add_run(query.startable.start_available(attempt.uri_of(checkpoint)), once=True)
         except FencedError:
             raise
@@ -84,6 +87,12 @@ def catch_up(
     if failures:
         raise QueryFailedError(failures)
     return True
+
+
+def _look_at_sources(attempt: Attempt, query: LogicalQuery) -> None:
+    """Its checkpoint was built for a flush, which reads nothing; as before any start, now that it reads after all."""
+    builder = Builder(attempt)
+    persist(attempt, "the sources", lambda: builder.ensure(query.name, query.startable))
 
 
 def _is_behind(attempt: Attempt, query: LogicalQuery, announced: dict[str, int]) -> bool:

@@ -8,7 +8,7 @@ drained, so with its offsets only (seed).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -23,6 +23,7 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.attempt.snapshotting import last_known, own_identities
+from airflow_streamstate.runtime.attempt.source_book import KnownSource
 from airflow_streamstate.runtime.starting.arranging import are_known, check_same_order
 from airflow_streamstate.runtime.starting.elsewhere import begins_elsewhere
 from airflow_streamstate.runtime.starting.named_sources import check_same_names, source_keys
@@ -103,6 +104,7 @@ class Builder:
         self._attempt.sources.look_up(name, startable)
         if checkpoint.exists():
             guard_checkpoint(checkpoint)
+            self._check_unread(name, startable, checkpoint)
             known = last_known(self._attempt, name)
             remarks = self._look_at_own(name, checkpoint, known)
             if self._attempt.is_start_lost():
@@ -147,9 +149,7 @@ class Builder:
         check_complete(self._attempt.checkpoints, manifest, [name])
         checkpoint, book = self._attempt.checkpoint_of(name), self._attempt.sources.look_up(name, startable)
         planned, last = None, self._entry_of(name, manifest, known)
-        if last is not None:
-            check_same_names(name, known, last, book, startable)
-        check_same_order(name, known, book, last.source_lines if last is not None else ())
+        _check_sources(name, startable, known, last, book)
         if known.position.planned_batch_id is not None:
             planned = self._check_planned(name, startable, manifest, known)
         readable = look_before_start(
@@ -200,6 +200,17 @@ class Builder:
             check_complete(self._attempt.checkpoints, manifest, [name])
             metadata = self._metadata(name, startable, known)
             fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint, metadata)
+
+    def _check_unread(self, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
+        """One that stands where its snapshot stood may have been built for a flush alone, which reads no source."""
+        manifest, position = self._attempt.start_manifest(), checkpoint.position()
+        known = manifest.queries.get(name) if manifest is not None else None
+        if known is None or known.drained or begins_elsewhere(self._attempt.spec.start, name):
+            return
+        if position.batch_id is None or (position.batch_id, position.planned) != (known.position.batch_id, None):
+            return
+        last = checkpoint.read_offset(position.batch_id)
+        _check_sources(name, startable, known, last, self._attempt.sources.look_up(name, startable))
 
     def _unknown(self, name: str, manifest: SnapshotManifest) -> Built:
         if name in self._attempt.spec.start.fresh_queries:
@@ -276,3 +287,16 @@ class Builder:
             sources = describe_sources(self._attempt, name, startable, entry.conf, len(entry.source_lines))
             check_same_sources(name, known, sources)
         return entry
+
+
+def _check_sources(
+    name: str,
+    startable: StartableQuery,
+    known: QuerySnapshot,
+    last: OffsetEntry | None,
+    book: Sequence[KnownSource],
+) -> None:
+    """See that a query which goes on with its state finds each source where it stood."""
+    if last is not None:
+        check_same_names(name, known, last, book, startable)
+    check_same_order(name, known, book, last.source_lines if last is not None else ())

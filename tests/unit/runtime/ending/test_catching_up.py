@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.plan.model import PlannedSink
-from airflow_streamstate.protocol.commands import DrainNotification
-from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped
+from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.ending.catching_up import stages_of
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan
+from support.simulated_adapter import install_adapter
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
 from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
 from support.simulated_sources import Row, SimulatedSink, SimulatedSource, WindowCount, expected_counts
 
 LANDED = PlannedSink("file:json", "json", "/landed", "file", "batch_id")
 DAILY_MS = 5_000
+DAY_MS = 86_400_000
 PHASES: tuple[Phase, ...] = ("initialise", "run", "state", "sink", "commit")
 
 
@@ -46,15 +51,19 @@ def chained(rows: int = 80) -> tuple[SimulatedPlan, SimulatedPlan]:
 
 
 def script_of(
-    upstream: SimulatedPlan, downstream: SimulatedPlan, then: Callable[[SimulatedDriver], None] = lambda _: None
+    upstream: SimulatedPlan,
+    downstream: SimulatedPlan,
+    then: Callable[[SimulatedDriver], None] = lambda _: None,
+    *,
+    deployment_id: str = "d-0001",
 ) -> Callable[[SimulatedDriver], None]:
     def script(driver: SimulatedDriver) -> None:
         driver.start(downstream, "downstream")  # in whatever order they were started
         driver.start(upstream, "upstream")
         control = driver.supervisor.attempt.control
         source = replace(plan().sources[0], format="json", adapter="file", identity="file /landed")
-        keep_plan(control, "d-0001", "upstream", plan(sink=LANDED))
-        keep_plan(control, "d-0001", "downstream", plan(sources=(source,)))
+        keep_plan(control, deployment_id, "upstream", plan(sink=LANDED))
+        keep_plan(control, deployment_id, "downstream", plan(sources=(source,)))
         then(driver)
         driver.await_all()
 
@@ -162,6 +171,38 @@ def test_a_driver_killed_anywhere_in_it_is_finished_by_the_next_attempt(phase: P
     assert upstream.sources[0].reads[-1][1] == 80  # nothing new was read
     assert upstream.sink.counts() == dict.fromkeys(range(0, 20000, 1000), 4)
     assert sum(downstream.sink.counts().values()) == 20
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_a_downstream_that_never_started_reads_only_from_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_swapped: bool
+) -> None:
+    """A drain from before the start: its checkpoint was built for a flush, and now it reads all the same. By their
+    places one source would go on at the other's offset (as any restore)."""
+    install_adapter(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    upstream, downstream = chained()
+    other = SimulatedSource("other")
+    other.add(*range(0, 10_000, 250))
+    downstream = replace(downstream, sources=[*downstream.sources, other], shows_sources=True, delay_ms=DAY_MS)
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(8.0, StopRequest)
+    assert stream.run(script_of(upstream, downstream)) == 0
+    before = list(other.reads)
+    stream.deploy(2, StartPlan("restore", stream.events_of(Stopped)[0].snapshot_id, "d-0001"))
+    stream.order(DrainNotification, "d-0002")
+    again = replace(downstream, sources=downstream.sources[::-1]) if is_swapped else downstream
+    status = stream.run(script_of(upstream, again, deployment_id="d-0002"), "d-0002")
+    if is_swapped:
+        (failed,) = stream.events_of(DrainFailed, "d-0002")
+        assert (status, failed.query_name) == (1, "downstream")
+        assert "in another order" in failed.error
+        assert other.reads == before
+    else:
+        assert (status, stream.kinds("d-0002")[-1]) == (0, "Drained")
+        assert sum(downstream.sink.counts().values()) == len(upstream.sink.counts()) + len(other.rows)
 
 
 def test_queries_without_a_known_plan_come_first() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import StartPlan
@@ -183,6 +183,33 @@ def test_a_restore_with_other_sources_is_refused() -> None:
     assert second(stream, a_plan(two, one, sink=sink), start) == 1
     assert "in another order" in failure(stream)
     assert "drain the old version" in failure(stream)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_drain_that_is_called_off_before_the_first_start_lets_no_other_sources_in(dies: bool) -> None:
+    """The checkpoint was built for a flush, which reads none; by their places ``two`` would go on at what was read of
+    ``one``, and pass over the rows before it."""
+    stream, sink = SimulatedStream(), SimulatedSink()
+    one, two = a_source("one", 60), a_source("two", 60)
+    two.max_rows_per_batch = 2
+    start = first(stream, a_plan(one, two, sink=sink), StopRequest)
+    before = list(one.reads), list(two.reads)
+    stream.deploy(2, start)
+    stream.order(DrainNotification, "d-0002")
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(a_plan(two, one, sink=sink))
+        stream.order(CancelRequest, "d-0002")
+        if dies and driver.supervisor.attempt.number == 1:
+            driver.kill()
+        driver.await_all()
+
+    if dies:
+        assert stream.run(script, "d-0002") is None
+    attempt = stream.next_attempt("d-0002") if dies else 1
+    assert stream.run(script, "d-0002", attempt) == 1
+    assert "in another order" in failure(stream)
+    assert (one.reads, two.reads) == before
 
 
 def test_an_adapter_that_fails_stops_nothing() -> None:
