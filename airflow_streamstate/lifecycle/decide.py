@@ -194,7 +194,8 @@ def decide_expected_snapshot(
             snapshot_id=request.snapshot_id,
             current_deployment_id=predecessor_id,
             snapshot_at_its_end=snapshot_id,
-            next_step=f"Deploy from {snapshot_id}, which is what leaving out the snapshot does.",
+            next_step=f"Deploy from {snapshot_id}, which is what leaving out the snapshot does; `streamstate rollback"
+            f" {request.stream_id} --snapshot {request.snapshot_id}` goes back, with the sinks undone to it.",
         )
     )
 

@@ -230,7 +230,8 @@ def _refuse_cancel(control: StreamControl, seen: Observation) -> None:
             "the flush of this drain has begun, and is not taken back",
             **facts,
             command_id=drain.command_id,
-            next_step="Let it come to its end; a deploy from its snapshot pre-drain goes on with the state of before.",
+            next_step=f"Let it come to its end; `streamstate rollback {seen.stream_id} --snapshot` with its snapshot"
+            " pre-drain goes back to the state of before, with what the flush wrote undone.",
         )
 
 

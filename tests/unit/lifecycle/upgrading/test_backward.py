@@ -15,7 +15,7 @@ from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.data_events import Undone
-from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen
@@ -544,6 +544,28 @@ def test_a_snapshot_of_the_running_version_is_gone_back_to_with_its_own_code(upg
     start = stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id, start.undoes) == ("restore", kept.snapshot_id, "d-0001")
     assert view.state.last.bad_batches == {"counts": (4, 9)}
+
+
+def test_a_drain_that_was_a_mistake_is_taken_back_from_before_it(upgraded: UpgradeStage) -> None:
+    """From the snapshot pre-drain, by a rollback alone: a deploy would run other rows under the batch id of the flush.
+    The batch of the windows that came out early is named (Laws 11 and 14)."""
+    upgraded.sink = FILES
+    stage = upgraded.stage
+    keep_plan(stage.control, "d-0001", "counts", plan(sink=FILES))
+    kept = stage.keep("pre-drain")
+    flush_batch_id = stage.flush()
+    stage.say(Draining, command_id="c-1", snapshot_id=kept.snapshot_id, flush_batch_ids={"counts": flush_batch_id})
+    drained = stage.keep("drained", state_rows_left=0)
+    positions = {name: query.position for name, query in drained.queries.items()}
+    stage.say(Drained, command_id="c-1", command_number=1, snapshot_id=drained.snapshot_id, queries=positions)
+    stage.end()
+    with pytest.raises(ConflictError, match=f"rollback {STREAM} --snapshot {kept.snapshot_id}"):
+        stage.deploy("print('v1')\n", snapshot_id=kept.snapshot_id)
+    view = upgraded.advance(upgraded.begin_rollback(snapshot_id=kept.snapshot_id))
+    start = stage.spec("d-0002").start
+    assert (start.mode, start.snapshot_id, start.undoes) == ("restore", kept.snapshot_id, "d-0001")
+    assert view.state.last.bad_batches == {"counts": (flush_batch_id, flush_batch_id)}
+    assert runs_the_old_code(upgraded, "d-0002")
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
