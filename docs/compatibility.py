@@ -79,7 +79,7 @@ partitions that its state was laid out in.
 Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceEvolution`) want offset log 2. Spark
 finds offsets by them.
 
-- **A seed**: a source more starts where its options say, the position of one less is left behind, both are told. Each
+- **A seed**: a source more starts where its options say, one less is left at its offset, both are told. Each
   other one keeps its position, in whatever order they stand; under another name too, where an [adapter](adapters.md)
   knows what it is. Another source under a name that is known is refused. Of two sources that read the same, each keeps
   the position of its name; where the names are new, the order of the plan says which is which.

@@ -105,7 +105,7 @@ class _Arranging:
                     for _, source in self._new()
                 ),
                 *(
-                    f"source {_called(identities[number])} is not read any more; its position is left behind"
+                    said_of_left(_called(identities[number]), self._known.position.end_offsets[number])
                     for number in self._left()
                 ),
                 *(
@@ -270,6 +270,11 @@ def _same(known: QuerySnapshot, sources: Sequence[KnownSource]) -> dict[int, int
                 )
             taken[at] = same[0]
     return taken
+
+
+def said_of_left(what: str, line: str) -> str:
+    """That a source is not read any more, and where it was left: its offset, as Spark writes it."""
+    return f"source {what} is not read any more; it is left {'unread' if line == NO_OFFSET else f'at {line}'}"
 
 
 def may_be_one(kept: SourceIdentity, found: SourceIdentity) -> bool:

@@ -18,7 +18,7 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.attempt.source_book import KnownSource
-from airflow_streamstate.runtime.starting.arranging import Arrangement, may_be_one
+from airflow_streamstate.runtime.starting.arranging import Arrangement, may_be_one, said_of_left
 
 
 def source_keys(query_name: str, startable: StartableQuery, lines_count: int, spark_version: str) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def arrange_by_name(
         ),
         remarks=(
             *(f"source {name} is new: it starts where its options say" for name in new),
-            *(f"source {name} is not read any more; its position is left behind" for name in left),
+            *(said_of_left(name, lines[names.index(name)]) for name in left),
         ),
     )
 

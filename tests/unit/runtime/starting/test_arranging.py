@@ -126,7 +126,7 @@ def test_a_source_more_and_a_source_less_are_told() -> None:
     known = snapshot(("subscribe a,b", AB), ("subscribe c", '{"c":{"0":1}}'))
     found = arranged(known, kafka("subscribe c"))
     assert found.lines == ('{"c":{"0":1}}',)
-    assert "kafka subscribe a,b is not read any more" in found.remarks[0]
+    assert found.remarks == (f"source kafka subscribe a,b is not read any more; it is left at {AB}",)
     found = arranged(known, kafka("subscribe d"), kafka("subscribe c", 1), kafka("subscribe b,a", 2))
     assert found.lines == (NO_OFFSET, '{"c":{"0":1}}', AB)
 
@@ -142,7 +142,7 @@ def test_topics_of_one_name_in_two_clusters_are_two_sources() -> None:
     found = arranged(known, kafka("subscribe t", 0, "two"))
     assert found.lines == ('{"t":{"0":2}}',)
     assert found.remarks == (
-        "source kafka subscribe t (cluster_id one) is not read any more; its position is left behind",
+        'source kafka subscribe t (cluster_id one) is not read any more; it is left at {"t":{"0":1}}',
     )
     found = arranged(
         known, kafka("subscribe t", 0, "three"), kafka("subscribe t", 1, "one"), kafka("subscribe t", 2, "two")

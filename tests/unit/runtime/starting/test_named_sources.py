@@ -92,13 +92,13 @@ def test_each_source_keeps_its_offset_wherever_it_stands_and_whatever_its_name()
 
 
 def test_a_source_more_and_a_source_less_are_told() -> None:
-    """The new one starts where its options say, the other's position is left behind, by name."""
+    """The new one starts where its options say, the other is left at its offset, by name."""
     found = arranged(snapshot(), ("one", "two"), sources(three="/in/c", one="/in/a", two="/in/b"))
     assert found.lines == ("1", NO_OFFSET, "2")
     assert "file:/in/c" in " ".join(found.remarks) or "/in/c" in " ".join(found.remarks)
     found = arranged(snapshot(), ("one", "two"), sources(two="/in/b"))
     assert found.lines == ("2",)
-    assert "is not read any more" in found.remarks[0]
+    assert found.remarks[0] == "source file /in/a is not read any more; it is left at 1"
 
 
 def test_of_two_that_read_the_same_each_keeps_the_offset_of_its_name() -> None:
