@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.lifecycle.observing.views import CommandView
 from support.faulty_store import Call
-from support.sim_race import SCENES, Act, Race, deploys, forces, kills, orders, patiently, race, resumes
+from support.sim_race import SCENES, Act, Race, deploys, forces, kills, orders, patiently, race, resumes, takes_back
 from support.sim_turns import TO_THE_END
 
 Sweep = Callable[..., None]
@@ -50,6 +50,12 @@ PAIRS = {
     "a drain and a stop": Pair("running", *two("drain", "stop")),
     "a stop and a drain": Pair("running", *two("stop", "drain")),
     "two drains": Pair("running", *two("drain", "drain")),
+    "a drain and its being taken back": Pair("running", orders("drain", "first"), orders("cancel_drain", "second")),
+    "a drain that is taken back and a stop": Pair("running", takes_back("first"), orders("stop", "second")),
+    "a drain that is taken back and a kill": Pair("running", takes_back("first"), kills()),
+    "a drain that is taken back and a deploy": Pair("running", takes_back("first"), patiently(NEXT_AS_SECOND)),
+    "a drain of the dead that is taken back and a resume": Pair("dead", takes_back("first"), resumes("second")),
+    "a drain of the dead that is taken back and a takeover": Pair("dead", takes_back("first"), NEXT_AS_SECOND),
     "a snapshot and a stop": Pair("running", *two("snapshot", "stop")),
     "a snapshot and a drain": Pair("running", *two("snapshot", "drain")),
     "a kill and a deploy": Pair("running", kills(), patiently(NEXT_AS_SECOND)),

@@ -160,6 +160,16 @@ def orders(verb: str, request_id: str) -> Act:
     return lambda _, controller: getattr(controller, verb)(STREAM, request_id=request_id)
 
 
+def takes_back(request_id: str) -> Act:
+    """Drain, and think better of it."""
+
+    def act(_: Race, controller: Controller) -> object:
+        controller.drain(STREAM, request_id=f"{request_id}-drain")
+        return controller.cancel_drain(STREAM, request_id=request_id)
+
+    return act
+
+
 def kills() -> Act:
     """Kill the driver."""
     return lambda _, controller: controller.kill(STREAM)
