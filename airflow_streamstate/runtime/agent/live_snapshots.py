@@ -67,7 +67,7 @@ class LiveSnapshots:
                 )
 
             if isinstance(order.command, SnapshotRequest) and order.command.consistent:
-                manifest = while_all_stand(attempt, order, take, lambda: self._is_late(order.command))
+                manifest = while_all_stand(attempt, order, take, lambda: self._is_enough(order.command))
             else:
                 manifest = take()
         except FencedError:
@@ -110,6 +110,12 @@ class LiveSnapshots:
             f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
         )
         clean_up(self._attempt)
+
+    def _is_enough(self, command: Command | None) -> bool:
+        """Whether to wait no longer for the batches in flight; raises GaveWayError where somebody wants an end, whose
+        deadlines nobody would hear of meanwhile."""
+        self._give_way()
+        return self._is_late(command)
 
     def _is_late(self, command: Command | None) -> bool:
         """Whether nobody would want it any more, so that no query is to stand still for it."""

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
-from airflow_streamstate.protocol.events import QueryStarted, Rejected, SnapshotReady
+from airflow_streamstate.protocol.events import QueryStarted, Rejected, SnapshotReady, Stopped
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
     SimulatedDriver,
@@ -61,6 +61,26 @@ def test_it_is_given_up_where_a_batch_outlasts_its_time_to_live() -> None:
     assert "were not committed in time" in rejected.reason
     assert [event.query_name for event in stream.events_of(QueryStarted)] == [*TWO, TWO[0]]
     assert stream.events_of(SnapshotReady) == []
+    for plan in (quick, slow):
+        assert_nothing_lost(plan)
+
+
+def test_an_end_that_is_ordered_meanwhile_comes_first() -> None:
+    """The deadline of a drain is kept although a snapshot waits for the very batch that the drain would wait for."""
+    stream, (quick, slow) = SimulatedStream(), two_queries()
+    slow.batch_seconds = 60.0
+    stream.deploy()
+    stream.order_at(2.0, SnapshotRequest, consistent=True, ttl_seconds=300.0)
+    stream.order_at(4.0, DrainNotification, batches_within_seconds=5.0, on_deadline="kill")
+    assert stream.run(waiting_script(quick, slow, names=TWO)) == 0
+    (rejected,) = stream.events_of(Rejected)
+    assert "is being ended" in rejected.reason
+    (stopped,) = stream.events_of(Stopped)
+    assert stream.clock.monotonic_seconds() < 30
+    assert stopped.queries[TWO[1]].planned_batch_id is not None, "cut, and kept as it was planned"
+    slow.batch_seconds = 0.5
+    stream.order_at(300.0, DrainNotification)
+    assert stream.run(waiting_script(quick, slow, names=TWO), attempt=stream.next_attempt()) == 0
     for plan in (quick, slow):
         assert_nothing_lost(plan)
 
