@@ -18,7 +18,7 @@ from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 NO_WATERMARK = "the query has no watermark that could pass it"
 NOT_REACHED = "no watermark reaches it: it has no event time, or no timeout"
 NOT_ASKED = "its timers are of processing time, which a drain of mode event_time leaves"
-NOT_FIRED = "its timers of processing time were due, and it kept or made these rows all the same"
+NOT_FIRED = "what timers of processing time it had were due: these rows were set anew, have a time to live, or are kept"
 LIVES_ON = "its variables have a time to live, which a flush does not wait for"
 
 
@@ -64,10 +64,14 @@ class FlushReach:
         """Why an operator has rows after the flush, for people."""
         plan = self._plans.get(query.name)
         operators = [] if plan is None else [each for each in plan.operators if each.operator_id == operator_id]
-        if any(map(_is_timed, operators)):
-            return NOT_ASKED if self.mode != "default" else NOT_FIRED
+        is_timed = any(map(_is_timed, operators))
+        if is_timed and self.mode != "default":
+            return NOT_ASKED
+        # Spark has times to live in the mode of processing time alone, whether there are timers or not.
         if any(variable.has_ttl for each in operators for variable in each.variables or ()):
             return LIVES_ON
+        if is_timed:
+            return NOT_FIRED
         return NOT_REACHED if query.startable.facts.watermarks else NO_WATERMARK
 
 

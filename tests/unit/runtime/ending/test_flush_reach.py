@@ -71,7 +71,7 @@ def test_a_query_without_state_is_not_asked() -> None:
         (TIMED, "event_time", NOT_ASKED),
         (TIMED_OUT, "event_time", NOT_ASKED),
         (TIMED, "default", NOT_FIRED),
-        (processor(StateVariable("seen", "map", has_ttl=True), time_mode="EventTime"), "default", LIVES_ON),
+        (processor(StateVariable("seen", "map", has_ttl=True), time_mode="ProcessingTime"), "default", LIVES_ON),
         (operator(), "default", NOT_REACHED),
     ],
 )
