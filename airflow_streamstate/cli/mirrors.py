@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from airflow_streamstate.cli import tables
+from airflow_streamstate.cli.exits import DONE, FAILED
 from airflow_streamstate.cli.options import HelpfulCommand, Verb, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.lifecycle.restoring import Restoring
 from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
@@ -90,11 +93,12 @@ def restore_home(
     accept_duplicates: bool,
     fetch_batch_bytes: int | None,
     fetch_timeout_seconds: float | None,
-) -> None:
+) -> int:
     """Make in --home every stream that the mirrors have, so that `deploy STREAM` starts from its newest snapshot there.
 
     A stream that the home has is left as it is; named by --stream it is refused. Data comes from every mirror that
-    answers, is verified as it arrives, and makes a stream only when it is whole.
+    answers, is verified as it arrives, and makes a stream only when it is whole. One of several that cannot be restored
+    does not keep the others; it is told, and the exit status is 1.
     """
     controller = session.controller()
     mirrors = [controller.mirrors.open(uri) for uri in uris]
@@ -113,13 +117,26 @@ def restore_home(
             next_step="Correct the URI: it is what --mirror or --to said, without the name of a stream.",
         )
     wanted = stream_ids or tuple(name for name in known if controller.home.control(name).register() is None)
-    rows = []
+    rows: list[dict[str, object]] = []
+    refused: list[dict[str, object]] = []
     with session.progress("restoring") as report:
         for stream_id in wanted:
 
             def tell(progress: Progress, stream_id: str = stream_id) -> None:
                 report(f"{stream_id}: {progress.in_words}")
 
-            found = restoring.restore(stream_id, accept_duplicates=accept_duplicates, on_progress=tell)
-            rows.append(found.to_json())
-    session.emit({"streams": rows}, lambda console: tables.restored(console, rows))
+            try:
+                found = restoring.restore(stream_id, accept_duplicates=accept_duplicates, on_progress=tell)
+            except StreamStateError as error:
+                if len(wanted) == 1:
+                    raise
+                refused.append({"stream_id": stream_id, **error.to_json()})
+            else:
+                rows.append(found.to_json())
+    session.emit(
+        {"streams": rows, "refused": refused},
+        lambda console: tables.restored(console, rows) if rows or not refused else None,
+    )
+    for one in refused:
+        session.say(partial(tables.error, row={**one, "message": f"{one['stream_id']}: {one['message']}"}))
+    return FAILED if refused else DONE

@@ -245,6 +245,8 @@ def snapshot(
             outcome = controller.snapshot_requests.wait(
                 stream_id, asked.request_id, deadline_seconds=wait_seconds, on_progress=report
             )
+        if pins and outcome.snapshot_id is not None:  # of another attempt, maybe, than the one that was asked first
+            controller.retention.pin(stream_id, outcome.snapshot_id)
         result |= outcome.to_json()
     session.emit(result, lambda console: tables.ordered(console, result, asked.verb))
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
+from airflow_streamstate.errors import (
+    DataError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    SnapshotNotFoundError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -84,7 +91,9 @@ class Mirrors:
     ) -> Iterator[tuple[str, Mirrored]]:
         """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
 
-        At the end of each mirror, what was half copied of snapshots that are gone is cleared.
+        At the end of each mirror, what was half copied of snapshots that are gone is cleared. A snapshot that is
+        damaged holds up no other one, nor does a place of snapshots, or a mirror, that does not answer: when all else
+        is copied, the first of these errors is raised.
 
         Args:
             stream_id: which.
@@ -98,37 +107,62 @@ class Mirrors:
             ConflictError: as ``refuse_another`` and ``refuse_left_behind``.
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
         """
-        home = self._means.home
-        control = home.need_stream(stream_id)
+        control = self._means.home.need_stream(stream_id)
         spec = _current_spec(control)
         settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
+        failures: list[StreamStateError] = []
         for mirror in mirrors:
-            refuse_same(control, mirror, home.checkpoints)
-            if spec is not None:
-                refuse_another(control, mirror, spec)
-                refuse_left_behind(control, mirror, spec.deployment_id)
-            for snapshot_id in control.snapshot_ids():
-                manifest = control.readable_manifest(snapshot_id)
-                if manifest is None:
-                    continue
+            try:
+                yield from self._copy_to(control, spec, settings, mirror, on_progress, failures)
+            except (UnavailableError, OutcomeUnknownError) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
-                def report(progress: Progress, uri: str = mirror.uri, snapshot_id: str = snapshot_id) -> None:
-                    on_progress(uri, snapshot_id, progress)
+    def _copy_to(
+        self,
+        control: StreamControl,
+        spec: DeploymentSpec | None,
+        settings: AgentSettings,
+        mirror: Store,
+        on_progress: Callable[[str, str, Progress], None],
+        failures: list[StreamStateError],
+    ) -> Iterator[tuple[str, Mirrored]]:
+        home = self._means.home
+        refuse_same(control, mirror, home.checkpoints)
+        if spec is not None:
+            refuse_another(control, mirror, spec)
+            refuse_left_behind(control, mirror, spec.deployment_id)
+        for snapshot_id in control.snapshot_ids():
+            manifest = control.readable_manifest(snapshot_id)
+            if manifest is None:
+                continue
 
-                try:
-                    done = mirror_snapshot(
-                        control,
-                        home.places.of(manifest),
-                        mirror,
-                        snapshot_id,
-                        batch_bytes=settings.fetch_batch_bytes,
-                        timeout_seconds=settings.fetch_timeout_seconds,
-                        on_progress=report,
-                    )
-                except SnapshotNotFoundError:
-                    continue  # it was removed meanwhile
-                yield mirror.uri, done
-            clear_halves(control, mirror, self._means.requested_by, of_all=True)
+            def report(progress: Progress, snapshot_id: str = snapshot_id) -> None:
+                on_progress(mirror.uri, snapshot_id, progress)
+
+            try:
+                store = home.places.of(manifest)
+            except UnavailableError as error:
+                failures.append(error)  # what lies elsewhere is copied
+                continue
+            try:
+                done = mirror_snapshot(
+                    control,
+                    store,
+                    mirror,
+                    snapshot_id,
+                    batch_bytes=settings.fetch_batch_bytes,
+                    timeout_seconds=settings.fetch_timeout_seconds,
+                    on_progress=report,
+                )
+            except SnapshotNotFoundError:
+                continue  # it was removed meanwhile
+            except DataError as error:
+                failures.append(error)  # it does not mend itself, and younger ones are whole
+                continue
+            yield mirror.uri, done
+        clear_halves(control, mirror, self._means.requested_by, of_all=True)
 
 
 def no_mirrors(stream_id: str) -> InvalidRequestError:

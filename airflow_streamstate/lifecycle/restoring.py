@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from airflow_streamstate.control.journal import NumberedEvent
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
+    DeploymentNotFoundError,
     InvalidRequestError,
     ObjectExistsError,
     SnapshotNotFoundError,
@@ -209,19 +211,18 @@ class Restoring:
         # What is left of the old home may know of more than any mirror.
         own = _tokens(self._home.control(stream_id))
         token = max((newest.fencing_token, *own, *(token for those in tokens.values() for token in those)))
-        events = self._events(stream_id, newest.deployment_id)
-        is_end = token == newest.fencing_token and _is_end(events, newest)
+        entries = self._entries(stream_id, newest.deployment_id)
+        is_end = token == newest.fencing_token and _is_end(entries, newest)
         return _Found(newest, holders, is_end, token)
 
-    def _events(self, stream_id: str, deployment_id: str) -> list[Event]:
+    def _entries(self, stream_id: str, deployment_id: str) -> list[NumberedEvent]:
         """Of all mirrors together, and of what is left of the old home: one may have been told more than another."""
 
-        def told(store: Store) -> list[Event]:
-            entries = StreamControl(store, stream_id, self._home.clock).journal(deployment_id).events()
-            return [entry.event for entry in entries if entry.event is not None]
+        def told(store: Store) -> list[NumberedEvent]:
+            return list(StreamControl(store, stream_id, self._home.clock).journal(deployment_id).events())
 
         asked = self._asked(told).values()
-        return [event for those in (*asked, told(self._home.home)) for event in those if not _is_said_here(event)]
+        return [entry for those in (*asked, told(self._home.home)) for entry in those if not _is_said_here(entry.event)]
 
     def _asked(self, ask: Callable[[Store], Sequence[object]]) -> Mapping[int, Sequence]:  # type: ignore[type-arg]
         """What each mirror answers; one that does not is left out from then on.
@@ -250,7 +251,7 @@ class Restoring:
     def _bring_records(self, control: StreamControl, found: _Found) -> None:
         manifest, deployment_id = found.manifest, found.manifest.deployment_id
         holder = found.holders[0]
-        for key in artifact_keys(holder.spec(deployment_id)):
+        for key in artifact_keys(_spec_at(found)):
             for one in found.holders:
                 carry(one.home, control.home, key)
         for one in found.holders:
@@ -310,7 +311,7 @@ class Restoring:
             updated_at=self._home.clock.now(),
             updated_by=self._requested_by,
         )
-        spec = found.holders[0].spec(manifest.deployment_id)
+        spec = _spec_at(found)
         _unless_there(lambda: control.create_spec(_as_run_here(spec, self._home.checkpoints.uri)))
         try:
             create_unadopted(control, register)
@@ -324,6 +325,15 @@ class Restoring:
 
 _RESTORED = "restore-home"
 """In place of the id of a command: nobody ordered this end."""
+
+
+def _spec_at(found: _Found) -> DeploymentSpec:
+    """The record of the deployment, of the first mirror that has it whole; what the last one has is told."""
+    *others, last = found.holders
+    for holder in others:
+        with suppress(DataError, DeploymentNotFoundError):
+            return holder.spec(found.manifest.deployment_id)
+    return last.spec(found.manifest.deployment_id)
 
 
 def _manifests(control: StreamControl) -> list[SnapshotManifest]:
@@ -345,11 +355,20 @@ def _is_said_here(event: Event | None) -> bool:
     return isinstance(event, Stopped) and event.command_id == _RESTORED
 
 
-def _is_end(events: Sequence[Event], manifest: SnapshotManifest) -> bool:
-    """Whether the last attempt that anybody knows of ended at this snapshot, and said so."""
-    last = max((event.attempt for event in events), default=0)
-    ends = [event for event in events if isinstance(event, Stopped | Drained | Finished) and event.attempt == last]
-    return any(event.snapshot_id == manifest.snapshot_id for event in ends)
+def _is_end(entries: Sequence[NumberedEvent], manifest: SnapshotManifest) -> bool:
+    """Whether the last attempt that anybody knows of ended at this snapshot, and said so.
+
+    What comes behind its word, and can be read nowhere, may be of another attempt.
+    """
+    last = max((entry.event.attempt for entry in entries if entry.event is not None), default=0)
+    ends = [
+        entry.number
+        for entry in entries
+        if isinstance(entry.event, Stopped | Drained | Finished)
+        and (entry.event.attempt, entry.event.snapshot_id) == (last, manifest.snapshot_id)
+    ]
+    read = {entry.number for entry in entries if entry.event is not None}
+    return bool(ends) and all(entry.number in read or entry.number < max(ends) for entry in entries)
 
 
 def _as_run_here(spec: DeploymentSpec, checkpoints_uri: str) -> DeploymentSpec:

@@ -90,6 +90,7 @@ class SimulatedStream:
         settings: AgentSettings | None = None,
         conf: dict[str, str] | None = None,
         snapshots: str = "",
+        request_id: str = "",
     ) -> DeploymentSpec:
         """Record deployment ``d-000<number>`` with its first attempt, as the current one."""
         spec = DeploymentSpec(
@@ -106,7 +107,7 @@ class SimulatedStream:
             start=start or StartPlan("fresh"),
             checkpoints_uri=self.checkpoints.uri,
             code_digest="0" * 64,
-            request_id=f"r-{number}",
+            request_id=request_id or f"r-{number}",
             requested_by="tests",
             reason="",
             created_at=self.clock.now(),

@@ -28,6 +28,7 @@ from airflow_streamstate.lifecycle.watching.waiting import Report, Waits
 from airflow_streamstate.lifecycle.watching.watching import Watching
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, SnapshotRequest, SnapshotTerms
+from airflow_streamstate.protocol.events import Accepted
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, RequestRecord, SnapshotWish
 from airflow_streamstate.snapshot.placing import no_snapshots
 from airflow_streamstate.snapshot.requested import requested_snapshot
@@ -152,7 +153,7 @@ class SnapshotRequests:
             return self._give(control, seen, request_id, wish, decision)
         view = self._view(seen, request_id, decision.command_id)
         if decision.slot is None:
-            return view
+            return dataclasses.replace(view, number=_accepted_number(seen, decision.command_id))
         return dataclasses.replace(view, number=decision.slot.number, key=decision.slot.key)
 
     def _give(
@@ -237,6 +238,13 @@ class SnapshotRequests:
                 next_step=f"`streamstate snapshot {control.stream_id} --request-id {request_id}` asks for one.",
             )
         return record
+
+
+def _accepted_number(seen: Observation, command_id: str) -> int | None:
+    """The number of a command that a driver has taken up; None where none has."""
+    events = (entry.event for entry in seen.events)
+    taken = (event for event in events if isinstance(event, Accepted) and event.command_id == command_id)
+    return next((event.command_number for event in taken), None)
 
 
 def _check_terms(terms: SnapshotTerms) -> None:

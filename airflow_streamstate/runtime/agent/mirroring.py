@@ -107,10 +107,20 @@ class Mirroring:
         manifest = attempt.control.manifest(snapshot_id)
         if manifest is None:
             return  # it is being taken
+        if attempt.clock.monotonic_seconds() < self._quiet_until.get(manifest.data_uri, 0.0):
+            return
+        try:
+            store = attempt.places.of(manifest)
+        except UnavailableError as error:
+            # What lies elsewhere is copied: the place of older ones may be lost for good.
+            if manifest.data_uri not in self._quiet_until:
+                self._fails(uri, snapshot_id, error)
+            self._quiet_until[manifest.data_uri] = attempt.clock.monotonic_seconds() + FAILING_SECONDS
+            return
         mirror = self._open(uri)
         mirrored = mirror_snapshot(
             attempt.control,
-            attempt.places.of(manifest),
+            store,
             mirror,
             snapshot_id,
             batch_bytes=attempt.spec.settings.fetch_batch_bytes,

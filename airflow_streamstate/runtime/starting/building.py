@@ -27,6 +27,7 @@ from airflow_streamstate.runtime.attempt.source_book import KnownSource
 from airflow_streamstate.runtime.starting.arranging import are_known, check_same_order
 from airflow_streamstate.runtime.starting.elsewhere import begins_elsewhere
 from airflow_streamstate.runtime.starting.named_sources import check_same_names, source_keys
+from airflow_streamstate.runtime.starting.same_settings import check_same_settings
 from airflow_streamstate.runtime.starting.seeding import check_same_sources, describe_sources, seed_query
 from airflow_streamstate.runtime.starting.sources import Readable, look_before_start
 from airflow_streamstate.snapshot.data import check_complete, data_files
@@ -138,6 +139,8 @@ class Builder:
                 self._attempt, name, startable, manifest, known, lambda: self._undone(name, startable, known)
             )
             return Built("seeded", manifest.snapshot_id, sources, remarks)
+        if self._undo is not None:  # a rehearsal says it with the plan
+            check_same_settings(self._attempt, name, startable, manifest.deployment_id)
         readable = self._restore(name, startable, manifest, known)
         if not has_positions(known):
             return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))

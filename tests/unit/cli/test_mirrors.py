@@ -50,6 +50,24 @@ def test_people_are_told_what_went_where(desk: Desk, tmp_path: Path) -> None:
     assert "has the stream already" in refused.err
 
 
+def test_a_stream_that_cannot_be_restored_keeps_no_other_one(desk: Desk, tmp_path: Path) -> None:
+    """A mirror hears of an attempt at its start: of one that was lost before its first snapshot there is no more."""
+    snapshot_id, mirror = stopped_at(desk, "--mirror", tmp_path / "second"), tmp_path / "second"
+    assert shell("mirror", "flights").status == 0
+    shutil.copytree(mirror / "flights" / "deployments", mirror / "arrivals" / "deployments")
+    shutil.rmtree(desk.home)
+    restored = shell("restore-home", "--from", mirror, "--json")
+    assert restored.status == 1
+    assert [row["snapshot_id"] for row in restored.json["streams"]] == [snapshot_id]
+    [refused] = restored.json["refused"]
+    assert set(refused) == {"stream_id", "type", "message", "context", "next_step"}
+    assert (refused["stream_id"], refused["type"]) == ("arrivals", "SnapshotNotFoundError")
+    assert shell("status", "flights").status == 0
+    alone = shell("restore-home", "--from", mirror)
+    assert alone.status == 2, "the only one that is left"
+    assert "no mirror has a complete snapshot" in alone.err
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

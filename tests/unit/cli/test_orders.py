@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
-from airflow_streamstate.protocol.events import Drained
+from airflow_streamstate.protocol.events import Drained, Ignored
 from airflow_streamstate.protocol.positions import StateLeft
 from support.scripted_stream import ScriptedAttempt
 from support.shell import Desk, obeying, shell
@@ -264,3 +267,42 @@ def test_a_wait_for_a_snapshot_goes_on_with_the_next_attempt(desk: Desk, running
     assert answer.json["snapshot_id"].startswith("d-0001-live-")
     assert answer.json["command_id"] != first["command_id"]
     assert answer.json["queries"]["delays"]["end_offsets"]
+
+
+def test_a_snapshot_that_is_being_taken_already_can_be_pinned(running: ScriptedAttempt) -> None:
+    """Its order does not lie there any more."""
+    words = ("snapshot", "flights", "--request-id", "nightly")
+    shell(*words)
+    (slot,) = running.control.journal("d-0001").commands()
+    assert slot.command is not None
+    running.accepted(slot.command, 1)
+    assert shell(*words, "--pin").status == 0
+    assert list(Retention(running.control).read().pins) == ["d-0001-live-000001"]
+
+
+def test_the_snapshot_that_a_wait_ends_with_is_pinned(desk: Desk, running: ScriptedAttempt) -> None:
+    """Its driver is followed by another one meanwhile: what the first one was asked for never comes."""
+
+    def is_followed() -> None:
+        journal, retention = running.control.journal("d-0001"), Retention(running.control)
+        while not retention.read().pins:
+            pass
+        (slot,) = journal.commands()
+        assert slot.command is not None
+        follower = desk.stream().resume().runs()
+        command = slot.command
+        follower.say(
+            Ignored, command_id=command.command_id, command_number=1, command=to_json(command), reason="of attempt 1"
+        )
+        journal.delete_command(slot)
+        while not journal.commands():
+            pass
+        follower.obey("")
+
+    thread = threading.Thread(target=is_followed, daemon=True)
+    thread.start()
+    answer = shell("snapshot", "flights", "--pin", "--wait", 30, "--json")
+    thread.join(timeout=20)
+    assert answer.status == 0, answer
+    assert answer.json["snapshot_id"] == "d-0001-live-000002"
+    assert "d-0001-live-000002" in Retention(running.control).read().pins

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.errors import InvalidRequestError, SnapshotIncompleteError, UnavailableError
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import SnapshotMirrored
+from airflow_streamstate.protocol.manifest import FileEntry
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
@@ -66,6 +69,36 @@ def test_what_is_being_pruned_holds_the_others_up_at_no_mirror(stage: Stage) -> 
     )
     done = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
     assert [one.snapshot_id for _, one in done] == [kept.snapshot_id]
+
+
+def test_what_is_damaged_or_away_holds_up_nothing_else_and_is_told_at_the_end(stage: Stage, tmp_path: Path) -> None:
+    """An older snapshot of which a file is gone, one at a place that is lost, and a mirror that does not answer: the
+    younger one is at the other mirror."""
+
+    class Away(MemoryStore):
+        def put(self, key: str, body: bytes) -> str:
+            raise UnavailableError("it does not answer", key=key)
+
+    stage.deploy()
+    stage.stopped()
+    lost, younger = stage.keep("live", attempt=2), stage.keep("live", attempt=3)
+    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
+    stage.control.create_manifest(replace(lost, data_uri=str(tmp_path / "lost")))
+    older = stage.control.need_manifest("d-0001-stopped-000001")
+    missing = {name: replace(one, files=(FileEntry("gone", 1, ""), *one.files)) for name, one in older.queries.items()}
+    stage.store.delete(layout.manifest_key(STREAM, older.snapshot_id))
+    stage.control.create_manifest(replace(older, queries=missing))
+    mirror = MemoryStore("mirror")
+    copying = stage.controller.mirrors.copy(STREAM, [Away("away"), mirror])
+    uri, done = next(copying)
+    assert (uri, done.snapshot_id) == (mirror.uri, younger.snapshot_id)
+    with pytest.raises(UnavailableError, match="it does not answer"):
+        next(copying)
+    with pytest.raises(UnavailableError, match="not the place"):
+        list(stage.controller.mirrors.copy(STREAM, [mirror]))
+    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
+    with pytest.raises(SnapshotIncompleteError):
+        list(stage.controller.mirrors.copy(STREAM, [mirror]))
 
 
 def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:

@@ -237,6 +237,32 @@ def test_damaged_at_one_mirror_it_comes_from_another(stage: Stage, tmp_path: Pat
     assert other.control(STREAM).register() is None
 
 
+def test_a_record_that_is_damaged_at_one_mirror_comes_from_another(stage: Stage, tmp_path: Path) -> None:
+    """Of the deployment; what no mirror has is told."""
+    snapshot_id = stopped(stage)
+    bad, good = mirrored(stage, snapshot_id, "bad"), mirrored(stage, snapshot_id, "good")
+    bad.put(layout.spec_key(STREAM, "d-0001"), b"{")
+    home = new_home(stage, tmp_path)
+    Restoring(home, [bad, good], "me").restore(STREAM)
+    assert home.control(STREAM).spec("d-0001").identity == stage.control.spec("d-0001").identity
+    with pytest.raises(MalformedMessageError):
+        Restoring(new_home(stage, tmp_path), [bad], "me").restore(STREAM)
+
+
+def test_a_word_behind_the_end_that_nobody_can_read_may_be_of_another_attempt(stage: Stage, tmp_path: Path) -> None:
+    """Unless it can be read somewhere: so it is not gone on from unasked (Laws 7 and 14)."""
+    snapshot_id = stopped(stage)
+    last = list(stage.control.journal("d-0001").events())[-1]
+    mirror, other = mirrored(stage, snapshot_id), mirrored(stage, snapshot_id, "other")
+    mirror.put(layout.event_key(STREAM, "d-0001", last.number - 1), b"{")  # before the end: nothing ran behind it
+    assert Restoring(new_home(stage, tmp_path), [mirror], "me").restore(STREAM).is_end
+    behind = layout.event_key(STREAM, "d-0001", last.number + 1)
+    for one in (mirror, other):
+        one.put(behind, b"{")
+    with pytest.raises(ConflictError, match="something ran behind"):
+        Restoring(new_home(stage, tmp_path), [mirror, other], "me").restore(STREAM)
+
+
 def test_a_mirror_that_is_away_is_left_out_and_named(stage: Stage, tmp_path: Path) -> None:
     """The others do; with none of them that is told, and not called an absence."""
     snapshot_id = stopped(stage)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_streamstate.control.retention import MAKING_SECONDS
 from airflow_streamstate.errors import (
     OutcomeUnknownError,
     SnapshotCorruptError,
+    SnapshotNotFoundError,
     UnavailableError,
 )
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
+from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.making import RENEW_AFTER_SHARE
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
+from support.examples import EXAMPLES
 from support.faulty_store import KILL_POINTS, FaultPlan, FaultyStore, SimulatedCrash
-from support.snapshots import PLACE, QUERY, SNAPSHOT, Shelf, placed_shelf, run_stateful
+from support.interleaved import play
+from support.shelf_acts import IDS, Act, all_but, assert_no_defect, data_there, kept, keys_of, pinning, waiting
+from support.snapshots import DEPLOYMENT, PLACE, QUERY, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful
 
 
 def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> None:
@@ -163,3 +172,102 @@ def test_a_copy_that_takes_long_is_not_abandoned() -> None:
     assert shelf.clock.monotonic_seconds() - began > MAKING_SECONDS
     assert abandoned == []
     assert verify(shelf.control, shelf.places.of(manifest), SNAPSHOT) == []
+
+
+def needed_at(shelf: Shelf, uri: str) -> set[str]:
+    """The files that snapshots have at one of the stores."""
+    there = [manifest for manifest in kept(shelf).values() if manifest.data_uri == uri]
+    return set().union(*map(keys_of, there))
+
+
+class GuardedAt(MemoryStore):
+    """One of two stores: nothing is deleted that a snapshot which exists, and is not condemned, has there."""
+
+    def __init__(self, name: str, uri: str, shelf: list[Shelf]) -> None:
+        super().__init__(name)
+        self._place, self._shelf = uri, shelf
+
+    def delete(self, key: str, version: str | None = None) -> None:
+        if self._shelf and "/data" in key:
+            assert key not in needed_at(self._shelf[0], self._place), f"{key} is deleted, and a snapshot has it"
+        super().delete(key, version)
+
+
+def guarded_shelf() -> tuple[Shelf, MemoryStore]:
+    """A snapshot beside the checkpoints, one at a place, and a batch behind them."""
+    shelves: list[Shelf] = []
+    place = GuardedAt("place", PLACE, shelves)
+    shelf = Shelf(GuardedAt("checkpoints", "", shelves), elsewhere={PLACE: place})
+    shelves.append(shelf)
+    spec = next(one for one in EXAMPLES if isinstance(one, DeploymentSpec))
+    shelf.control.create_spec(replace(spec, stream_id=STREAM, deployment_id=DEPLOYMENT, snapshots=PLACE))
+    shelf.places.claim(shelf.control, PLACE)
+    for number, kept_at in enumerate(("", PLACE)):
+        run_stateful(shelf.checkpoint(), 2 + number, first=0 if number == 0 else 2 + number)
+        shelf.capture(snapshot_id=IDS[number], kind="live", kept_at=kept_at)
+    run_stateful(shelf.checkpoint(), 4, first=4)
+    return shelf, place
+
+
+def assert_whole_here_and_there(shelf: Shelf, place: MemoryStore) -> None:
+    """Before and behind a prune by which whoever died is known to be dead; which leaves nothing else."""
+    for _ in range(2):
+        for snapshot_id, manifest in kept(shelf).items():
+            assert verify(shelf.control, shelf.places.of(manifest), snapshot_id) == []
+        shelf.clock.sleep(MAKING_SECONDS + 1)
+        assert Remover(shelf.control, shelf.places, "test").sweep().problems == []
+    for uri, store in (("", shelf.checkpoints), (PLACE, place)):
+        assert data_there(store) == needed_at(shelf, uri)
+
+
+turns = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 12)), max_size=60)
+deaths = st.dictionaries(st.integers(0, 5), st.integers(1, 120), max_size=2)
+
+
+@settings(max_examples=30)
+@given(turns=turns, dies_at=deaths)
+def test_taken_here_and_there_beside_everything_else_each_snapshot_is_whole(
+    turns: list[tuple[int, int]], dies_at: dict[int, int]
+) -> None:
+    """Three that take one snapshot, two of them for a place and one for beside the checkpoints, another one that takes
+    the next, two that prune, a reader who gathers his copy, a pin and the time, in any order of their calls, some of
+    them killed: no file goes that a manifest has, at neither store, and in the end nothing else is left (Law 3)."""
+    shelf, place = guarded_shelf()
+    missing: list[str] = []
+
+    def mine(store: Store) -> Shelf:
+        assert isinstance(store, FaultyStore)
+        return replace(shelf, checkpoints=store, elsewhere={PLACE: FaultyStore(place, store.plan)})
+
+    def taking(snapshot_id: str, kept_at: str) -> Act:
+        def act(store: Store) -> None:
+            for _ in range(3):
+                with suppress(UnavailableError):
+                    mine(store).capture(snapshot_id=snapshot_id, kind="live", kept_at=kept_at)
+                    return
+
+        return act
+
+    def pruning(*keep: str) -> Act:
+        def act(store: Store) -> None:
+            remover = Remover(mine(store).control, mine(store).places, "test")
+            remover.condemn(kept(mine(store)), all_but(*keep))
+            remover.sweep()
+
+        return act
+
+    def reading(store: Store) -> None:
+        own = mine(store)
+        with suppress(SnapshotNotFoundError), leased(own.control, IDS[1], "reader", 1e6) as lease:
+            here = lease.landed(own.places, own.control.need_manifest(IDS[1]), [QUERY])
+            store.head("turn.json")
+            there = {info.key for info in shelf.checkpoints.list_objects(f"{STREAM}/")}
+            missing.extend(keys_of(here) - there)
+
+    acts = [
+        taking(IDS[2], PLACE), taking(IDS[3], ""), pruning(IDS[3]), pruning(IDS[2], IDS[3]), taking(IDS[2], PLACE),
+        taking(IDS[2], ""), reading, pinning(shelf, IDS[0]), waiting(shelf),
+    ]  # fmt: skip
+    assert_no_defect(play(shelf.checkpoints, acts, turns, dies_at))
+    assert missing == []
+    assert_whole_here_and_there(shelf, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
@@ -119,6 +120,21 @@ def test_a_damaged_snapshot_does_not_hold_up_the_others() -> None:
     assert not is_mirrored(stream.control, places.stores[MIRROR], "d-0001-live-000001")
     assert is_mirrored(stream.control, places.stores[MIRROR], "d-0001-stopped-000001")
     assert any("d-0001-live-000001" in str(event.facts) for event in stream.events_of(Noted))
+
+
+def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Path) -> None:
+    """Where older snapshots lie: it is said once, and asked again; the younger ones are at the mirror."""
+    places = Places()
+    stream, attempt, mirroring = run_with(places, MIRROR)
+    manifest = stream.control.need_manifest("d-0001-live-000001")
+    stream.checkpoints.delete(layout.manifest_key(STREAM, manifest.snapshot_id))
+    stream.control.create_manifest(replace(manifest, data_uri=str(tmp_path)))
+    for _ in range(2):
+        mirroring.round()
+        attempt.clock.sleep(FAILING_SECONDS + 1)
+    assert [event.snapshot_id for event in stream.events_of(SnapshotMirrored)] == ["d-0001-stopped-000001"]
+    [note] = [event for event in stream.events_of(Noted) if "mirror" in event.text]
+    assert note.facts["snapshot_id"] == manifest.snapshot_id
 
 
 def test_a_mirror_hears_of_an_attempt_before_it_has_a_snapshot() -> None:

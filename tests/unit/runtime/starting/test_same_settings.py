@@ -1,0 +1,93 @@
+"""A restore under settings that change what is in the state is refused, naming them."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
+from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for
+from airflow_streamstate.protocol.records import StartPlan
+from support import simulated_query
+from support.simulated_driver import STREAM, SimulatedStream, assert_nothing_lost, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
+
+NAME = "spark.sql.mapKeyDedupPolicy"
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, plan: SimulatedPlan, order: type[Command]) -> SimulatedStream:
+    """A deployment under one setting has ended; from here on the session has another one."""
+    stream = SimulatedStream()
+    monkeypatch.setitem(simulated_query.CONF, NAME, "EXCEPTION")
+    stream.deploy()
+    stream.order_at(2.1, order)
+    assert stream.run(waiting_script(plan)) == 0
+    monkeypatch.setitem(simulated_query.CONF, NAME, "LAST_WIN")
+    return stream
+
+
+def goes_on(stream: SimulatedStream, plan: SimulatedPlan, start: StartPlan, request_id: str = "") -> int | None:
+    stream.deploy(2, start, request_id=request_id)
+    stream.order_at(30.0, DrainNotification, "d-0002")
+    return stream.run(waiting_script(plan), "d-0002")
+
+
+def restore(stream: SimulatedStream) -> StartPlan:
+    return StartPlan("restore", stream.events_of(Stopped)[0].snapshot_id, "d-0001")
+
+
+def test_a_deploy_under_another_setting_is_refused_and_goes_on_under_the_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By name and with both values; no checkpoint is built, and nothing read."""
+    plan = make_plan()
+    stream = ended(monkeypatch, plan, StopRequest)
+    reads = list(plan.sources[0].reads)
+    assert goes_on(stream, plan, restore(stream)) == 1
+    error = stream.events_of(Failed, "d-0002")[0].error
+    assert "IncompatibleUpgradeError" in error
+    assert f"{NAME} was EXCEPTION and is LAST_WIN" in error
+    assert plan.sources[0].reads == reads
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0002", "counts"))
+    assert list(stream.checkpoints.list_objects(checkpoint.prefix)) == []
+
+    monkeypatch.setitem(simulated_query.CONF, NAME, "EXCEPTION")
+    number = stream.next_attempt("d-0002")
+    stream.order_at(30.0, DrainNotification, "d-0002", attempt=number)
+    assert stream.run(waiting_script(plan), "d-0002", number) == 0
+    assert_nothing_lost(plan)
+
+
+def test_what_holds_no_state_made_by_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query without state, and a seed, which begins with none."""
+    without = make_plan(window_ms=None)
+    stream = ended(monkeypatch, without, StopRequest)
+    assert goes_on(stream, without, restore(stream)) == 0
+    plan = make_plan()
+    stream = ended(monkeypatch, plan, DrainNotification)
+    start = StartPlan("seed", stream.events_of(Drained)[0].snapshot_id, "d-0001")
+    assert goes_on(stream, plan, start) == 0
+    assert stream.events_of(QueryStarted, "d-0002")[0].how == "seeded"
+
+
+def test_what_an_upgrade_has_decided_on_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its way back brings the old version back, whatever the one that failed was given."""
+    plan = make_plan()
+    stream = ended(monkeypatch, plan, StopRequest)
+    start, request_id = restore(stream), return_request_id_for(upgrade_id_for("u"), "forward")
+    assert goes_on(stream, plan, start, request_id) == 0
+    assert_nothing_lost(plan)
+
+
+@pytest.mark.parametrize("spark_version", ["4.2.0", "4.2.1"])
+def test_where_nobody_can_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, spark_version: str) -> None:
+    """Of a deployment that an older release started; and on another Spark, with its own defaults."""
+    plan = make_plan()
+    stream = ended(monkeypatch, plan, StopRequest)
+    recorded = list(stream.control.home.list_objects(layout.plans_prefix(STREAM, "d-0001")))
+    for info in recorded if spark_version == stream.spark_version else ():
+        stream.control.home.delete(info.key)
+    stream.spark_version = spark_version
+    assert goes_on(stream, plan, restore(stream)) == 0
