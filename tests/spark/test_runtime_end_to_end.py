@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.protocol.events import Accepted, Drained, Draining, QueryStarted, SnapshotReady, Stopped
+from airflow_streamstate.protocol.events import (
+    Accepted,
+    Drained,
+    Draining,
+    Failed,
+    QueryStarted,
+    SnapshotReady,
+    Stopped,
+)
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of
 
@@ -20,6 +28,18 @@ query.awaitTermination()
 print("the script came to its end", query.isActive, query.exception())
 """
 NEW_GROUPING = WINDOWED_COUNTS.replace('"k")', '"k", "v")').replace('"window.start", "k"', '"window.start", "k", "v"')
+
+IN_ZONE = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+
+base, zone = sys.argv[1:]
+spark = SparkSession.builder.config("spark.sql.session.timeZone", zone).getOrCreate()
+rows = spark.readStream.schema("t timestamp, k string, v int").json(base + "/in")
+hours = rows.withWatermark("t", "1 day").groupBy(F.window("t", "10 seconds"), F.date_format("t", "HH").alias("k"))
+counts = hours.agg(F.count("*").alias("n")).select("window.start", "k", "n")
+"""
+"""A key that is read in the zone of the session: rows of one window and hour get two keys under two zones."""
 
 
 def _row(second: int, key: str, value: int) -> dict[str, object]:
@@ -103,3 +123,31 @@ def test_a_stream_lives_through_stop_resume_drain_and_new_versions(tmp_path: Pat
         assert _sums(stream.output()) == _sums(fed)
         ids = {event.query_id for number in (1, 2, 3) for event in stream.events(QueryStarted, f"d-{number:04d}")}
         assert len(ids) == 1
+
+
+def test_state_made_in_one_time_zone_is_not_restored_in_another(tmp_path: Path) -> None:
+    """Spark goes on in silence, and one hour has two keys; refused by name, with no checkpoint, and mendable."""
+    with Deployments(tmp_path) as stream:
+        first = stream.deploy(IN_ZONE + TO_FILES, str(tmp_path), "UTC")
+        stream.feed(_row(1, "a", 1), _row(2, "b", 2))
+        stream.wait_committed("counts", 0, first)
+        stream.stop()
+        assert first.exit_status() == 0, first.log
+        start = StartPlan("restore", stream.events(Stopped)[0].snapshot_id, "d-0001")
+
+        second = stream.deploy(IN_ZONE + TO_FILES, str(tmp_path), "Asia/Tokyo", start=start)
+        assert second.exit_status() == 1, second.log
+        error = stream.events(Failed)[0].error
+        assert "IncompatibleUpgradeError" in error
+        assert "spark.sql.session.timeZone was UTC and is Asia/Tokyo" in error
+        assert not stream.events(QueryStarted)
+        assert not stream.checkpoint_folder("counts").exists()
+
+        third = stream.deploy(IN_ZONE + TO_FILES, str(tmp_path), "UTC", start=start)
+        stream.feed(_row(3, "c", 3))
+        stream.wait_committed("counts", 1, third)
+        stream.drain()
+        assert third.exit_status() == 0, third.log
+        assert stream.events(QueryStarted)[0].how == "restored"
+        assert sum(int(str(row["n"])) for row in stream.output()) == 3
+        assert len({row["k"] for row in stream.output()}) == 1

@@ -146,7 +146,7 @@ class Retaining:
         removed = {one: fate.why for one, fate in fates.items() if fate.goes}
         if not is_dry:
             settle(self._home, control, retention, self._until(control, register, kept_register, needs))
-            removed = self._condemned(self._remover(control, same), manifests, needs, policy, fates)
+            removed = self._condemned(control, self._remover(control, same), manifests, policy, fates)
         stays = [manifest for one, manifest in manifests.items() if one not in removed]
         freed = freed_bytes(self._home.checkpoints, [manifests[one] for one in removed], stays)
         swept = Removed() if is_dry else self._remover(control, same).sweep()
@@ -177,16 +177,21 @@ class Retaining:
 
     def _condemned(
         self,
+        control: StreamControl,
         remover: Remover,
         manifests: dict[str, SnapshotManifest],
-        needs: Needs,
         policy: RetentionPolicy,
         fates: dict[str, Fate],
     ) -> dict[str, tuple[str, ...]]:
-        """Decide by the register as it is in the moment of the act, and record it."""
+        """Decide by the records as they are in the moment of the act, and record it.
+
+        Whoever wants a snapshot since the last look has had a lease on it, so either his record is seen here, or the
+        register has changed, and it is looked again.
+        """
 
         def choose(register: RetentionRegister) -> list[str]:
             now = self._means.clock.now()
+            needs = self._needs(control, control.need_register().value, manifests, register)
             again = decide_fates(manifests, needs.snapshots, register, policy, now)
             return [one for one, fate in again.items() if fate.goes and fates[one].goes]
 

@@ -184,8 +184,12 @@ def test_an_upload_that_nobody_completes_goes_a_week_after_it_was_begun(tmp_path
     assert [prune(stage, is_dry=True).temporaries, prune(stage).temporaries, prune(stage).temporaries] == [1, 1, 0]
 
 
-def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path) -> None:
-    """Begun at any moment of the prune: it has the snapshot for good, or is told at once, before it stops anything."""
+@pytest.mark.parametrize("asleep_seconds", [0.0, 86_400.0])
+def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path, asleep_seconds: float) -> None:
+    """Begun at any moment of the prune: it has the snapshot for good, or is told at once, before it stops anything.
+
+    Where the prune sleeps right behind that, the lease of whoever asked is over, and what he asked for is not.
+    """
     outcomes = set()
     for number in count(1, 6):
         folder = tmp_path / str(number)
@@ -202,6 +206,7 @@ def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: 
                 began.append(False)
             else:
                 began.append(True)
+            stage.clock.advance(asleep_seconds)
 
         plan = FaultPlan(meanwhile={number: roll_back})
         store = FaultyStore(stage.store, plan)
