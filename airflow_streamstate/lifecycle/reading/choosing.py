@@ -154,7 +154,7 @@ def export_uri(out: str, kept: Sequence[str]) -> str:
 
     Args:
         out: a folder of this machine, or a URI.
-        kept: the URIs of the stores of the home: nothing is ever exported into them.
+        kept: the URIs of the stores of the home, of its places and mirrors: nothing is ever exported into them.
 
     Raises:
         InvalidRequestError: it lies in one of them, or one of them in it.
@@ -166,9 +166,9 @@ def export_uri(out: str, kept: Sequence[str]) -> str:
         home = _plain(store_uri)
         if f"{place}/".startswith(f"{home}/") or f"{home}/".startswith(f"{place}/"):
             raise InvalidRequestError(
-                "state cannot be exported into the home of streams, where snapshots are never written",
+                "state cannot be exported to where streams, their snapshots or copies of them are kept",
                 out=out,
-                home=store_uri,
+                kept_there=store_uri,
                 next_step="Name a place of its own.",
             )
     return uri.rstrip("/")

@@ -48,6 +48,7 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec
 from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.placing import known_places
 from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExport, StateOrder, StatePlace, Verb
 from airflow_streamstate.store.trees import delete_below
 
@@ -202,7 +203,7 @@ class Readings:
         on_progress: Report | None,
     ) -> dict[str, Any]:
         names, alone = self._shared(request, wanted)
-        export = self._export(request, {**about, "only_in": alone})
+        export = self._export(control, request, {**about, "only_in": alone})
         self.sweep(request.stream_id)
         if not names:
             if request.key is not None or export is not None:
@@ -221,13 +222,16 @@ class Readings:
             with suppress(StreamStateError):  # the next reading removes it, too
                 self._remove(control, reading.reading_id)
 
-    def _export(self, request: ReadingRequest, about: Mapping[str, Any]) -> StateExport | None:
+    def _export(self, control: StreamControl, request: ReadingRequest, about: Mapping[str, Any]) -> StateExport | None:
         if request.out is None:
             return None
-        kept = sorted({self._home.home.uri, self._home.checkpoints.uri})
+        kept = {self._home.home.uri, self._home.checkpoints.uri, *known_places(control)}
+        for deployment_id in control.deployment_ids():
+            with suppress(StreamStateError):
+                kept.update(control.spec(deployment_id).mirrors)
         said = {**about, "since_snapshot_id": request.since_snapshot_id, "format": request.format}
         said.pop("age_seconds", None)
-        return StateExport(export_uri(request.out, kept), request.format, request.overwrite, said)
+        return StateExport(export_uri(request.out, sorted(kept)), request.format, request.overwrite, said)
 
     def _record(self, control: StreamControl, request: ReadingRequest, wanted: _Wanted) -> StateReading:
         now = self._clock.now()

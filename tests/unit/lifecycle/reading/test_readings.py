@@ -152,12 +152,16 @@ def test_the_next_reading_removes_what_a_killed_shell_left(shop: Shop) -> None:
 
 
 def test_what_is_asked_for_in_vain_starts_no_driver(shop: Shop) -> None:
-    """A snapshot that is not there or not whole, a place in the home."""
+    """A snapshot that is not there or not whole; an export into the home, a mirror, or where snapshots were kept."""
+    spec, mirror, place = shop.shelf.control.spec("d-0001"), shop.base / "mirror", shop.base / "place"
+    told = replace(spec, deployment_id="d-0002", mirrors=(f"file://{mirror}",), snapshots=f"file://{place}")
+    shop.shelf.control.create_spec(told)
     before = shop.files()
     with pytest.raises(SnapshotNotFoundError):
         shop.look(snapshot_id="d-0009-live-000001")
-    with pytest.raises(InvalidRequestError, match="into the home of streams"):
-        shop.look(out=str(shop.base / "home" / "out"))
+    for kept in (shop.base / "home", mirror, place):
+        with pytest.raises(InvalidRequestError, match="are kept"):
+            shop.look(out=str(kept / "out"))
     assert shop.files() == before
     flip_byte(shop.shelf.checkpoints, shop.shelf.data_key("commits/5", snapshot_id=LATER), at=12)
     with pytest.raises(SnapshotCorruptError):
