@@ -34,6 +34,22 @@ print("the script goes on after", query.id)
 """
 )
 
+HELD_FLUSH = (
+    WINDOWED_COUNTS
+    + """
+import os, time
+@F.udf("string")
+def held(k):
+    while os.path.exists(base + "/hold"):
+        open(base + "/inside", "a").close()
+        time.sleep(0.05)
+    return k
+query = counts.withColumn("k", held("k")).writeStream.queryName("counts").format("json").start(base + "/out")
+query.awaitTermination()
+"""
+)
+"""Held where a window comes out, so in the flush alone: no row comes late enough before it."""
+
 
 def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_path: Path) -> None:
     """At one barrier for a snapshot first, from which both go on. Then the quick query stood at its barrier and is
@@ -102,3 +118,27 @@ def test_a_batch_that_is_cut_is_kept_and_run_again(tmp_path: Path) -> None:
         for name in ("quick", "slow"):
             rows = sorted((row["k"], row["n"], row["s"]) for row in stream.output(name))
             assert rows == [("a", 1, 1), ("b", 1, 2)]
+
+
+def test_a_flush_that_takes_too_long_is_taken_back_and_the_stream_runs_on(tmp_path: Path) -> None:
+    """``fail``: it is cut before the sink has any of it; what it would have flushed stays, is added to, and comes out
+    once, in the flush of the next drain."""
+    with Deployments(tmp_path) as stream:
+        stream.feed({"t": seconds_of(0, 1), "k": "a", "v": 1})
+        driver = stream.deploy(HELD_FLUSH, str(tmp_path))
+        stream.wait_committed("counts", 0, driver)
+        (tmp_path / "hold").touch()
+        stream.drain(rehearse=False, flush_within_seconds=2.0, on_flush_deadline="fail")
+        failed = stream.wait_event(DrainFailed, driver)
+        assert (tmp_path / "inside").exists(), driver.log
+        assert (failed.cause, failed.then) == ("flush_deadline", "runs_on")
+        (tmp_path / "hold").unlink()
+        assert stream.output() == []
+        stream.feed({"t": seconds_of(0, 2), "k": "a", "v": 2}, {"t": seconds_of(0, 31), "k": "b", "v": 3})
+        counts = stream.checkpoint_folder("counts")
+        wait_until(lambda: files_read(counts) == 2, lambda: driver.log, 60)
+
+        stream.drain()
+        assert driver.exit_status() == 0, driver.log
+        assert len(stream.events(Drained)) == 1
+        assert sorted((row["k"], row["n"], row["s"]) for row in stream.output()) == [("a", 2, 3), ("b", 1, 3)]
