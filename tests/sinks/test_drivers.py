@@ -1,4 +1,4 @@
-"""The trap of the file sink with real drivers: a fresh start into a folder that the query wrote to before."""
+"""Sinks with real drivers: a fresh start into a folder that was written to before; a table between two queries."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.protocol.events import Failed, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Drained, Draining, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
-from support.drivers import Deployments
+from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of
+from support.sink_runs import QUICK, jars_of
+from support.sparks import IN_FULL
 
 pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
 
@@ -21,6 +23,19 @@ spark = SparkSession.builder.getOrCreate()
 rows = spark.readStream.schema("v int").option("maxFilesPerTrigger", 1).json(base + "/in")
 rows.writeStream.queryName("rows").format("json").start(base + "/" + out).awaitTermination()
 """
+
+CHAIN = (
+    WINDOWED_COUNTS
+    + """
+spark.createDataFrame([], "start timestamp, k string, n long, s long").write.format("delta").save(base + "/windows")
+landed = spark.readStream.format("delta").load(base + "/windows")
+per_minute = (landed.withWatermark("start", "0 seconds").groupBy(F.window("start", "1 minute"), "k")
+    .agg(F.count("*").alias("windows"), F.sum("n").alias("n")))
+per_minute.writeStream.queryName("per_minute").format("json").trigger(processingTime="1 hour").start(base + "/minutes")
+counts.writeStream.queryName("per_window").format("delta").start(base + "/windows")
+spark.streams.awaitAnyTermination()
+"""
+)
 
 
 def _files(folder: Path) -> dict[str, int]:
@@ -58,3 +73,24 @@ def test_a_fresh_start_over_held_ids_is_refused_and_a_restore_into_a_new_folder_
         assert stream.output("new") == [{"v": 3}]
         log = tmp_path / "new" / "_spark_metadata"
         assert [(log / name).read_text() for name in ("0", "1")] == ["v1", "v1"]
+
+
+def test_what_a_drain_flushes_into_a_delta_table_is_read_by_the_query_behind_it(tmp_path: Path) -> None:
+    """Although that one sleeps for an hour: it reads the table to its end, and is flushed then."""
+    (delta,) = (run for run in QUICK if run.name == f"delta-{IN_FULL}")
+    conf = {**delta.conf, "spark.jars": ",".join(jars_of(delta))}
+    with Deployments(tmp_path) as stream:
+        for minute in range(3):
+            stream.feed(*({"t": seconds_of(minute, at), "k": "a", "v": 1} for at in (1, 21, 41)))
+        driver = stream.deploy(CHAIN, str(tmp_path), conf=conf)
+        stream.wait_committed("per_window", 2, driver, seconds=150)
+        stream.drain()
+        assert driver.exit_status() == 0, driver.log
+        (drained,) = stream.events(Drained)
+        assert {name: query.state_rows_left for name, query in drained.queries.items()} == {
+            "per_window": 0, "per_minute": 0,
+        }  # fmt: skip
+        assert [sorted(event.flush_batch_ids) for event in stream.events(Draining)] == [["per_window"], ["per_minute"]]
+        minutes = stream.output("minutes")
+        assert sum(int(str(row["windows"])) for row in minutes) == 9
+        assert sum(int(str(row["n"])) for row in minutes) == 9

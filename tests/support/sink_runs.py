@@ -156,6 +156,13 @@ def results_of(run: Run, folder: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in lines]
 
 
+def jars_of(run: Run) -> list[str]:
+    """What its sinks need beside Spark, as paths; fetched if they are not there yet."""
+    listing = pinned(_FOLDER / "sink_jars.txt") | pinned(_FOLDER / "kafka_spark_jars.txt")
+    jars = {path: digest for path, digest in listing.items() if any(part in path for part in run.jars)}
+    return sorted(str(path) for path in fetch_jars(f"sinks-{run.name}", jars).glob("*.jar")) if jars else []
+
+
 def _python(run: Run) -> str:
     return sys.executable if run.spark == IN_FULL else str(spark_of(run.spark).python)
 
@@ -167,17 +174,12 @@ def _environment(run: Run, folder: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         **run.conf,
     }
-    if run.jars:
-        listing = pinned(_FOLDER / "sink_jars.txt") | pinned(_FOLDER / "kafka_spark_jars.txt")
-        jars = {path: digest for path, digest in listing.items() if any(part in path for part in run.jars)}
-    else:
-        jars = {}
+    jars = jars_of(run)
     words = [word for key, value in conf.items() for word in ("--conf", f"'{key}={value}'")]
     if "iceberg" in run.name:
         words += ["--conf", f"spark.sql.catalog.lake.warehouse={folder / 'lake'}"]
     if jars:
-        place = fetch_jars(f"sinks-{run.name}", jars)
-        words += ["--jars", ",".join(sorted(str(path) for path in place.glob("*.jar")))]
+        words += ["--jars", ",".join(jars)]
     strays = ("PYTHON", "SPARK_", "PYSPARK_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(strays)}
     own = {} if run.spark == IN_FULL else spark_of(run.spark).environment
