@@ -96,12 +96,19 @@ query.awaitTermination()
 
 
 def test_a_flush_that_fails_dies_and_is_done_at_last(tmp_path: Path) -> None:
-    """Failed: withdrawn, stopped with its state. Ordered before a start: nothing is read. Killed: done by the next."""
+    """Tried first: refused, and it runs on. Failed: withdrawn, stopped with its state. Ordered before a start: nothing
+    is read. Killed: done by the next."""
     with Deployments(tmp_path) as stream:
         stream.feed({"t": seconds_of(0, 1), "k": "a", "v": 1}, {"t": seconds_of(0, 2), "k": "b", "v": 2})
         first = stream.deploy(FRAGILE, str(tmp_path))
         stream.wait_committed("counts", 0, first)
         (tmp_path / "bad").touch()
+        stream.drain(rehearse=True)
+        refused = stream.wait_event(Rejected, first)
+        assert "query counts: its flush fails" in refused.reason
+        assert "the shelf is full" in refused.reason
+        stream.feed({"t": seconds_of(0, 3), "k": "b", "v": 2})
+        stream.wait_committed("counts", 1, first)
         stream.drain()
         assert first.exit_status() is not None
         failed = stream.events(DrainFailed)[0]
@@ -123,11 +130,11 @@ def test_a_flush_that_fails_dies_and_is_done_at_last(tmp_path: Path) -> None:
         assert third.exit_status() == 0, third.log
         drained = stream.events(Drained)[0]
         assert drained.queries["counts"].state_rows_left == 0
-        assert sorted((row["k"], row["n"], row["s"]) for row in stream.output()) == [("a", 1, 1), ("b", 1, 2)]
+        assert sorted((row["k"], row["n"], row["s"]) for row in stream.output()) == [("a", 1, 1), ("b", 2, 4)]
         fourth = stream.resume(to_drain=True)
         assert fourth.exit_status() == 0, fourth.log
         assert len(stream.events(QueryStarted)) <= 3
-        assert sorted((row["k"], row["n"], row["s"]) for row in stream.output()) == [("a", 1, 1), ("b", 1, 2)]
+        assert sorted((row["k"], row["n"], row["s"]) for row in stream.output()) == [("a", 1, 1), ("b", 2, 4)]
 
 
 REMEMBERED = (
@@ -234,7 +241,7 @@ def test_timers_sleepers_and_those_that_never_began_are_drained_too(tmp_path: Pa
         assert drained.queries["silent"].batch_id is None
         assert (drained.queries["timed"].state_rows_left, drained.queries["hourly"].state_rows_left) == (0, 0)
         assert sorted((row["k"], row["n"]) for row in stream.output("timed")) == [("a", 4), ("b", 2)]
-        assert sorted((row["k"], row["n"], row["s"]) for row in stream.output()) == [("a", 1, 1), ("b", 1, 2)]
+        assert sorted((row["k"], row["n"], row["s"]) for row in stream.output()) == [("a", 1, 1), ("b", 2, 4)]
         assert "too late: False None None Stopped" in driver.log
         assert not (tmp_path / "late").exists()
         assert "heard ['hourly', 'timed']" in driver.log  # a listener hears its own session
