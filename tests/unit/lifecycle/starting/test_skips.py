@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.launch.interface import LaunchRequest
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.starting.skips import SkipView, SkipWish
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SkipRequest
@@ -21,6 +24,7 @@ from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.checkpoints import HookedStore, commit_batch, plan_batch
 from support.examples import example
+from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
 WISH = SkipWish(STREAM, 4, "a bad row")
@@ -81,6 +85,30 @@ def test_an_order_that_was_cut_off_before_the_launch_goes_on(stage: Stage) -> No
     assert not stage.seen().is_unlaunched
     assert stage.seen().attempt == 2
     assert len(stage.control.journal("d-0001").commands()) == 1
+
+
+@pytest.mark.parametrize("fault", KILL_POINTS)
+def test_whoever_skips_may_die_anywhere_and_ask_again(tmp_path: Path, fault: Fault) -> None:
+    """At each call of the store, reads too: one order, one attempt that does it, launched once (Laws 2 and 8)."""
+    for number in count(1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        stage = Stage(folder)
+        failed(stage)
+        plan = FaultPlan({number: fault})
+        store = FaultyStore(stage.store, plan)
+        mortal = Controller(Home.of(store, store, folder, stage.clock), stage.launcher, stage.clock, "dies")
+        with suppress(SimulatedCrash, StreamStateError):
+            mortal.starts.skip(WISH, "r-1")
+        order = stage.controller.starts.skip(WISH, "r-1")
+        (slot,) = stage.control.journal("d-0001").commands()
+        assert slot.command is not None
+        assert (order.command_id, stage.seen().attempt) == (slot.command.command_id, 2), number
+        assert not stage.seen().is_unlaunched
+        launches = [call for call in stage.launcher.calls if call.startswith("launch ")]
+        assert len(set(launches)) == len(launches) == 2, number
+        if number > len(plan.calls):
+            return
 
 
 def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -> None:
