@@ -46,7 +46,7 @@ def test_changes_are_written_since_an_older_snapshot(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"out": "{base}/home/inside"}, "cannot be exported into the home"),
+        ({"out": "{base}/home/inside"}, "snapshots or copies of them are kept"),
         ({"out": "{base}/out", "format": "csv"}, "field=format"),
         ({"out": "{base}/out", "snapshot_id": "d-0001-live-000009"}, "SnapshotNotFoundError"),
     ],
