@@ -60,13 +60,14 @@ class ForeignQuery:
         for name in ("in", "out"):
             (base / name).mkdir()
         self.hold, self.fail = base / "hold", base / "fail"
+        self.conf: dict[str, str] = dict(CONF)
         self._rows = 0
         self._files = 0
         self._driver: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Its driver, in a process group of its own."""
-        conf = [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
+        conf = [word for key, value in self.conf.items() for word in ("--conf", f"{key}={value}")]
         words = ["spark-submit", "--master", "local[2]", *conf, str(self.app), str(self.base)]
         with (self.base / "driver.log").open("ab") as log:
             self._driver = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)

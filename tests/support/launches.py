@@ -54,7 +54,7 @@ def starts(base: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def wait_until(predicate: Callable[[], bool], what: str, seconds: float = 40.0) -> None:
+def wait_until(predicate: Callable[[], bool], what: str | Callable[[], str], seconds: float = 40.0) -> None:
     """Wait until it is so.
 
     Raises:
@@ -62,7 +62,9 @@ def wait_until(predicate: Callable[[], bool], what: str, seconds: float = 40.0) 
     """
     deadline = time.monotonic() + seconds  # noqa: TID251 - real processes live in real time
     while not predicate():
-        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"  # noqa: TID251
+        assert time.monotonic() < deadline, (  # noqa: TID251
+            f"waited {seconds} s for: {what() if callable(what) else what}"
+        )
         time.sleep(0.02)  # noqa: TID251
 
 
