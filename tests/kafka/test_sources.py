@@ -220,6 +220,32 @@ def test_the_lag_is_the_brokers(
     check_open_source(opened, start, end, 4321)
 
 
+def test_a_seed_begins_with_the_records_of_a_moment(
+    stream: SessionStream, read: Callable[..., DataFrame], topics: Topics
+) -> None:
+    """By the broker's own answer, in each partition; refused where nobody accepted what is read again. (Law 14)"""
+    topic, out = topics.create("in", 2), str(stream.base / "out")
+    topics.write(topic, range(10), 0)
+    first = stream.start(to_files(read(topic)), path=out)
+    stream.wait_read(topic, 10)
+    SYSTEM_CLOCK.sleep(0.1)
+    at = SYSTEM_CLOCK.now()
+    SYSTEM_CLOCK.sleep(0.1)
+    topics.write(topic, range(10, 20), 1)
+    topics.write(topic, range(20, 30), 0)
+    stream.wait_read(topic, 30)
+    seed = replace(drained(stream, first), begins_at=at)
+
+    refused = stream.start(to_files(read(topic)), path=str(stream.base / "again"), start=seed)
+    assert "20 rows read again" in str(refused.refusal)
+    accepted = replace(seed, accept_repeated_input=("rows",))
+    second = stream.start(to_files(read(topic)), path=str(stream.base / "again"), start=accepted)
+    topics.write(topic, range(30, 35), 1)
+    stream.wait_read(topic, 35)
+    stopped(stream, second)
+    assert Counter(int(str(found["v"])) for found in stream.output("again")) == Counter(range(10, 35))
+
+
 def test_a_broker_that_goes_away_in_a_drain_loses_nothing(
     stream: SessionStream, read: Callable[..., DataFrame], topics: Topics, broker: KafkaBroker
 ) -> None:
