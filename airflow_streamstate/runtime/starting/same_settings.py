@@ -6,6 +6,8 @@ here, before the checkpoint is built: Spark goes on in silence, and mixes what b
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_streamstate.errors import IncompatibleUpgradeError
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import last_recorded_plans
@@ -39,15 +41,15 @@ def check_same_settings(attempt: Attempt, name: str, startable: StartableQuery, 
     if old is None or old.spark_version != attempt.spark_version:
         return
     if dict(startable.session_conf(SETTINGS)) == dict(old.settings):
-        return
+        return  # mostly, and no plan is read for it
     changed = _changed(attempt, name, startable, old)
     if changed:
         raise IncompatibleUpgradeError(
             "settings of this session change what the values in the state mean",
             query_name=name,
             settings=changed,
-            next_step="Set them as they were (--conf); or drain the old version and deploy again: a seed begins under"
-            " the new ones.",
+            next_step="Deploy with them as they were (--conf), which goes on; for the new ones drain that then"
+            f" (`streamstate drain {attempt.stream_id}`), and deploy again: a seed begins under them.",
         )
 
 
@@ -56,4 +58,6 @@ def _changed(attempt: Attempt, name: str, startable: StartableQuery, old: QueryP
         new = plan_of(attempt, name, startable)
     except Exception:  # as where it is recorded: no start waits for its plan to be understood
         return []
-    return [found.reason for found in state_differences(old, new) if found.code == "setting-changed"]
+    names = old.settings.keys() & new.settings.keys()  # of others one of the two releases has no word
+    was, now = (replace(one, settings={name: one.settings[name] for name in names}) for one in (old, new))
+    return [found.reason for found in state_differences(was, now) if found.code == "setting-changed"]
