@@ -10,13 +10,13 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Noted, SnapshotMirrored, SnapshotReady
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.runtime.agent.mirroring import FAILING_SECONDS, Mirroring
+from airflow_streamstate.runtime.agent.mirroring import FAILING_SECONDS, ROUND_SECONDS, Mirroring
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.mirror import is_mirrored
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.interface import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
@@ -135,6 +135,29 @@ def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Pat
     assert [event.snapshot_id for event in stream.events_of(SnapshotMirrored)] == ["d-0001-stopped-000001"]
     [note] = [event for event in stream.events_of(Noted) if "mirror" in event.text]
     assert note.facts["snapshot_id"] == manifest.snapshot_id
+
+
+def test_what_lies_at_a_lost_place_is_not_read_again_each_round(tmp_path: Path) -> None:
+    """A round comes every few seconds, and each snapshot would be a request, for as long as the place is away."""
+    read: list[str] = []
+
+    class Told(MemoryStore):
+        def get(self, key: str) -> StoredObject | None:
+            read.append(key)
+            return super().get(key)
+
+    _, attempt, mirroring = run_with(Places(), MIRROR, checkpoints=Told())
+    kept = attempt.control.need_manifest("d-0001-live-000001")
+    lost = [f"d-0001-live-{number:06}" for number in range(2, 7)]
+    for snapshot_id in lost:
+        attempt.control.create_manifest(replace(kept, snapshot_id=snapshot_id, data_uri=str(tmp_path)))
+    counts = []
+    for pause_seconds in (ROUND_SECONDS, FAILING_SECONDS + 1, ROUND_SECONDS):
+        read.clear()
+        mirroring.round()
+        counts.append(sum(layout.manifest_key(STREAM, one) in read for one in lost))
+        attempt.clock.sleep(pause_seconds)
+    assert counts == [len(lost), 0, 1]
 
 
 def test_a_mirror_hears_of_an_attempt_before_it_has_a_snapshot() -> None:
