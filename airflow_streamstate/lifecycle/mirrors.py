@@ -132,7 +132,7 @@ class Mirrors:
         refuse_same(control, mirror, home.checkpoints)
         if spec is not None:
             refuse_another(control, mirror, spec)
-            refuse_left_behind(control, mirror, spec.deployment_id)
+            refuse_left_behind(control, mirror)
         for snapshot_id in control.snapshot_ids():
             manifest = control.readable_manifest(snapshot_id)
             if manifest is None:

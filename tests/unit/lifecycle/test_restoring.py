@@ -109,7 +109,9 @@ def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_p
     with pytest.raises(ConflictError, match="ran behind"):
         Restoring(home, [mirror], "me").restore(STREAM)
     Restoring(home, [mirror], "me").restore(STREAM, accept_duplicates=True)
-    view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v3')\n"))
+    controller = Controller(home, stage.launcher, stage.clock)
+    assert [one.files for _, one in controller.mirrors.copy(STREAM, [mirror])] == [0]  # it did not go on elsewhere
+    view = controller.deploy(stage.request("print('v3')\n"))
     assert (view.deployment_id, view.start.snapshot_id) == ("d-0003", snapshot_id)
 
 
