@@ -8,7 +8,6 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     DataError,
     InvalidRequestError,
-    OutcomeUnknownError,
     SnapshotNotFoundError,
     StreamStateError,
     UnavailableError,
@@ -92,8 +91,8 @@ class Mirrors:
         """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
 
         At the end of each mirror, what was half copied of snapshots that are gone is cleared. A snapshot that is
-        damaged holds up no other one, nor does a place of snapshots, or a mirror, that does not answer: when all else
-        is copied, the first of these errors is raised.
+        damaged holds up no other one, nor does a place of snapshots that does not answer, nor a mirror that does not
+        either, or cannot be one: when all else is copied, the first of these errors is raised.
 
         Args:
             stream_id: which.
@@ -114,7 +113,7 @@ class Mirrors:
         for mirror in mirrors:
             try:
                 yield from self._copy_to(control, spec, settings, mirror, on_progress, failures)
-            except (UnavailableError, OutcomeUnknownError) as error:
+            except StreamStateError as error:
                 failures.append(error)
         if failures:
             raise failures[0]

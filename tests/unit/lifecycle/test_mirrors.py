@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, SnapshotIncompleteError, UnavailableError
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import InvalidRequestError, SnapshotIncompleteError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.manifest import FileEntry
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
@@ -99,6 +101,27 @@ def test_what_is_damaged_or_away_holds_up_nothing_else_and_is_told_at_the_end(st
     stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
     with pytest.raises(SnapshotIncompleteError):
         list(stage.controller.mirrors.copy(STREAM, [mirror]))
+
+
+def test_a_mirror_that_cannot_be_one_keeps_the_next_one_from_nothing(stage: Stage) -> None:
+    """No right to write there any more; or another stream of this name. It is the error, when the others have it."""
+
+    class Closed(MemoryStore):
+        def put(self, key: str, body: bytes) -> str:
+            raise InvalidRequestError("access is denied", key=key)
+
+    stage.deploy()
+    stage.stopped()
+    others, key = MemoryStore("others"), layout.spec_key(STREAM, "d-0001")
+    spec = stage.control.cells.read(key, DeploymentSpec)
+    assert spec is not None
+    StreamControl(others, STREAM, stage.clock).create_spec(replace(spec.value, request_id="another"))
+    for wrong, why in ((Closed("closed"), "access is denied"), (others, "another deployment")):
+        mirror = MemoryStore("mirror")
+        copying = stage.controller.mirrors.copy(STREAM, [wrong, mirror])
+        assert next(copying)[0] == mirror.uri
+        with pytest.raises(StreamStateError, match=why):
+            next(copying)
 
 
 def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:
