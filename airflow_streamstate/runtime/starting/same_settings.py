@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_streamstate.errors import IncompatibleUpgradeError
+from airflow_streamstate.errors import IncompatibleUpgradeError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import last_recorded_plans
 from airflow_streamstate.plan.rules_state import state_differences
@@ -56,6 +56,8 @@ def check_same_settings(attempt: Attempt, name: str, startable: StartableQuery, 
 def _changed(attempt: Attempt, name: str, startable: StartableQuery, old: QueryPlan) -> list[str]:
     try:
         new = plan_of(attempt, name, startable)
+    except (UnavailableError, OutcomeUnknownError):
+        raise
     except Exception:  # as where it is recorded: no start waits for its plan to be understood
         return []
     names = old.settings.keys() & new.settings.keys()  # of others one of the two releases has no word

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.plan.recorded import last_recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for
 from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.memory import MemoryStore
 from support import simulated_query
 from support.scripted_rehearsal import keep_plan
 from support.simulated_driver import (
@@ -28,9 +32,11 @@ from support.simulated_query import SimulatedPlan
 NAME = "spark.sql.mapKeyDedupPolicy"
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, plan: SimulatedPlan, order: type[Command]) -> SimulatedStream:
+def ended(
+    monkeypatch: pytest.MonkeyPatch, plan: SimulatedPlan, order: type[Command], store: Store | None = None
+) -> SimulatedStream:
     """A deployment under one setting has ended; from here on the session has another one."""
-    stream = SimulatedStream()
+    stream = SimulatedStream(checkpoints=store or MemoryStore())
     monkeypatch.setitem(simulated_query.CONF, NAME, "LAST_WIN")
     stream.deploy()
     stream.order_at(2.1, order)
@@ -102,6 +108,29 @@ def test_where_nobody_can_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatc
         stream.control.home.delete(info.key)
     stream.spark_version = spark_version
     assert goes_on(stream, plan, restore(stream)) == 0
+
+
+class Away(MemoryStore):
+    """Does not answer, the first time that somebody lists this."""
+
+    prefix = "/"
+
+    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        if prefix == self.prefix:
+            self.prefix = "/"
+            raise UnavailableError("the store does not answer", key=prefix)
+        return super().list_objects(prefix)
+
+
+def test_a_store_that_does_not_answer_lets_no_other_setting_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no plan which cannot be understood."""
+    plan, store = make_plan(), Away()
+    stream = ended(monkeypatch, plan, StopRequest, store)
+    reads = list(plan.sources[0].reads)
+    store.prefix = f"{layout.checkpoint_folder(STREAM, 'd-0002', 'counts')}/offsets/"
+    assert goes_on(stream, plan, restore(stream)) == 1
+    assert "does not answer" in stream.events_of(Failed, "d-0002")[0].error
+    assert plan.sources[0].reads == reads
 
 
 @pytest.mark.parametrize("was_recorded", [True, False])
