@@ -108,8 +108,8 @@ def refuse_left_behind(control: StreamControl, mirror: Store) -> None:
         ConflictError: it has.
         StreamNotFoundError: the stream was deleted meanwhile.
     """
-    register, known = control.need_register().value, set(control.deployment_ids())
     there = StreamControl(mirror, control.stream_id, control.clock).deployment_ids()
+    register, known = control.need_register().value, set(control.deployment_ids())  # last: a deploy may have come in
     reached = order_of(deployment_id_for(register.fencing_token))
     newer = [one for one in there if order_of(one) > reached and one not in known]
     if newer:

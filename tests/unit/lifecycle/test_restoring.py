@@ -261,8 +261,9 @@ def test_a_word_behind_the_end_that_nobody_can_read_may_be_of_another_attempt(st
     behind = layout.event_key(STREAM, "d-0001", last.number + 1)
     for one in (mirror, other):
         one.put(behind, b"{")
-    with pytest.raises(ConflictError, match="something ran behind"):
+    with pytest.raises(ConflictError, match="something ran behind") as refused:
         Restoring(new_home(stage, tmp_path), [mirror, other], "me").restore(STREAM)
+    assert refused.value.context["unreadable"] == [behind]
 
 
 def test_a_mirror_that_is_away_is_left_out_and_named(stage: Stage, tmp_path: Path) -> None:
