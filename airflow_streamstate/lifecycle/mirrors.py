@@ -10,7 +10,6 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     SnapshotNotFoundError,
     StreamStateError,
-    UnavailableError,
 )
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.events import SnapshotMirrored
@@ -142,7 +141,7 @@ class Mirrors:
 
             try:
                 store = home.places.of(manifest)
-            except UnavailableError as error:
+            except StreamStateError as error:
                 failures.append(error)  # what lies elsewhere is copied
                 continue
             try:

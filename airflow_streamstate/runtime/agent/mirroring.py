@@ -115,7 +115,7 @@ class Mirroring:
             return
         try:
             store = attempt.places.of(manifest)
-        except UnavailableError as error:
+        except StreamStateError as error:
             # What lies elsewhere is copied: the place of older ones may be lost for good.
             if manifest.data_uri not in self._quiet_until:
                 self._fails(uri, snapshot_id, error)

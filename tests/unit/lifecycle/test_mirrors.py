@@ -103,6 +103,19 @@ def test_what_is_damaged_or_away_holds_up_nothing_else_and_is_told_at_the_end(st
         list(stage.controller.mirrors.copy(STREAM, [mirror]))
 
 
+def test_a_place_that_is_no_place_any_more_holds_up_nothing_that_lies_elsewhere(stage: Stage) -> None:
+    """As where its bucket was deleted, or may not be read: that is no outage, and is told at the end, too."""
+    stage.deploy()
+    stage.run_batches(1)
+    lost, younger = stage.keep("live", attempt=1), stage.keep("live", attempt=2)
+    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
+    stage.control.create_manifest(replace(lost, data_uri=f"/{'x' * 300}"))  # no disk can have it
+    copying = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
+    assert next(copying)[1].snapshot_id == younger.snapshot_id
+    with pytest.raises(InvalidRequestError, match="name"):
+        next(copying)
+
+
 def test_a_mirror_that_cannot_be_one_keeps_the_next_one_from_nothing(stage: Stage) -> None:
     """No right to write there any more; or another stream of this name. It is the error, when the others have it."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
@@ -122,13 +124,15 @@ def test_a_damaged_snapshot_does_not_hold_up_the_others() -> None:
     assert any("d-0001-live-000001" in str(event.facts) for event in stream.events_of(Noted))
 
 
-def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Path) -> None:
-    """Where older snapshots lie: it is said once, and asked again; the younger ones are at the mirror."""
+@pytest.mark.parametrize("name", ["lost", "x" * 300], ids=["away", "refused"])
+def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Path, name: str) -> None:
+    """Where older snapshots lie: it is said once, and asked again; the younger ones are at the mirror. A bucket that
+    was deleted, or may not be read any more, is refused, and does not count as away."""
     places = Places()
     stream, attempt, mirroring = run_with(places, MIRROR)
     manifest = stream.control.need_manifest("d-0001-live-000001")
     stream.checkpoints.delete(layout.manifest_key(STREAM, manifest.snapshot_id))
-    stream.control.create_manifest(replace(manifest, data_uri=str(tmp_path)))
+    stream.control.create_manifest(replace(manifest, data_uri=str(tmp_path / name)))
     for _ in range(2):
         mirroring.round()
         attempt.clock.sleep(FAILING_SECONDS + 1)
