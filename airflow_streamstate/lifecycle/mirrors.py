@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.halves import clear_halves
-from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import Mirrored, is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.mirror_place import refuse_another, refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
@@ -126,7 +126,7 @@ class Mirrors:
         on_progress: Callable[[str, str, Progress], None],
         failures: list[StreamStateError],
     ) -> Iterator[tuple[str, Mirrored]]:
-        home = self._means.home
+        home, lost = self._means.home, dict[str, StreamStateError]()
         refuse_same(control, mirror, home.checkpoints)
         if spec is not None:
             refuse_another(control, mirror, spec)
@@ -140,9 +140,15 @@ class Mirrors:
                 on_progress(mirror.uri, snapshot_id, progress)
 
             try:
+                if manifest.data_uri in lost:
+                    raise lost[manifest.data_uri]
                 store = home.places.of(manifest)
             except StreamStateError as error:
-                failures.append(error)  # what lies elsewhere is copied
+                lost[manifest.data_uri] = error
+                if is_mirrored(control, mirror, snapshot_id):
+                    yield mirror.uri, Mirrored(snapshot_id, 0, 0)
+                else:
+                    failures.append(error)  # what lies elsewhere is copied
                 continue
             try:
                 done = mirror_snapshot(

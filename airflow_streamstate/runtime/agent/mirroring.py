@@ -13,7 +13,7 @@ from airflow_streamstate.errors import DataError, SnapshotNotFoundError, StreamS
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.halves import clear_halves
-from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.mirror_place import refuse_same
 from airflow_streamstate.store.interface import Store
 
@@ -117,6 +117,9 @@ class Mirroring:
             store = attempt.places.of(manifest)
         except StreamStateError as error:
             # What lies elsewhere is copied: the place of older ones may be lost for good.
+            if is_mirrored(attempt.control, self._open(uri), snapshot_id):
+                self._done.add((uri, snapshot_id))
+                return
             if manifest.data_uri not in self._quiet_until:
                 self._fails(uri, snapshot_id, error)
             self._quiet_until[manifest.data_uri] = attempt.clock.monotonic_seconds() + FAILING_SECONDS

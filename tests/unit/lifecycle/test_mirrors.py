@@ -9,6 +9,8 @@ import pytest
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import InvalidRequestError, SnapshotIncompleteError, StreamStateError, UnavailableError
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.manifest import FileEntry
@@ -16,6 +18,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
+from airflow_streamstate.store.interface import StoredObject
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
@@ -114,6 +117,40 @@ def test_a_place_that_is_no_place_any_more_holds_up_nothing_that_lies_elsewhere(
     assert next(copying)[1].snapshot_id == younger.snapshot_id
     with pytest.raises(InvalidRequestError, match="name"):
         next(copying)
+
+
+def test_a_place_that_is_away_is_asked_once_for_all_that_lies_there(stage: Stage, tmp_path: Path) -> None:
+    """Each answer that does not come takes its time."""
+    asked: list[str] = []
+
+    class Away(MemoryStore):
+        def get(self, key: str) -> StoredObject | None:
+            asked.append(key)
+            raise UnavailableError("it does not answer", key=key)
+
+    stage.deploy()
+    stage.run_batches(1)
+    for number in (1, 2, 3):
+        lost = stage.keep("live", attempt=number)
+        stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
+        stage.control.create_manifest(replace(lost, data_uri="s3://away/place"))
+    home = Home.of(stage.home.home, stage.home.checkpoints, tmp_path / "too", stage.clock, lambda _uri: Away("away"))
+    mirrors = Controller(home, stage.launcher, stage.clock).mirrors
+    with pytest.raises(UnavailableError, match="does not answer"):
+        list(mirrors.copy(STREAM, [MemoryStore("mirror")]))
+    assert len(asked) == 1
+
+
+def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(stage: Stage, tmp_path: Path) -> None:
+    """Each copy would end in an error for as long as the home has those snapshots, with nothing left to be done."""
+    stage.deploy()
+    stage.run_batches(1)
+    lost, mirror = stage.keep("live", attempt=1), MemoryStore("mirror")
+    list(stage.controller.mirrors.copy(STREAM, [mirror]))
+    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
+    stage.control.create_manifest(replace(lost, data_uri=str(tmp_path / "lost")))
+    [(_, done)] = stage.controller.mirrors.copy(STREAM, [mirror])
+    assert (done.snapshot_id, done.files) == (lost.snapshot_id, 0)
 
 
 def test_a_mirror_that_cannot_be_one_keeps_the_next_one_from_nothing(stage: Stage) -> None:

@@ -141,6 +141,18 @@ def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Pat
     assert note.facts["snapshot_id"] == manifest.snapshot_id
 
 
+def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(tmp_path: Path) -> None:
+    """The next attempt finds it there, and has nothing to say of it."""
+    places = Places()
+    stream, attempt, mirroring = run_with(places, MIRROR)
+    mirroring.round()
+    manifest = stream.control.need_manifest("d-0001-live-000001")
+    stream.checkpoints.delete(layout.manifest_key(STREAM, manifest.snapshot_id))
+    stream.control.create_manifest(replace(manifest, data_uri=str(tmp_path / "lost")))
+    Mirroring(attempt, places.open).round()
+    assert [event for event in stream.events_of(Noted) if "mirror" in event.text] == []
+
+
 def test_what_lies_at_a_lost_place_is_not_read_again_each_round(tmp_path: Path) -> None:
     """A round comes every few seconds, and each snapshot would be a request, for as long as the place is away."""
     read: list[str] = []
