@@ -36,12 +36,12 @@ _HARMLESS = frozenset(
 )
 """They say when and whether something is done, or what becomes of a row at its sink; not what is in the state."""
 _BY_FAILING = {
-    ANSI: "true",
-    "spark.sql.mapKeyDedupPolicy": "exception",
-    "spark.sql.legacy.timeParserPolicy": "exception",
-    "spark.sql.files.ignoreCorruptFiles": "false",
+    ANSI: ("true", "false"),
+    "spark.sql.mapKeyDedupPolicy": ("exception", "last_win"),
+    "spark.sql.legacy.timeParserPolicy": ("exception", "corrected"),  # the legacy one reads old dates otherwise
+    "spark.sql.files.ignoreCorruptFiles": ("false", "true"),
 }
-"""By this value a batch fails where another would matter, so whatever was counted is the same by each of them. Whoever
+"""By the first value a batch fails where the second would matter, so whatever was counted is the same by both. Whoever
 stands before a batch that fails so has no other way on: no drain comes past it."""
 _UTC = frozenset({"UTC", "Etc/UTC", "UCT", "Etc/UCT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu", "Z"})
 """One zone: machines call it by other names."""
@@ -102,7 +102,7 @@ def _setting(old: QueryPlan, new: QueryPlan, name: str) -> Difference:
         return difference("setting-harmless", "", f"{words}: nothing before the state reads it")
     if name == TIME_ZONE and {was, now} <= _UTC:
         return difference("setting-harmless", "", f"{words}: one zone by two names")
-    if was.lower() == _BY_FAILING.get(name):
+    if (was.lower(), now.lower()) == _BY_FAILING.get(name):
         return difference("setting-harmless", "", f"{words}: what was counted had no error in it")
     return difference("setting-changed", "", f"{words}: what is in the state was made by the old value")
 
