@@ -126,11 +126,24 @@ class Mirrors:
         on_progress: Callable[[str, str, Progress], None],
         failures: list[StreamStateError],
     ) -> Iterator[tuple[str, Mirrored]]:
-        home, lost = self._means.home, dict[str, StreamStateError]()
-        refuse_same(control, mirror, home.checkpoints)
+        refuse_same(control, mirror, self._means.home.checkpoints)
         if spec is not None:
             refuse_another(control, mirror, spec)
             refuse_left_behind(control, mirror)
+        yield from self._copy_snapshots(control, settings, mirror, on_progress, failures)
+        if spec is not None:
+            refuse_left_behind(control, mirror)  # that took its time
+        clear_halves(control, mirror, self._means.requested_by, of_all=True)
+
+    def _copy_snapshots(
+        self,
+        control: StreamControl,
+        settings: AgentSettings,
+        mirror: Store,
+        on_progress: Callable[[str, str, Progress], None],
+        failures: list[StreamStateError],
+    ) -> Iterator[tuple[str, Mirrored]]:
+        home, lost = self._means.home, dict[str, StreamStateError]()
         for snapshot_id in control.snapshot_ids():
             manifest = control.readable_manifest(snapshot_id)
             if manifest is None:
@@ -166,7 +179,6 @@ class Mirrors:
                 failures.append(error)  # it does not mend itself, and younger ones are whole
                 continue
             yield mirror.uri, done
-        clear_halves(control, mirror, self._means.requested_by, of_all=True)
 
 
 def no_mirrors(stream_id: str) -> InvalidRequestError:

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import InvalidRequestError, SnapshotIncompleteError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    ConflictError,
+    InvalidRequestError,
+    SnapshotIncompleteError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
@@ -151,6 +157,22 @@ def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(stage: Stage,
     stage.control.create_manifest(replace(lost, data_uri=str(tmp_path / "lost")))
     [(_, done)] = stage.controller.mirrors.copy(STREAM, [mirror])
     assert (done.snapshot_id, done.files) == (lost.snapshot_id, 0)
+
+
+def test_a_stream_that_goes_on_elsewhere_during_a_copy_keeps_what_is_half_copied(stage: Stage) -> None:
+    """A copy may take hours, and what is cleared is cleared at its end."""
+    stage.deploy()
+    stage.stopped()
+    mirror = MemoryStore("mirror")
+    copying = stage.controller.mirrors.copy(STREAM, [mirror])
+    next(copying)
+    spec = stage.control.spec("d-0001")
+    StreamControl(mirror, STREAM, stage.clock).create_spec(replace(spec, deployment_id="d-0002"))
+    half = f"{layout.snapshot_folder(STREAM, 'd-0002-live-000001')}/take-0001/counts/offsets/1"
+    mirror.put(half, b"it is just being copied")
+    with pytest.raises(ConflictError, match="went on elsewhere"):
+        next(copying)
+    assert mirror.get(half) is not None
 
 
 def test_a_mirror_that_cannot_be_one_keeps_the_next_one_from_nothing(stage: Stage) -> None:
