@@ -31,10 +31,12 @@ _HARMLESS = frozenset(
         "spark.sql.streaming.statefulOperator.allowMultiple",
         "spark.sql.files.ignoreMissingFiles",
         "spark.sql.datetime.java8API.enabled",
+        "spark.sql.legacy.allowHashOnMapType",
         "spark.sql.storeAssignmentPolicy",
+        "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition",
     }
 )
-"""They say when and whether something is done, or what becomes of a row at its sink; not what is in the state."""
+"""They say when, where and whether something is done, or what a sink makes of a row; not what is in the state."""
 _BY_FAILING = {
     ANSI: ("true", "false"),
     "spark.sql.mapKeyDedupPolicy": ("exception", "last_win"),

@@ -45,6 +45,8 @@ def test_what_a_checkpoint_keeps_needs_no_drain(what: dict[str, object], code: s
         ("spark.sql.legacy.timeParserPolicy", "EXCEPTION", "LEGACY", "setting-changed"),
         ("spark.sql.files.ignoreCorruptFiles", "false", "true", "setting-harmless"),
         ("spark.sql.storeAssignmentPolicy", "ANSI", "LEGACY", "setting-harmless"),
+        ("spark.sql.legacy.allowHashOnMapType", "false", "true", "setting-harmless"),
+        ("spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition", "false", "true", "setting-harmless"),
         (TIME_ZONE, "UTC", "Asia/Tokyo", "setting-harmless"),
     ],
 )
