@@ -106,12 +106,17 @@ def refuse_left_behind(control: StreamControl, mirror: Store) -> None:
 
     Raises:
         ConflictError: it has.
+        InvalidRequestError: as ``refuse_place``.
         StreamNotFoundError: the stream was deleted meanwhile.
     """
     there = StreamControl(mirror, control.stream_id, control.clock).deployment_ids()
     register, known = control.need_register().value, set(control.deployment_ids())  # last: a deploy may have come in
     reached = order_of(deployment_id_for(register.fencing_token))
-    newer = [one for one in there if order_of(one) > reached and one not in known]
+    newer = [one for one in there if order_of(one) > reached]
+    for deployment_id in known.intersection(newer):  # given up here, and maybe another one of the next free id
+        with suppress(DeploymentNotFoundError):
+            refuse_another(control, mirror, control.spec(deployment_id))
+    newer = [one for one in newer if one not in known]
     if newer:
         raise ConflictError(
             "the mirror has a newer deployment, of which this home knows nothing: the stream went on elsewhere",

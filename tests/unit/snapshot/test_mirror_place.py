@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
@@ -70,4 +72,18 @@ def test_only_a_newer_deployment_that_nobody_here_knows_says_that_the_stream_wen
     for info in list(stage.store.list_objects(f"{STREAM}/deployments/d-0002/")):
         stage.store.delete(info.key)
     with pytest.raises(ConflictError, match="went on elsewhere"):
+        refuse_left_behind(stage.control, mirror)
+
+
+def test_a_deploy_that_was_given_up_here_is_not_taken_for_the_one_that_runs_elsewhere(stage: Stage) -> None:
+    """Both homes called it by the next free id."""
+    stage.deploy()
+    stage.stopped()
+    mirror = MemoryStore("mirror")
+    carry_records(stage.control, mirror, "d-0001")
+    given_up = replace(stage.spec(), deployment_id="d-0002", request_id="given up")
+    stage.control.create_spec(given_up)
+    there = StreamControl(mirror, STREAM, stage.clock)
+    there.create_spec(replace(given_up, request_id="in the new home"))
+    with pytest.raises(ConflictError, match="another deployment of this id"):
         refuse_left_behind(stage.control, mirror)
