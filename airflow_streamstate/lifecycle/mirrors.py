@@ -8,17 +8,15 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     DataError,
     InvalidRequestError,
-    OutcomeUnknownError,
     SnapshotNotFoundError,
     StreamStateError,
-    UnavailableError,
 )
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.halves import clear_halves
-from airflow_streamstate.snapshot.mirror import Mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import Mirrored, is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.mirror_place import refuse_another, refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
@@ -92,8 +90,8 @@ class Mirrors:
         """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
 
         At the end of each mirror, what was half copied of snapshots that are gone is cleared. A snapshot that is
-        damaged holds up no other one, nor does a place of snapshots, or a mirror, that does not answer: when all else
-        is copied, the first of these errors is raised.
+        damaged holds up no other one, nor does a place of snapshots that does not answer, nor a mirror that does not
+        either, or cannot be one: when all else is copied, the first of these errors is raised.
 
         Args:
             stream_id: which.
@@ -114,7 +112,7 @@ class Mirrors:
         for mirror in mirrors:
             try:
                 yield from self._copy_to(control, spec, settings, mirror, on_progress, failures)
-            except (UnavailableError, OutcomeUnknownError) as error:
+            except StreamStateError as error:
                 failures.append(error)
         if failures:
             raise failures[0]
@@ -128,11 +126,24 @@ class Mirrors:
         on_progress: Callable[[str, str, Progress], None],
         failures: list[StreamStateError],
     ) -> Iterator[tuple[str, Mirrored]]:
-        home = self._means.home
-        refuse_same(control, mirror, home.checkpoints)
+        refuse_same(control, mirror, self._means.home.checkpoints)
         if spec is not None:
             refuse_another(control, mirror, spec)
-            refuse_left_behind(control, mirror, spec.deployment_id)
+            refuse_left_behind(control, mirror)
+        yield from self._copy_snapshots(control, settings, mirror, on_progress, failures)
+        if spec is not None:
+            refuse_left_behind(control, mirror)  # that took its time
+        clear_halves(control, mirror, self._means.requested_by, of_all=True)
+
+    def _copy_snapshots(
+        self,
+        control: StreamControl,
+        settings: AgentSettings,
+        mirror: Store,
+        on_progress: Callable[[str, str, Progress], None],
+        failures: list[StreamStateError],
+    ) -> Iterator[tuple[str, Mirrored]]:
+        home, lost = self._means.home, dict[str, StreamStateError]()
         for snapshot_id in control.snapshot_ids():
             manifest = control.readable_manifest(snapshot_id)
             if manifest is None:
@@ -142,9 +153,15 @@ class Mirrors:
                 on_progress(mirror.uri, snapshot_id, progress)
 
             try:
+                if manifest.data_uri in lost:
+                    raise lost[manifest.data_uri]
                 store = home.places.of(manifest)
-            except UnavailableError as error:
-                failures.append(error)  # what lies elsewhere is copied
+            except StreamStateError as error:
+                lost[manifest.data_uri] = error
+                if is_mirrored(control, mirror, snapshot_id):
+                    yield mirror.uri, Mirrored(snapshot_id, 0, 0)
+                else:
+                    failures.append(error)  # what lies elsewhere is copied
                 continue
             try:
                 done = mirror_snapshot(
@@ -162,7 +179,6 @@ class Mirrors:
                 failures.append(error)  # it does not mend itself, and younger ones are whole
                 continue
             yield mirror.uri, done
-        clear_halves(control, mirror, self._means.requested_by, of_all=True)
 
 
 def no_mirrors(stream_id: str) -> InvalidRequestError:

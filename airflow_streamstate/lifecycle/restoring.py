@@ -77,12 +77,14 @@ class RestoredStream:
 
 @dataclass(frozen=True)
 class _Found:
-    """The newest snapshot of a stream at the mirrors, and those that have it whole."""
+    """The newest snapshot of a stream at the mirrors, those that have it whole, and words behind it that none of them
+    has readable."""
 
     manifest: SnapshotManifest
     holders: tuple[StreamControl, ...]
     is_end: bool
     fencing_token: int
+    unread: tuple[str, ...]
 
 
 class Restoring:
@@ -158,6 +160,7 @@ class Restoring:
                 stream_id=stream_id,
                 snapshot_id=manifest.snapshot_id,
                 taken_at=manifest.taken_at,
+                **({"unreadable": list(found.unread)} if found.unread else {}),
                 next_step="Look for a newer one (another mirror, the old home); --accept-duplicates goes on from this.",
             )
         with suppress(DataError):  # then nothing is removed by it
@@ -212,8 +215,10 @@ class Restoring:
         own = _tokens(self._home.control(stream_id))
         token = max((newest.fencing_token, *own, *(token for those in tokens.values() for token in those)))
         entries = self._entries(stream_id, newest.deployment_id)
-        is_end = token == newest.fencing_token and _is_end(entries, newest)
-        return _Found(newest, holders, is_end, token)
+        unread = _unread_behind(entries, newest)
+        keys = tuple(layout.event_key(stream_id, newest.deployment_id, number) for number in unread or ())
+        is_end = token == newest.fencing_token and unread == []
+        return _Found(newest, holders, is_end, token, keys)
 
     def _entries(self, stream_id: str, deployment_id: str) -> list[NumberedEvent]:
         """Of all mirrors together, and of what is left of the old home: one may have been told more than another."""
@@ -355,11 +360,9 @@ def _is_said_here(event: Event | None) -> bool:
     return isinstance(event, Stopped) and event.command_id == _RESTORED
 
 
-def _is_end(entries: Sequence[NumberedEvent], manifest: SnapshotManifest) -> bool:
-    """Whether the last attempt that anybody knows of ended at this snapshot, and said so.
-
-    What comes behind its word, and can be read nowhere, may be of another attempt.
-    """
+def _unread_behind(entries: Sequence[NumberedEvent], manifest: SnapshotManifest) -> list[int] | None:
+    """What comes behind the word of the last attempt that anybody knows of, that it ended at this snapshot, and can be
+    read nowhere: it may be of another attempt. None where there is no such word."""
     last = max((entry.event.attempt for entry in entries if entry.event is not None), default=0)
     ends = [
         entry.number
@@ -367,8 +370,10 @@ def _is_end(entries: Sequence[NumberedEvent], manifest: SnapshotManifest) -> boo
         if isinstance(entry.event, Stopped | Drained | Finished)
         and (entry.event.attempt, entry.event.snapshot_id) == (last, manifest.snapshot_id)
     ]
+    if not ends:
+        return None
     read = {entry.number for entry in entries if entry.event is not None}
-    return bool(ends) and all(entry.number in read or entry.number < max(ends) for entry in entries)
+    return sorted({entry.number for entry in entries if entry.number > max(ends)} - read)
 
 
 def _as_run_here(spec: DeploymentSpec, checkpoints_uri: str) -> DeploymentSpec:

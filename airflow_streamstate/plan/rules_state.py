@@ -31,9 +31,22 @@ _HARMLESS = frozenset(
         "spark.sql.streaming.statefulOperator.allowMultiple",
         "spark.sql.files.ignoreMissingFiles",
         "spark.sql.datetime.java8API.enabled",
+        "spark.sql.legacy.allowHashOnMapType",
+        "spark.sql.storeAssignmentPolicy",
+        "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition",
     }
 )
-"""They say when and whether something is done, not what."""
+"""They say when, where and whether something is done, or what a sink makes of a row; not what is in the state."""
+_BY_FAILING = {
+    ANSI: ("true", "false"),
+    "spark.sql.mapKeyDedupPolicy": ("exception", "last_win"),
+    "spark.sql.legacy.timeParserPolicy": ("exception", "corrected"),  # the legacy one reads old dates otherwise
+    "spark.sql.files.ignoreCorruptFiles": ("false", "true"),
+}
+"""By the first value a batch fails where the second would matter, so whatever was counted is the same by both. Whoever
+stands before a batch that fails so has no other way on: no drain comes past it."""
+_UTC = frozenset({"UTC", "Etc/UTC", "UCT", "Etc/UCT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu", "Z"})
+"""One zone: machines call it by other names."""
 _OF_THE_ZONE = re.compile(
     r"\b(cast\(|DateFormat|ParseTo|To(Date|Timestamp|Unix|Utc)|Trunc|Hour|Minute|Second|DayOf|WeekOf|WeekDay|Month|"
     r"Quarter|Year|From(Unix|U[Tt][Cc])|Unix|GetTimestamp|Current|Now|Local|Make|Extract|DatePart|JsonTo|StructsTo|CsvTo|"
@@ -89,7 +102,9 @@ def _setting(old: QueryPlan, new: QueryPlan, name: str) -> Difference:
         return difference("setting-harmless", "", f"{words}: no value depends on it")
     if name == TIME_ZONE and not _reads_the_zone(new):
         return difference("setting-harmless", "", f"{words}: nothing before the state reads it")
-    if name == ANSI and now == "false":
+    if name == TIME_ZONE and {was, now} <= _UTC:
+        return difference("setting-harmless", "", f"{words}: one zone by two names")
+    if (was.lower(), now.lower()) == _BY_FAILING.get(name):
         return difference("setting-harmless", "", f"{words}: what was counted had no error in it")
     return difference("setting-changed", "", f"{words}: what is in the state was made by the old value")
 

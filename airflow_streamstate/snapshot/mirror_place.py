@@ -14,7 +14,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.ids import order_of
+from airflow_streamstate.protocol.ids import deployment_id_for, order_of
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.store.interface import Store
 
@@ -94,26 +94,34 @@ def refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) 
         )
 
 
-def refuse_left_behind(control: StreamControl, mirror: Store, deployment_id: str) -> None:
+def refuse_left_behind(control: StreamControl, mirror: Store) -> None:
     """See that the stream has not gone on elsewhere, in a home that was restored from this mirror: what is just being
     copied from there would be cleared as a half, with files that its next copies share.
+
+    A home that was itself restored behind its newest deployment knows of that by its fencing token.
 
     Args:
         control: the stream in this home.
         mirror: where its snapshots are.
-        deployment_id: its current deployment.
 
     Raises:
         ConflictError: it has.
+        InvalidRequestError: as ``refuse_place``.
+        StreamNotFoundError: the stream was deleted meanwhile.
     """
-    known = set(control.deployment_ids())
     there = StreamControl(mirror, control.stream_id, control.clock).deployment_ids()
-    newer = [one for one in there if order_of(one) > order_of(deployment_id) and one not in known]
+    register, known = control.need_register().value, set(control.deployment_ids())  # last: a deploy may have come in
+    reached = order_of(deployment_id_for(register.fencing_token))
+    newer = [one for one in there if order_of(one) > reached]
+    for deployment_id in known.intersection(newer):  # given up here, and maybe another one of the next free id
+        with suppress(DeploymentNotFoundError):
+            refuse_another(control, mirror, control.spec(deployment_id))
+    newer = [one for one in newer if one not in known]
     if newer:
         raise ConflictError(
             "the mirror has a newer deployment, of which this home knows nothing: the stream went on elsewhere",
             stream_id=control.stream_id,
-            deployment_id=deployment_id,
+            deployment_id=register.deployment_id,
             newest_deployment_id=newer[-1],
             mirror=mirror.uri,
             next_step="Do this from the home in which it runs, or mirror to another place.",

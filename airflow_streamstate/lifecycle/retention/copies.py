@@ -160,4 +160,4 @@ class Copies:
                 mirror=there.home.uri,
                 next_step="`streamstate mirror` brings it there.",
             )
-        refuse_left_behind(self._control, there.home, spec.deployment_id)
+        refuse_left_behind(self._control, there.home)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.lifecycle.observing.snapshot_age import refuse_old
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
-from airflow_streamstate.protocol.ids import upgrade_of_return
+from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_of_return
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.snapshot.leases import SnapshotLease
 
 
@@ -23,12 +26,12 @@ def version_to_return_to(means: Means, control: StreamControl, request: Rollback
 
     Raises:
         InvalidRequestError: there was no deployment before; or the current one is itself a way back, and before it
-            was what somebody has given up.
+            was what somebody has given up, or the same code.
         SnapshotNotFoundError: there is no such snapshot, or it is being removed.
         IncompatibleUpgradeError: it is older than was allowed.
     """
     if request.snapshot_id is None:
-        return _before(means.observer.observe(control.stream_id))
+        return _before(control, means.observer.observe(control.stream_id))
     manifest, bound = control.need_manifest(request.snapshot_id), request.max_snapshot_age_seconds
     refuse_old(manifest.taken_at, manifest.snapshot_id, bound, means.clock.now())
     # A prune that looked before this is recorded must not remove it behind that: the lease runs out by itself, long
@@ -37,7 +40,7 @@ def version_to_return_to(means: Means, control: StreamControl, request: Rollback
     return manifest.deployment_id
 
 
-def _before(seen: Observation) -> str:
+def _before(control: StreamControl, seen: Observation) -> str:
     before = seen.spec.start.predecessor_id
     if before is None:
         raise InvalidRequestError(
@@ -47,6 +50,16 @@ def _before(seen: Observation) -> str:
             next_step="Upgrade it to a version that is well.",
         )
     given_up_by = upgrade_of_return(seen.spec.request_id)
+    if given_up_by is not None and _is_same_anew(control, seen.spec, before, given_up_by):
+        raise InvalidRequestError(
+            "an upgrade that was given up has deployed this version anew, so what ran before it is the same code",
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            same_code=before,
+            given_up_by=given_up_by,
+            next_step=f"`streamstate upgrade {seen.stream_id}` with the application of an older version runs that on"
+            f" the state as it is; `streamstate rollback {seen.stream_id} --snapshot ID` goes back to an older state.",
+        )
     if given_up_by is not None:
         raise InvalidRequestError(
             "the stream has gone back already: what ran before its current deployment is what was given up",
@@ -58,3 +71,11 @@ def _before(seen: Observation) -> str:
             f"{seen.stream_id}` with the application of {before} runs that again.",
         )
     return before
+
+
+def _is_same_anew(control: StreamControl, spec: DeploymentSpec, before: str, upgrade_id: str) -> bool:
+    """Whether an upgrade that never came to its new version has deployed the old one anew, over what it had left."""
+    with suppress(StreamStateError):
+        is_anew = spec.request_id == return_request_id_for(upgrade_id, "anew")
+        return is_anew and control.spec(before).application == spec.application
+    return False

@@ -13,7 +13,7 @@ from airflow_streamstate.errors import DataError, SnapshotNotFoundError, StreamS
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.halves import clear_halves
-from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.mirror_place import refuse_same
 from airflow_streamstate.store.interface import Store
 
@@ -41,6 +41,7 @@ class Mirroring:
         self._told: set[str] = set()
         self._said: dict[str, str] = {}
         self._quiet_until: dict[str, float] = {}
+        self._lies_at: dict[str, str] = {}
         self._clear_at: dict[str, float] = {}
 
     def round(self) -> None:
@@ -104,15 +105,21 @@ class Mirroring:
 
     def _copy(self, uri: str, snapshot_id: str) -> None:
         attempt = self._attempt
+        if self._lies_quiet(snapshot_id):
+            return
         manifest = attempt.control.manifest(snapshot_id)
         if manifest is None:
             return  # it is being taken
-        if attempt.clock.monotonic_seconds() < self._quiet_until.get(manifest.data_uri, 0.0):
+        self._lies_at[snapshot_id] = manifest.data_uri
+        if self._lies_quiet(snapshot_id):
             return
         try:
             store = attempt.places.of(manifest)
-        except UnavailableError as error:
+        except StreamStateError as error:
             # What lies elsewhere is copied: the place of older ones may be lost for good.
+            if is_mirrored(attempt.control, self._open(uri), snapshot_id):
+                self._done.add((uri, snapshot_id))
+                return
             if manifest.data_uri not in self._quiet_until:
                 self._fails(uri, snapshot_id, error)
             self._quiet_until[manifest.data_uri] = attempt.clock.monotonic_seconds() + FAILING_SECONDS
@@ -137,6 +144,11 @@ class Mirroring:
                 files=mirrored.files,
                 size_bytes=mirrored.size_bytes,
             )
+
+    def _lies_quiet(self, snapshot_id: str) -> bool:
+        """Whether it is at a place that has just not answered; known from its manifest, which is not read for this."""
+        quiet_until = self._quiet_until.get(self._lies_at.get(snapshot_id, ""), 0.0)
+        return self._attempt.clock.monotonic_seconds() < quiet_until
 
     def _fails(self, uri: str, snapshot_id: str, error: StreamStateError) -> None:
         """Said once until it works again, or fails for another reason."""

@@ -205,13 +205,15 @@ class Builder:
             fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint, metadata)
 
     def _check_unread(self, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
-        """One that stands where its snapshot stood may have been built for a flush alone, which reads no source."""
+        """One that stands where its snapshot stood may have been built for a flush alone, which reads no source, and
+        puts nothing into the state."""
         manifest, position = self._attempt.start_manifest(), checkpoint.position()
         known = manifest.queries.get(name) if manifest is not None else None
-        if known is None or known.drained or begins_elsewhere(self._attempt.spec.start, name):
+        if manifest is None or known is None or known.drained or begins_elsewhere(self._attempt.spec.start, name):
             return
         if position.batch_id is None or (position.batch_id, position.planned) != (known.position.batch_id, None):
             return
+        check_same_settings(self._attempt, name, startable, manifest.deployment_id)
         last = checkpoint.read_offset(position.batch_id)
         _check_sources(name, startable, known, last, self._attempt.sources.look_up(name, startable))
 

@@ -6,7 +6,9 @@ here, before the checkpoint is built: Spark goes on in silence, and mixes what b
 
 from __future__ import annotations
 
-from airflow_streamstate.errors import IncompatibleUpgradeError
+from dataclasses import replace
+
+from airflow_streamstate.errors import IncompatibleUpgradeError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import last_recorded_plans
 from airflow_streamstate.plan.rules_state import state_differences
@@ -39,21 +41,25 @@ def check_same_settings(attempt: Attempt, name: str, startable: StartableQuery, 
     if old is None or old.spark_version != attempt.spark_version:
         return
     if dict(startable.session_conf(SETTINGS)) == dict(old.settings):
-        return
+        return  # mostly, and no plan is read for it
     changed = _changed(attempt, name, startable, old)
     if changed:
         raise IncompatibleUpgradeError(
             "settings of this session change what the values in the state mean",
             query_name=name,
             settings=changed,
-            next_step="Set them as they were (--conf); or drain the old version and deploy again: a seed begins under"
-            " the new ones.",
+            next_step="Deploy with them as they were (--conf), which goes on; for the new ones drain that then"
+            f" (`streamstate drain {attempt.stream_id}`), and deploy again: a seed begins under them.",
         )
 
 
 def _changed(attempt: Attempt, name: str, startable: StartableQuery, old: QueryPlan) -> list[str]:
     try:
         new = plan_of(attempt, name, startable)
+    except (UnavailableError, OutcomeUnknownError):
+        raise
     except Exception:  # as where it is recorded: no start waits for its plan to be understood
         return []
-    return [found.reason for found in state_differences(old, new) if found.code == "setting-changed"]
+    names = old.settings.keys() & new.settings.keys()  # of others one of the two releases has no word
+    was, now = (replace(one, settings={name: one.settings[name] for name in names}) for one in (old, new))
+    return [found.reason for found in state_differences(was, now) if found.code == "setting-changed"]

@@ -7,13 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, SnapshotIncompleteError, UnavailableError
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import (
+    ConflictError,
+    InvalidRequestError,
+    SnapshotIncompleteError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.manifest import FileEntry
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
+from airflow_streamstate.store.interface import StoredObject
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
@@ -99,6 +110,90 @@ def test_what_is_damaged_or_away_holds_up_nothing_else_and_is_told_at_the_end(st
     stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
     with pytest.raises(SnapshotIncompleteError):
         list(stage.controller.mirrors.copy(STREAM, [mirror]))
+
+
+def test_a_place_that_is_no_place_any_more_holds_up_nothing_that_lies_elsewhere(stage: Stage) -> None:
+    """As where its bucket was deleted, or may not be read: that is no outage, and is told at the end, too."""
+    stage.deploy()
+    stage.run_batches(1)
+    lost, younger = stage.keep("live", attempt=1), stage.keep("live", attempt=2)
+    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
+    stage.control.create_manifest(replace(lost, data_uri=f"/{'x' * 300}"))  # no disk can have it
+    copying = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
+    assert next(copying)[1].snapshot_id == younger.snapshot_id
+    with pytest.raises(InvalidRequestError, match="name"):
+        next(copying)
+
+
+def test_a_place_that_is_away_is_asked_once_for_all_that_lies_there(stage: Stage, tmp_path: Path) -> None:
+    """Each answer that does not come takes its time."""
+    asked: list[str] = []
+
+    class Away(MemoryStore):
+        def get(self, key: str) -> StoredObject | None:
+            asked.append(key)
+            raise UnavailableError("it does not answer", key=key)
+
+    stage.deploy()
+    stage.run_batches(1)
+    for number in (1, 2, 3):
+        lost = stage.keep("live", attempt=number)
+        stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
+        stage.control.create_manifest(replace(lost, data_uri="s3://away/place"))
+    home = Home.of(stage.home.home, stage.home.checkpoints, tmp_path / "too", stage.clock, lambda _uri: Away("away"))
+    mirrors = Controller(home, stage.launcher, stage.clock).mirrors
+    with pytest.raises(UnavailableError, match="does not answer"):
+        list(mirrors.copy(STREAM, [MemoryStore("mirror")]))
+    assert len(asked) == 1
+
+
+def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(stage: Stage, tmp_path: Path) -> None:
+    """Each copy would end in an error for as long as the home has those snapshots, with nothing left to be done."""
+    stage.deploy()
+    stage.run_batches(1)
+    lost, mirror = stage.keep("live", attempt=1), MemoryStore("mirror")
+    list(stage.controller.mirrors.copy(STREAM, [mirror]))
+    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
+    stage.control.create_manifest(replace(lost, data_uri=str(tmp_path / "lost")))
+    [(_, done)] = stage.controller.mirrors.copy(STREAM, [mirror])
+    assert (done.snapshot_id, done.files) == (lost.snapshot_id, 0)
+
+
+def test_a_stream_that_goes_on_elsewhere_during_a_copy_keeps_what_is_half_copied(stage: Stage) -> None:
+    """A copy may take hours, and what is cleared is cleared at its end."""
+    stage.deploy()
+    stage.stopped()
+    mirror = MemoryStore("mirror")
+    copying = stage.controller.mirrors.copy(STREAM, [mirror])
+    next(copying)
+    spec = stage.control.spec("d-0001")
+    StreamControl(mirror, STREAM, stage.clock).create_spec(replace(spec, deployment_id="d-0002"))
+    half = f"{layout.snapshot_folder(STREAM, 'd-0002-live-000001')}/take-0001/counts/offsets/1"
+    mirror.put(half, b"it is just being copied")
+    with pytest.raises(ConflictError, match="went on elsewhere"):
+        next(copying)
+    assert mirror.get(half) is not None
+
+
+def test_a_mirror_that_cannot_be_one_keeps_the_next_one_from_nothing(stage: Stage) -> None:
+    """No right to write there any more; or another stream of this name. It is the error, when the others have it."""
+
+    class Closed(MemoryStore):
+        def put(self, key: str, body: bytes) -> str:
+            raise InvalidRequestError("access is denied", key=key)
+
+    stage.deploy()
+    stage.stopped()
+    others, key = MemoryStore("others"), layout.spec_key(STREAM, "d-0001")
+    spec = stage.control.cells.read(key, DeploymentSpec)
+    assert spec is not None
+    StreamControl(others, STREAM, stage.clock).create_spec(replace(spec.value, request_id="another"))
+    for wrong, why in ((Closed("closed"), "access is denied"), (others, "another deployment")):
+        mirror = MemoryStore("mirror")
+        copying = stage.controller.mirrors.copy(STREAM, [wrong, mirror])
+        assert next(copying)[0] == mirror.uri
+        with pytest.raises(StreamStateError, match=why):
+            next(copying)
 
 
 def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:

@@ -109,7 +109,9 @@ def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_p
     with pytest.raises(ConflictError, match="ran behind"):
         Restoring(home, [mirror], "me").restore(STREAM)
     Restoring(home, [mirror], "me").restore(STREAM, accept_duplicates=True)
-    view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v3')\n"))
+    controller = Controller(home, stage.launcher, stage.clock)
+    assert [one.files for _, one in controller.mirrors.copy(STREAM, [mirror])] == [0]  # it did not go on elsewhere
+    view = controller.deploy(stage.request("print('v3')\n"))
     assert (view.deployment_id, view.start.snapshot_id) == ("d-0003", snapshot_id)
 
 
@@ -259,8 +261,9 @@ def test_a_word_behind_the_end_that_nobody_can_read_may_be_of_another_attempt(st
     behind = layout.event_key(STREAM, "d-0001", last.number + 1)
     for one in (mirror, other):
         one.put(behind, b"{")
-    with pytest.raises(ConflictError, match="something ran behind"):
+    with pytest.raises(ConflictError, match="something ran behind") as refused:
         Restoring(new_home(stage, tmp_path), [mirror, other], "me").restore(STREAM)
+    assert refused.value.context["unreadable"] == [behind]
 
 
 def test_a_mirror_that_is_away_is_left_out_and_named(stage: Stage, tmp_path: Path) -> None:

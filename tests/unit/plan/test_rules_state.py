@@ -39,6 +39,14 @@ def test_what_a_checkpoint_keeps_needs_no_drain(what: dict[str, object], code: s
         ("spark.sql.ansi.enabled", "false", "true", "setting-changed"),
         ("spark.sql.caseSensitive", "false", "true", "setting-changed"),
         ("spark.sql.streaming.noDataMicroBatches.enabled", "false", "true", "setting-harmless"),
+        ("spark.sql.mapKeyDedupPolicy", "EXCEPTION", "LAST_WIN", "setting-harmless"),
+        ("spark.sql.mapKeyDedupPolicy", "last_win", "exception", "setting-changed"),
+        ("spark.sql.legacy.timeParserPolicy", "exception", "CORRECTED", "setting-harmless"),
+        ("spark.sql.legacy.timeParserPolicy", "EXCEPTION", "LEGACY", "setting-changed"),
+        ("spark.sql.files.ignoreCorruptFiles", "false", "true", "setting-harmless"),
+        ("spark.sql.storeAssignmentPolicy", "ANSI", "LEGACY", "setting-harmless"),
+        ("spark.sql.legacy.allowHashOnMapType", "false", "true", "setting-harmless"),
+        ("spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition", "false", "true", "setting-harmless"),
         (TIME_ZONE, "UTC", "Asia/Tokyo", "setting-harmless"),
     ],
 )
@@ -61,6 +69,9 @@ def test_a_time_zone_counts_where_times_are_read_from_words() -> None:
     found = compare(plan(settings=old, sources=(source,)), plan(settings=new, sources=(source,)))
     assert found.codes == ("setting-changed",)
     assert compare(without_state(settings=old), without_state(settings=new)).codes == ("setting-harmless",)
+    same = {TIME_ZONE: "Etc/UTC"}  # what Java calls it in most containers
+    found = compare(plan(settings=old, sources=(source,)), plan(settings=same, sources=(source,)))
+    assert found.codes == ("setting-harmless",)
 
 
 def test_another_spark_is_judged_by_the_ways_that_were_gone() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
@@ -56,14 +58,32 @@ def test_only_a_newer_deployment_that_nobody_here_knows_says_that_the_stream_wen
     """Of older ones the home may have let go; and a deploy that was given up left one that is newer here, too."""
     stage.deploy()
     stage.stopped()
+    key = layout.register_key(STREAM)
+    at_first = stage.store.get(key)
+    assert at_first is not None
     stage.deploy("print('v2')\n")
     mirror = MemoryStore("mirror")
     for deployment_id in ("d-0001", "d-0002"):
         carry_records(stage.control, mirror, deployment_id)
-    refuse_left_behind(stage.control, mirror, "d-0001")
     stage.store.delete(layout.spec_key(STREAM, "d-0001"))
-    refuse_left_behind(stage.control, mirror, "d-0002")
+    refuse_left_behind(stage.control, mirror)
+    stage.store.put(key, at_first.body)
+    refuse_left_behind(stage.control, mirror)
     for info in list(stage.store.list_objects(f"{STREAM}/deployments/d-0002/")):
         stage.store.delete(info.key)
     with pytest.raises(ConflictError, match="went on elsewhere"):
-        refuse_left_behind(stage.control, mirror, "d-0001")
+        refuse_left_behind(stage.control, mirror)
+
+
+def test_a_deploy_that_was_given_up_here_is_not_taken_for_the_one_that_runs_elsewhere(stage: Stage) -> None:
+    """Both homes called it by the next free id."""
+    stage.deploy()
+    stage.stopped()
+    mirror = MemoryStore("mirror")
+    carry_records(stage.control, mirror, "d-0001")
+    given_up = replace(stage.spec(), deployment_id="d-0002", request_id="given up")
+    stage.control.create_spec(given_up)
+    there = StreamControl(mirror, STREAM, stage.clock)
+    there.create_spec(replace(given_up, request_id="in the new home"))
+    with pytest.raises(ConflictError, match="another deployment of this id"):
+        refuse_left_behind(stage.control, mirror)

@@ -6,6 +6,7 @@ import pytest
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for
 from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
 
@@ -48,3 +49,16 @@ def test_a_rollback_behind_an_upgrade_that_was_given_up_does_not_bring_it_back(u
     upgraded.stage.deploy("print('v3')\n")
     assert upgraded.begin_rollback().state.upgrade.old_deployment_id == "d-0003"
     assert upgraded.held_by() is not None
+
+
+def test_before_a_version_that_was_deployed_anew_ran_the_same_code(upgraded: UpgradeStage) -> None:
+    """An upgrade was given up when the old version was drained already; nobody is told that this was given up."""
+    stage = upgraded.stage
+    stage.keep("stopped", "d-0001")
+    stage.end("d-0001")
+    upgrade_id = upgrade_id_for("given up")
+    stage.deploy(request_id=return_request_id_for(upgrade_id, "anew"))
+    with pytest.raises(InvalidRequestError, match="the same code") as refused:
+        upgraded.begin_rollback()
+    assert {"same_code": "d-0001", "given_up_by": upgrade_id}.items() <= refused.value.context.items()
+    assert "d-0001" not in str(refused.value.next_step)

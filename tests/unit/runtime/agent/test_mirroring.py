@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Noted, SnapshotMirrored, SnapshotReady
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.runtime.agent.mirroring import FAILING_SECONDS, Mirroring
+from airflow_streamstate.runtime.agent.mirroring import FAILING_SECONDS, ROUND_SECONDS, Mirroring
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.snapshot.mirror import is_mirrored
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.interface import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
@@ -122,19 +124,56 @@ def test_a_damaged_snapshot_does_not_hold_up_the_others() -> None:
     assert any("d-0001-live-000001" in str(event.facts) for event in stream.events_of(Noted))
 
 
-def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Path) -> None:
-    """Where older snapshots lie: it is said once, and asked again; the younger ones are at the mirror."""
+@pytest.mark.parametrize("name", ["lost", "x" * 300], ids=["away", "refused"])
+def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Path, name: str) -> None:
+    """Where older snapshots lie: it is said once, and asked again; the younger ones are at the mirror. A bucket that
+    was deleted, or may not be read any more, is refused, and does not count as away."""
     places = Places()
     stream, attempt, mirroring = run_with(places, MIRROR)
     manifest = stream.control.need_manifest("d-0001-live-000001")
     stream.checkpoints.delete(layout.manifest_key(STREAM, manifest.snapshot_id))
-    stream.control.create_manifest(replace(manifest, data_uri=str(tmp_path)))
+    stream.control.create_manifest(replace(manifest, data_uri=str(tmp_path / name)))
     for _ in range(2):
         mirroring.round()
         attempt.clock.sleep(FAILING_SECONDS + 1)
     assert [event.snapshot_id for event in stream.events_of(SnapshotMirrored)] == ["d-0001-stopped-000001"]
     [note] = [event for event in stream.events_of(Noted) if "mirror" in event.text]
     assert note.facts["snapshot_id"] == manifest.snapshot_id
+
+
+def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(tmp_path: Path) -> None:
+    """The next attempt finds it there, and has nothing to say of it."""
+    places = Places()
+    stream, attempt, mirroring = run_with(places, MIRROR)
+    mirroring.round()
+    manifest = stream.control.need_manifest("d-0001-live-000001")
+    stream.checkpoints.delete(layout.manifest_key(STREAM, manifest.snapshot_id))
+    stream.control.create_manifest(replace(manifest, data_uri=str(tmp_path / "lost")))
+    Mirroring(attempt, places.open).round()
+    assert [event for event in stream.events_of(Noted) if "mirror" in event.text] == []
+
+
+def test_what_lies_at_a_lost_place_is_not_read_again_each_round(tmp_path: Path) -> None:
+    """A round comes every few seconds, and each snapshot would be a request, for as long as the place is away."""
+    read: list[str] = []
+
+    class Told(MemoryStore):
+        def get(self, key: str) -> StoredObject | None:
+            read.append(key)
+            return super().get(key)
+
+    _, attempt, mirroring = run_with(Places(), MIRROR, checkpoints=Told())
+    kept = attempt.control.need_manifest("d-0001-live-000001")
+    lost = [f"d-0001-live-{number:06}" for number in range(2, 7)]
+    for snapshot_id in lost:
+        attempt.control.create_manifest(replace(kept, snapshot_id=snapshot_id, data_uri=str(tmp_path)))
+    counts = []
+    for pause_seconds in (ROUND_SECONDS, FAILING_SECONDS + 1, ROUND_SECONDS):
+        read.clear()
+        mirroring.round()
+        counts.append(sum(layout.manifest_key(STREAM, one) in read for one in lost))
+        attempt.clock.sleep(pause_seconds)
+    assert counts == [len(lost), 0, 1]
 
 
 def test_a_mirror_hears_of_an_attempt_before_it_has_a_snapshot() -> None:

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.plan.recorded import last_recorded_plans
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
+from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for
 from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.memory import MemoryStore
 from support import simulated_query
-from support.simulated_driver import STREAM, SimulatedStream, assert_nothing_lost, make_plan, waiting_script
+from support.scripted_rehearsal import keep_plan
+from support.simulated_driver import (
+    STREAM,
+    SimulatedDriver,
+    SimulatedStream,
+    assert_nothing_lost,
+    make_plan,
+    waiting_script,
+)
 from support.simulated_query import SimulatedPlan
 
 NAME = "spark.sql.mapKeyDedupPolicy"
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, plan: SimulatedPlan, order: type[Command]) -> SimulatedStream:
+def ended(
+    monkeypatch: pytest.MonkeyPatch, plan: SimulatedPlan, order: type[Command], store: Store | None = None
+) -> SimulatedStream:
     """A deployment under one setting has ended; from here on the session has another one."""
-    stream = SimulatedStream()
-    monkeypatch.setitem(simulated_query.CONF, NAME, "EXCEPTION")
+    stream = SimulatedStream(checkpoints=store or MemoryStore())
+    monkeypatch.setitem(simulated_query.CONF, NAME, "LAST_WIN")
     stream.deploy()
     stream.order_at(2.1, order)
     assert stream.run(waiting_script(plan)) == 0
-    monkeypatch.setitem(simulated_query.CONF, NAME, "LAST_WIN")
+    monkeypatch.setitem(simulated_query.CONF, NAME, "EXCEPTION")
     return stream
 
 
@@ -48,12 +65,12 @@ def test_a_deploy_under_another_setting_is_refused_and_goes_on_under_the_old_one
     assert goes_on(stream, plan, restore(stream)) == 1
     error = stream.events_of(Failed, "d-0002")[0].error
     assert "IncompatibleUpgradeError" in error
-    assert f"{NAME} was EXCEPTION and is LAST_WIN" in error
+    assert f"{NAME} was LAST_WIN and is EXCEPTION" in error
     assert plan.sources[0].reads == reads
     checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0002", "counts"))
     assert list(stream.checkpoints.list_objects(checkpoint.prefix)) == []
 
-    monkeypatch.setitem(simulated_query.CONF, NAME, "EXCEPTION")
+    monkeypatch.setitem(simulated_query.CONF, NAME, "LAST_WIN")
     number = stream.next_attempt("d-0002")
     stream.order_at(30.0, DrainNotification, "d-0002", attempt=number)
     assert stream.run(waiting_script(plan), "d-0002", number) == 0
@@ -91,3 +108,67 @@ def test_where_nobody_can_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatc
         stream.control.home.delete(info.key)
     stream.spark_version = spark_version
     assert goes_on(stream, plan, restore(stream)) == 0
+
+
+class Away(MemoryStore):
+    """Does not answer, the first time that somebody lists this."""
+
+    prefix = "/"
+
+    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        if prefix == self.prefix:
+            self.prefix = "/"
+            raise UnavailableError("the store does not answer", key=prefix)
+        return super().list_objects(prefix)
+
+
+def test_a_store_that_does_not_answer_lets_no_other_setting_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no plan which cannot be understood."""
+    plan, store = make_plan(), Away()
+    stream = ended(monkeypatch, plan, StopRequest, store)
+    reads = list(plan.sources[0].reads)
+    store.prefix = f"{layout.checkpoint_folder(STREAM, 'd-0002', 'counts')}/offsets/"
+    assert goes_on(stream, plan, restore(stream)) == 1
+    assert "does not answer" in stream.events_of(Failed, "d-0002")[0].error
+    assert plan.sources[0].reads == reads
+
+
+@pytest.mark.parametrize("was_recorded", [True, False])
+def test_a_setting_that_another_release_does_not_record_is_no_other_one(
+    monkeypatch: pytest.MonkeyPatch, was_recorded: bool
+) -> None:
+    """A release that looks at one setting more, or at one less, has no word of the other on it."""
+    plan, other = make_plan(), "spark.sql.caseSensitive"
+    stream = ended(monkeypatch, plan, StopRequest)
+    monkeypatch.setitem(simulated_query.CONF, NAME, "LAST_WIN")
+    old = last_recorded_plans(stream.control, "d-0001", {"counts"})["counts"]
+    if was_recorded:
+        keep_plan(stream.control, "d-0001", "counts", replace(old, settings={**old.settings, other: "false"}))
+    else:
+        monkeypatch.setitem(simulated_query.CONF, other, "false")
+    assert goes_on(stream, plan, restore(stream)) == 0
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_neither_does_a_deploy_whose_drain_is_called_off_before_its_first_start(
+    monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """Its checkpoint is there by then, built for a flush."""
+    plan = make_plan()
+    stream = ended(monkeypatch, plan, StopRequest)
+    reads = list(plan.sources[0].reads)
+    stream.deploy(2, restore(stream))
+    stream.order(DrainNotification, "d-0002")
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        stream.order(CancelRequest, "d-0002")
+        if dies and driver.supervisor.attempt.number == 1:
+            driver.kill()
+        driver.await_all()
+
+    if dies:
+        assert stream.run(script, "d-0002") is None
+    assert stream.run(script, "d-0002", stream.next_attempt("d-0002") if dies else 1) == 1
+    assert f"{NAME} was LAST_WIN and is EXCEPTION" in stream.events_of(Failed, "d-0002")[0].error
+    assert plan.sources[0].reads == reads
