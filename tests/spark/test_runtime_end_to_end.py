@@ -18,7 +18,8 @@ from airflow_streamstate.protocol.events import (
     Stopped,
 )
 from airflow_streamstate.protocol.records import StartPlan
-from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of
+from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
+from support.progress import files_read
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
 
@@ -145,7 +146,8 @@ def test_state_made_in_one_time_zone_is_not_restored_in_another(tmp_path: Path) 
 
         third = stream.deploy(IN_ZONE + TO_FILES, str(tmp_path), "UTC", start=start)
         stream.feed(_row(3, "c", 3))
-        stream.wait_committed("counts", 1, third)
+        counts = stream.checkpoint_folder("counts")
+        wait_until(lambda: files_read(counts) == 2, lambda: third.log, 90)
         stream.drain()
         assert third.exit_status() == 0, third.log
         assert stream.events(QueryStarted)[0].how == "restored"
