@@ -10,6 +10,7 @@ from airflow_streamstate.checkpoint.spark_versions import NO_STATE, why_not
 from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.differences import Difference
 from airflow_streamstate.plan.model import QueryPlan
+from airflow_streamstate.plan.terms import USER_FUNCTION
 
 TIME_ZONE = "spark.sql.session.timeZone"
 ANSI = "spark.sql.ansi.enabled"
@@ -53,6 +54,10 @@ _OF_THE_ZONE = re.compile(
     r"XmlTo|Convert|TimestampAdd|TimestampDiff|Sequence)"
 )
 """Expressions that may read the session's time zone: all casts are taken for such."""
+_OF_PYTHON = re.compile(r"Pandas|Arrow|Python|PySpark")
+"""Operators that hand rows to Python, whose times pandas and Arrow write in the session's zone."""
+_TIME = re.compile(r"\b(timestamp|date)\b")
+"""Types of times that mean a moment; one without a zone is the same in each."""
 _TEXTS = frozenset({"json", "csv", "xml", "text"})
 """Formats in which times are read from words, in the session's zone where the words name none."""
 
@@ -110,13 +115,14 @@ def _setting(old: QueryPlan, new: QueryPlan, name: str) -> Difference:
 
 
 def _reads_the_zone(plan: QueryPlan) -> bool:
-    if any(
-        source.format in _TEXTS and any(column.type in ("timestamp", "date") for column in source.columns)
-        for source in plan.sources
-    ):
+    timed = [source for source in plan.sources if any(_TIME.search(column.type) for column in source.columns)]
+    if any(source.format in _TEXTS for source in timed):
         return True
     top = min((index for index, node in enumerate(plan.nodes) if node.operator_id is not None), default=0)
-    return any(_OF_THE_ZONE.search(node.text) for node in plan.nodes[top:])
+    below = plan.nodes[top:]
+    if any(_OF_THE_ZONE.search(node.text) for node in below):
+        return True
+    return bool(timed) and any(_OF_PYTHON.search(node.kind) or USER_FUNCTION in node.text for node in below)
 
 
 def _spark(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:

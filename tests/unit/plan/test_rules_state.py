@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.plan.comparison import compare
-from airflow_streamstate.plan.model import Expression
+from airflow_streamstate.plan.model import Expression, PlanNode
 from airflow_streamstate.plan.rules_state import PROVIDER, TIME_ZONE
 from support.built_plans import TOPIC, operator, plan, without_state
 
@@ -72,6 +72,28 @@ def test_a_time_zone_counts_where_times_are_read_from_words() -> None:
     same = {TIME_ZONE: "Etc/UTC"}  # what Java calls it in most containers
     found = compare(plan(settings=old, sources=(source,)), plan(settings=same, sources=(source,)))
     assert found.codes == ("setting-harmless",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "time", "code"),
+    [
+        ("FlatMapGroupsInPandasWithState", "", "timestamp", "setting-changed"),
+        ("TransformWithStateInPySpark", "", "struct<at:timestamp>", "setting-changed"),
+        ("Project", "udf:hour_of(ts) AS k", "date", "setting-changed"),
+        ("MapInArrow", "", "timestamp_ntz", "setting-harmless"),
+        ("FlatMapGroupsWithState", "", "timestamp", "setting-harmless"),
+    ],
+)
+def test_a_time_zone_counts_where_times_go_to_python(kind: str, text: str, time: str, code: str) -> None:
+    """Pandas and Arrow have them in the zone of the session; whoever reads an hour of them has another one."""
+    old = plan(sources=(replace(TOPIC, columns=(Expression("ts", time),)),), settings={TIME_ZONE: "UTC"})
+    operators = (
+        PlanNode("Aggregate", "", 0, 0),
+        PlanNode(kind, text, 1),
+        PlanNode("StreamingRelation", "", 2, None, 0),
+    )
+    old = replace(old, nodes=operators)
+    assert compare(old, replace(old, settings={TIME_ZONE: "Asia/Tokyo"})).codes == (code,)
 
 
 def test_another_spark_is_judged_by_the_ways_that_were_gone() -> None:
