@@ -28,7 +28,8 @@ from airflow_streamstate.lifecycle.requesting.wish import read_wish
 from airflow_streamstate.lifecycle.retention.pruning import Retaining
 from airflow_streamstate.lifecycle.snapshots import Snapshots
 from airflow_streamstate.lifecycle.starting.attempts import Attempts
-from airflow_streamstate.lifecycle.starting.deploy import Deployer, OnStart
+from airflow_streamstate.lifecycle.starting.deploy import Deployer
+from airflow_streamstate.lifecycle.starting.deploying import OnStart
 from airflow_streamstate.lifecycle.starting.starts import Starts
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
 from airflow_streamstate.lifecycle.watching.notifications import Notifications

@@ -49,7 +49,8 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.views import DeploymentView
 from airflow_streamstate.lifecycle.requesting.wish import Wish, read_wish
 from airflow_streamstate.lifecycle.reserving import refuse_stream
-from airflow_streamstate.lifecycle.starting.deploy import Deployer, OnStart
+from airflow_streamstate.lifecycle.starting.deploy import Deployer
+from airflow_streamstate.lifecycle.starting.deploying import OnStart
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import StartPlan
