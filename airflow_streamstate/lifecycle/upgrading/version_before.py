@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, InvalidRequestError
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.lifecycle.observing.snapshot_age import refuse_old
@@ -75,7 +75,7 @@ def _before(control: StreamControl, seen: Observation) -> str:
 
 def _is_same_anew(control: StreamControl, spec: DeploymentSpec, before: str, upgrade_id: str) -> bool:
     """Whether an upgrade that never came to its new version has deployed the old one anew, over what it had left."""
-    with suppress(StreamStateError):
+    with suppress(DataError, DeploymentNotFoundError):
         is_anew = spec.request_id == return_request_id_for(upgrade_id, "anew")
         return is_anew and control.spec(before).application == spec.application
     return False
