@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.protocol.events import Drained, Draining, Failed, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
-from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of
+from support.chained import PER_MINUTE, drain_in_order, feed_minutes
+from support.drivers import WINDOWED_COUNTS, Deployments
 from support.sink_runs import QUICK, jars_of
 from support.sparks import IN_FULL
 
@@ -29,9 +30,9 @@ CHAIN = (
     + """
 spark.createDataFrame([], "start timestamp, k string, n long, s long").write.format("delta").save(base + "/windows")
 landed = spark.readStream.format("delta").load(base + "/windows")
-per_minute = (landed.withWatermark("start", "0 seconds").groupBy(F.window("start", "1 minute"), "k")
-    .agg(F.count("*").alias("windows"), F.sum("n").alias("n")))
-per_minute.writeStream.queryName("per_minute").format("json").trigger(processingTime="1 hour").start(base + "/minutes")
+"""
+    + PER_MINUTE
+    + """
 counts.writeStream.queryName("per_window").format("delta").start(base + "/windows")
 spark.streams.awaitAnyTermination()
 """
@@ -80,17 +81,5 @@ def test_what_a_drain_flushes_into_a_delta_table_is_read_by_the_query_behind_it(
     (delta,) = (run for run in QUICK if run.name == f"delta-{IN_FULL}")
     conf = {**delta.conf, "spark.jars": ",".join(jars_of(delta))}
     with Deployments(tmp_path) as stream:
-        for minute in range(3):
-            stream.feed(*({"t": seconds_of(minute, at), "k": "a", "v": 1} for at in (1, 21, 41)))
-        driver = stream.deploy(CHAIN, str(tmp_path), conf=conf)
-        stream.wait_committed("per_window", 2, driver, seconds=150)
-        stream.drain()
-        assert driver.exit_status() == 0, driver.log
-        (drained,) = stream.events(Drained)
-        assert {name: query.state_rows_left for name, query in drained.queries.items()} == {
-            "per_window": 0, "per_minute": 0,
-        }  # fmt: skip
-        assert [sorted(event.flush_batch_ids) for event in stream.events(Draining)] == [["per_window"], ["per_minute"]]
-        minutes = stream.output("minutes")
-        assert sum(int(str(row["windows"])) for row in minutes) == 9
-        assert sum(int(str(row["n"])) for row in minutes) == 9
+        feed_minutes(stream)
+        drain_in_order(stream, stream.deploy(CHAIN, str(tmp_path), conf=conf))

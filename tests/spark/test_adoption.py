@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from support.drivers import CONF
 from support.foreign_query import ForeignQuery
 from support.launches import wait_until
 from support.shell import Answer, Desk, desk_with, shell
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
-
-QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 
 
 @pytest.fixture
@@ -42,23 +39,6 @@ def in_background(act: Callable[[], Answer]) -> Iterator[Future[Answer]]:
         yield pool.submit(act)
 
 
-def adopt(foreign: ForeignQuery, *words: object) -> Answer:
-    """The verb, with the query's own script."""
-    return shell(
-        *("adopt", "totals", "--checkpoint", foreign.checkpoint, "--app", foreign.app, "--master", "local[2]"),
-        *(*QUICK, "--json", *words, "--", foreign.base),
-    )
-
-
-def finish(foreign: ForeignQuery) -> None:
-    """Three more files, all read under streamstate; then a stop. Every row counted once, no batch id left out."""
-    foreign.feed(3)
-    wait_until(lambda: foreign.written() == foreign.expected(), lambda: shell("logs", "totals").out[-4000:], 120)
-    assert shell("stop", "totals", "--wait", 120).status == 0
-    assert foreign.batches() == list(range(foreign.batches()[-1] + 1))
-    assert shell("audit", "totals", "--json").json["ok"] is True
-
-
 def test_a_query_that_was_killed_in_a_batch_goes_on(desk: Desk, foreign: ForeignQuery) -> None:
     """The planned batch runs again over its own bounds, with the query id and the batch ids that the sink knows
     (Laws 9 and 14; 1a.6). The original is as it was but for the barrier, and Spark refuses to start over that."""
@@ -72,7 +52,7 @@ def test_a_query_that_was_killed_in_a_batch_goes_on(desk: Desk, foreign: Foreign
     foreign.hold.unlink()
     before = foreign.files()
 
-    answer = adopt(foreign, "--stopped", "--wait", 200)
+    answer = foreign.adopt("--stopped", "--wait", 200)
     assert answer.status == 0, (answer, shell("logs", "totals").out[-4000:])
     found = answer.json
     assert (found["deployment_id"], found["start"]["mode"], found["start"]["snapshot_id"]) == (
@@ -81,7 +61,7 @@ def test_a_query_that_was_killed_in_a_batch_goes_on(desk: Desk, foreign: Foreign
     query = found["adopted"]["queries"]["counts"]
     assert (query["batch_id"], query["planned_batch_id"]) == (2, 3)
     assert query["query_id"] in foreign.files()["metadata"].decode()
-    finish(foreign)
+    foreign.finish()
     assert {path: body for path, body in foreign.files().items() if path != "offsets/4"} == before
 
     foreign.start()
@@ -95,7 +75,7 @@ def test_a_running_query_meets_its_barrier_behind_its_batch(desk: Desk, foreign:
     foreign.feed(2)
     foreign.start()
     foreign.wait_committed(1)
-    with in_background(lambda: adopt(foreign, "--deadline", 100, "--wait", 200)) as answer:
+    with in_background(lambda: foreign.adopt("--deadline", 100, "--wait", 200)) as answer:
         wait_until(lambda: (desk.home / "totals" / "adoption.json").exists(), "the adoption to be recorded", 60)
         for _ in range(3):
             foreign.feed(1)
@@ -107,7 +87,7 @@ def test_a_running_query_meets_its_barrier_behind_its_batch(desk: Desk, foreign:
     assert foreign.entries("commits")[-1] == query["batch_id"]
     assert foreign.entries("offsets")[-1] == query["batch_id"] + 1, "the barrier"
     wait_until(foreign.has_ended, lambda: foreign.log, 60)
-    finish(foreign)
+    foreign.finish()
 
 
 def test_the_barrier_is_taken_back_when_its_batch_fails(desk: Desk, foreign: ForeignQuery) -> None:
@@ -117,7 +97,7 @@ def test_the_barrier_is_taken_back_when_its_batch_fails(desk: Desk, foreign: For
     foreign.start()
     foreign.wait_committed(1)
     foreign.hold.touch()
-    with in_background(lambda: adopt(foreign, "--deadline", 14)) as answer:
+    with in_background(lambda: foreign.adopt("--deadline", 14)) as answer:
         wait_until(lambda: (desk.home / "totals" / "adoption.json").exists(), "the adoption to be recorded", 60)
         foreign.feed(1)
         wait_until(lambda: 3 in foreign.entries("offsets"), "the barrier to lie behind batch 2", 60)
@@ -146,7 +126,7 @@ def test_an_idle_query_is_left_as_it_is(desk: Desk, foreign: ForeignQuery) -> No
     foreign.wait_committed(1)
     SYSTEM_CLOCK.sleep(1.0)
     before = foreign.files()
-    found = adopt(foreign, "--deadline", 3)
+    found = foreign.adopt("--deadline", 3)
     assert (found.status, found.error["type"]) == (3, "DeadlineExceededError")
     assert "idle" in found.error["message"]
     assert foreign.files() == before

@@ -15,7 +15,7 @@ from support.progress import files_read
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_jvm")]
 
-HELD = (
+HOLDING = (
     WINDOWED_COUNTS
     + """
 import os, time
@@ -25,6 +25,11 @@ def held(k):
         open(base + "/inside", "a").close()
         time.sleep(0.05)
     return k
+"""
+)
+HELD = (
+    HOLDING
+    + """
 slow = rows.withColumn("k", held("k")).withWatermark("t", "10 seconds").groupBy(F.window("t", "10 seconds"), "k")
 slow = slow.agg(F.count("*").alias("n"), F.sum("v").alias("s")).select("window.start", "k", "n", "s")
 counts.writeStream.queryName("quick").format("json").start(base + "/quick")
@@ -35,15 +40,8 @@ print("the script goes on after", query.id)
 )
 
 HELD_FLUSH = (
-    WINDOWED_COUNTS
+    HOLDING
     + """
-import os, time
-@F.udf("string")
-def held(k):
-    while os.path.exists(base + "/hold"):
-        open(base + "/inside", "a").close()
-        time.sleep(0.05)
-    return k
 query = counts.withColumn("k", held("k")).writeStream.queryName("counts").format("json").start(base + "/out")
 query.awaitTermination()
 """

@@ -12,16 +12,13 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.connectors import EXCLUDES, connector_for
 from airflow_streamstate.store.s3 import S3Store
-from support.drivers import CONF
 from support.foreign_query import SCRIPT, ForeignQuery
 from support.launches import wait_until
 from support.s3_server import BUCKET, options_for
 from support.s3_stream import desk_on_s3
-from support.shell import Answer, Desk, shell
+from support.shell import Desk, shell
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
-
-QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 
 
 class QueryOnS3(ForeignQuery):
@@ -34,9 +31,10 @@ class QueryOnS3(ForeignQuery):
 
     def __init__(self, base: Path, server_url: str) -> None:
         super().__init__(base)
-        self.folder = f"{base.name}-mine/counts"
-        self.store = S3Store(BUCKET, self.folder, options_for(server_url))
-        own = SCRIPT.replace('base + "/mine/counts"', repr(f"s3a://{BUCKET}/{self.folder}"))
+        folder = f"{base.name}-mine/counts"
+        self.place = f"s3://{BUCKET}/{folder}"
+        self.store = S3Store(BUCKET, folder, options_for(server_url))
+        own = SCRIPT.replace('base + "/mine/counts"', repr(f"s3a://{BUCKET}/{folder}"))
         assert own != SCRIPT
         self.app.write_text(own)
         told, connector = self.store.for_spark(), connector_for(Path(pyspark.__file__).parent, {})
@@ -67,30 +65,13 @@ def foreign(desk: Desk, real_url: str) -> Iterator[QueryOnS3]:
     made.kill()
 
 
-def adopt(foreign: QueryOnS3, *words: object) -> Answer:
-    """The verb, with the query's own script."""
-    return shell(
-        *("adopt", "totals", "--checkpoint", f"s3://{BUCKET}/{foreign.folder}", "--app", foreign.app),
-        *("--master", "local[2]", *QUICK, "--wait", 300, "--json", *words, "--", foreign.base),
-    )
-
-
-def finish(foreign: QueryOnS3) -> None:
-    """Three more files, all read under streamstate; then a stop. Every row counted once, no batch id left out."""
-    foreign.feed(3)
-    wait_until(lambda: foreign.written() == foreign.expected(), lambda: shell("logs", "totals").out[-4000:], 200)
-    assert shell("stop", "totals", "--wait", 200).status == 0
-    assert foreign.batches() == list(range(foreign.batches()[-1] + 1))
-    assert shell("audit", "totals", "--json").json["ok"] is True
-
-
 def test_a_running_query_meets_its_barrier_and_goes_on_in_a_home_on_s3(desk: Desk, foreign: QueryOnS3) -> None:
     """The batch in flight is committed by its own driver, which then ends; the next one is ours. (1a.3 on S3A)"""
     foreign.feed(2)
     foreign.start()
     foreign.wait_committed(1)
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(lambda: adopt(foreign, "--deadline", 200))
+        answer = pool.submit(lambda: foreign.adopt("--deadline", 200, "--wait", 300))
         while not answer.done():
             foreign.feed(1)
             SYSTEM_CLOCK.sleep(3.0)
@@ -101,7 +82,7 @@ def test_a_running_query_meets_its_barrier_and_goes_on_in_a_home_on_s3(desk: Des
     assert foreign.entries("commits")[-1] == query["batch_id"]
     assert foreign.entries("offsets")[-1] == query["batch_id"] + 1, "the barrier"
     wait_until(foreign.has_ended, lambda: foreign.log, 60)
-    finish(foreign)
+    foreign.finish()
 
 
 def test_a_query_that_was_killed_in_a_batch_goes_on_with_that_batch(desk: Desk, foreign: QueryOnS3) -> None:
@@ -115,9 +96,9 @@ def test_a_query_that_was_killed_in_a_batch_goes_on_with_that_batch(desk: Desk, 
     foreign.kill()
     foreign.hold.unlink()
     before = foreign.files()
-    answer = adopt(foreign, "--stopped")
+    answer = foreign.adopt("--stopped", "--wait", 300)
     assert answer.status == 0, (answer, shell("logs", "totals").out[-4000:])
     query = answer.json["adopted"]["queries"]["counts"]
     assert (query["batch_id"], query["planned_batch_id"]) == (2, 3)
-    finish(foreign)
+    foreign.finish()
     assert {path: body for path, body in foreign.files().items() if path != "offsets/4"} == before

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from support.drivers import CONF
 from support.launches import wait_until
+from support.shell import Answer, shell
+
+QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 
 SCRIPT = '''
 """Written by somebody who never heard of streamstate."""
@@ -50,6 +53,10 @@ class ForeignQuery:
 
     Args:
         base: an empty folder.
+
+    Attributes:
+        place: its checkpoint, as whoever adopts it says where that is.
+        conf: what its Spark is told.
     """
 
     def __init__(self, base: Path) -> None:
@@ -60,6 +67,7 @@ class ForeignQuery:
         for name in ("in", "out"):
             (base / name).mkdir()
         self.hold, self.fail = base / "hold", base / "fail"
+        self.place: object = self.checkpoint
         self.conf: dict[str, str] = dict(CONF)
         self._rows = 0
         self._files = 0
@@ -130,3 +138,18 @@ class ForeignQuery:
     def batches(self) -> list[int]:
         """The batches that wrote, ascending."""
         return sorted(int(path.stem) for path in (self.base / "out").glob("*.json"))
+
+    def adopt(self, *words: object) -> Answer:
+        """The verb, with the query's own script."""
+        return shell(
+            *("adopt", "totals", "--checkpoint", self.place, "--app", self.app, "--master", "local[2]"),
+            *(*QUICK, "--json", *words, "--", self.base),
+        )
+
+    def finish(self) -> None:
+        """Three more files, all read under streamstate; then a stop. Each row counted once, no batch id left out."""
+        self.feed(3)
+        wait_until(lambda: self.written() == self.expected(), lambda: shell("logs", "totals").out[-4000:], 200)
+        assert shell("stop", "totals", "--wait", 200).status == 0
+        assert self.batches() == list(range(self.batches()[-1] + 1))
+        assert shell("audit", "totals", "--json").json["ok"] is True
