@@ -12,14 +12,36 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import airflow_streamstate
+from support import tiers
 from support.tested_package import misplaced
 
 if TYPE_CHECKING:
     from support.s3_proxy import StrikingProxy
 
+TESTS = Path(__file__).parent
+
 # No test times anything: a busy machine is not a failure.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=tiers.TIERS, help="run the tests of one tier alone (docs/contributing.md)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests read their tier's settings while they are collected."""
+    for name, value in tiers.SETTINGS.get(config.getoption("--tier"), {}).items():
+        os.environ.setdefault(name, value)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The tests of the tier, and what takes long first, so that no worker ends long after the other."""
+    if (tier := config.getoption("--tier")) is not None:
+        left = [item for item in items if tier not in tiers.tiers_of(item, TESTS)]
+        items[:] = [item for item in items if tier in tiers.tiers_of(item, TESTS)]
+        config.hook.pytest_deselected(items=left)
 
 
 def pytest_sessionstart() -> None:

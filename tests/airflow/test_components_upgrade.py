@@ -21,7 +21,6 @@ from support.airflow_place import Place
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import named_home
 from support.airflow_upgrades import run_first_version, taken_by
-from support.tiers import FULL_TIER
 
 pytestmark = [pytest.mark.components, pytest.mark.timeout(900)]
 ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -121,7 +120,7 @@ def test_a_worker_that_is_killed_in_the_middle_is_gone_on_for(place: Place) -> N
     assert ids(place, stream_id) == [view.upgrade_id]
 
 
-@FULL_TIER
+@pytest.mark.named
 def test_a_triggerer_that_is_restarted_in_the_middle_of_a_wait_forgets_nothing(place: Place) -> None:
     """Looking changes nothing, and workers act: same result, by the task alone."""
     stream_id = place.unused("surviving")
@@ -173,7 +172,7 @@ def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(
     assert (status.deployment_id, status.state) == ("d-0001", "running")
 
 
-@FULL_TIER
+@pytest.mark.named
 def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_it_is_cleared(place: Place) -> None:
     """As it was asked: the old version comes back, and the next try begins anew from there."""
     stream_id = place.unused("between")
@@ -194,7 +193,7 @@ def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_i
     assert result["outcome"] == "upgraded"
 
 
-@FULL_TIER
+@pytest.mark.named
 def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(place: Place) -> None:
     """The plan waits for a yes again, and that is heard."""
     stream_id = place.unused("cleared")
@@ -213,7 +212,7 @@ def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(
 
 
 @pytest.mark.parametrize(
-    ("answer", "deployment_id"), [pytest.param("Reject", "d-0001", marks=FULL_TIER), ("Approve", "d-0002")]
+    ("answer", "deployment_id"), [pytest.param("Reject", "d-0001", marks=pytest.mark.named), ("Approve", "d-0002")]
 )
 def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, deployment_id: str) -> None:
     """By Airflow's own form; a no changes nothing."""

@@ -13,7 +13,6 @@ from support.maven import fetch_jars, pinned
 from support.object_stores import object_store
 from support.s3_stream import S3Stream, driver_folder
 from support.shell import Desk, desk_with, shell
-from support.tiers import FULL_TIER
 
 pytestmark = [
     pytest.mark.spark,
@@ -56,7 +55,7 @@ def connector(azure_url: str) -> dict[str, str]:
     }
 
 
-@FULL_TIER
+@pytest.mark.named
 def test_a_life_on_azure(desk: Desk, azure_url: str) -> None:
     """Deploy, snapshot, stop, restore, drain, seed, drain: rows in are rows out, and every snapshot is whole."""
     stream = S3Stream(desk.base, connector(azure_url))

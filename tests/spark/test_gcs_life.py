@@ -12,7 +12,6 @@ from support.maven import fetch_jars, pinned
 from support.object_stores import object_store
 from support.s3_stream import S3Stream
 from support.shell import Desk, desk_with, shell
-from support.tiers import FULL_TIER
 
 pytestmark = [
     pytest.mark.spark,
@@ -59,7 +58,7 @@ def connector(gcs_url: str) -> dict[str, str]:
     }
 
 
-@FULL_TIER
+@pytest.mark.named
 def test_a_life_on_gcs(desk: Desk, gcs_url: str) -> None:
     """Deploy, snapshot, stop, restore, drain, seed, drain: rows in are rows out, and every snapshot is whole."""
     stream = S3Stream(desk.base, connector(gcs_url))

@@ -18,7 +18,6 @@ from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, R
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.file_sink import rows_in
-from support.tiers import FULL_TIER
 from support.window_rows import WindowRows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
@@ -119,8 +118,8 @@ def read_on_and_drain(stream: Deployments, rows: Rows, driver: Driver) -> None:
     "store",
     [
         "hdfs",
-        pytest.param("rocksdb-changelogs", marks=FULL_TIER),
-        pytest.param("rocksdb-format-2", marks=FULL_TIER),
+        pytest.param("rocksdb-changelogs", marks=pytest.mark.named),
+        pytest.param("rocksdb-format-2", marks=pytest.mark.named),
     ],
 )
 def test_the_rows_of_a_skipped_batch_and_no_others_are_missing(tmp_path: Path, store: str) -> None:

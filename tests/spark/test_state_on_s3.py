@@ -12,7 +12,6 @@ from airflow_streamstate.store.s3 import S3Store
 from support.s3_server import BUCKET, options_for
 from support.s3_stream import S3Stream, desk_on_s3
 from support.shell import Desk, shell
-from support.tiers import FULL_TIER
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
@@ -24,7 +23,7 @@ def desk(tmp_path: Path, real_url: str, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield made
 
 
-@FULL_TIER
+@pytest.mark.named
 def test_state_is_read_from_a_copy_and_exported_beside_the_home(desk: Desk, real_url: str) -> None:
     """With the deployment's way to S3 and its packages; no key of the home is more than before, or another."""
     stream = S3Stream(desk.base)

@@ -26,7 +26,6 @@ from support.drivers import STREAM, WINDOWED_COUNTS, Deployments, seconds_of
 from support.real_queries import START_SECONDS, Feed, read_files, row_at, run_to_end, use_provider
 from support.shell import shell
 from support.snapshots import Shelf
-from support.tiers import FULL_TIER
 
 pytestmark = [
     pytest.mark.spark,
@@ -193,7 +192,7 @@ def processor() -> Any:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=FULL_TIER if name == "rocksdb" else ()) for name in sorted(FORMATS)],
+    params=[pytest.param(name, marks=pytest.mark.named if name == "rocksdb" else ()) for name in sorted(FORMATS)],
 )
 def kept(request: pytest.FixtureRequest, shared_spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """Queries that ran two batches, a snapshot taken after each."""

@@ -14,7 +14,6 @@ from airflow_streamstate.protocol.data_events import Undoing, Undone
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, wait_until
-from support.tiers import FULL_TIER
 from support.window_rows import WindowRows, Windows
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def test_law_14_files_go_back_and_hold_each_row_of_the_good_code_once(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "act", [pytest.param("_spark_metadata/{entry}", marks=FULL_TIER), "/part-"], ids=["an-entry", "a-data-file"]
+    "act", [pytest.param("_spark_metadata/{entry}", marks=pytest.mark.named), "/part-"], ids=["an-entry", "a-data-file"]
 )
 def test_law_14_a_driver_that_dies_in_the_undo_is_carried_on(tmp_path: Path, spark: SparkSession, act: str) -> None:
     """SIGKILL before an entry of the log goes, or a data file is moved; the next attempt goes on from there (Law 2)."""

@@ -26,7 +26,6 @@ from airflow_streamstate.protocol.events import Claimed, QueryStarted, Started
 from support.drivers import CONF, WINDOWED_COUNTS, wait_until
 from support.file_sink import rows_in
 from support.launches import end_processes, living_processes
-from support.tiers import FULL_TIER
 from support.warm import WarmDeployer
 from support.window_rows import WindowRows
 
@@ -219,7 +218,7 @@ def test_the_new_driver_waits_while_the_old_one_runs_and_goes_on_where_that_ends
     wait_until(lambda: not living_processes(str(life.launch_of(view))), life.log, 60)
 
 
-@pytest.mark.parametrize("end", [pytest.param("", marks=FULL_TIER), "spark.stop()"])
+@pytest.mark.parametrize("end", [pytest.param("", marks=pytest.mark.named), "spark.stop()"])
 def test_a_script_finds_its_second_pass_as_fresh_as_its_first(life: Life, end: str) -> None:
     """Two queries, and a wait for any of them that does not return for those of the rehearsal. Variables, folder,
     settings, temporary views and listeners are as at a first start, whether the script ends Spark or leaves it up."""

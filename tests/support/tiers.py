@@ -1,12 +1,43 @@
-"""What is left out of the tests that everybody runs, since another test is enough to see the same break.
+"""Which tier a test belongs to: ``pytest --tier fast``, ``full`` or ``named`` runs the tests of that tier.
 
-``STREAMSTATE_FULL=1`` leaves out nothing.
+``fast`` is the README's test command. ``full`` is what CI runs beside it. ``named`` is what runs by name alone.
+The tests of ``tests/sim`` belong to all three: each tier runs more of their cases than the one before.
 """
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import pytest
 
-FULL_TIER = pytest.mark.skipif(not os.environ.get("STREAMSTATE_FULL"), reason="STREAMSTATE_FULL=1 runs it")
+TIERS = ("fast", "full", "named")
+
+FAST_FOLDERS = {"unit", "structure", "contract"}
+NAMED_FOLDERS = {"compat", "soak"}
+SERVERS = {"s3", "objects"}
+"""Marks of tests that need a server which is built first: too long for ``fast``."""
+
+SETTINGS = {
+    "fast": {"STREAMSTATE_SIM": "sample"},
+    "full": {},
+    "named": {"STREAMSTATE_SIM": "full", "STREAMSTATE_TRUTH": "full", "STREAMSTATE_SINKS": "full"},
+}
+"""How much a test of several tiers does in each: variables of the environment, where they are not set already."""
+
+
+def tiers_of(item: pytest.Item, tests: Path) -> set[str]:
+    """The tiers of one collected test.
+
+    Args:
+        item: the test. A mark ``fast``, ``full`` or ``named`` of its own decides.
+        tests: the folder of all tests.
+    """
+    marks = {mark.name for mark in item.iter_markers()}
+    if own := marks & set(TIERS):
+        return {next(tier for tier in reversed(TIERS) if tier in own)}
+    folder = item.path.relative_to(tests).parts[0]
+    if folder in NAMED_FOLDERS:
+        return {"named"}
+    if folder == "sim" and not marks & SERVERS:
+        return set(TIERS)
+    return {"fast"} if folder in FAST_FOLDERS and not marks & SERVERS else {"full"}
