@@ -1,6 +1,6 @@
 """Write ``docs/compatibility.md`` from what was lived: ``python docs/compatibility.py``. A test fails when it is stale.
 
-The results are ``docs/compatibility.json``, which ``tox -e compat`` and ``tox -e compat-full`` add to where
+The results are ``docs/compatibility.json``. ``tox -e tests -- --tier named tests/compat`` adds to it where
 ``STREAMSTATE_COMPAT_RESULTS`` names it. A cell that was not run says so.
 """
 
@@ -95,8 +95,10 @@ refused at `start()`; a drained stream is seeded in any. Nor does it pin changel
 ## How it is run
 
 ```bash
-.venv/bin/tox -e compat        # one cell for each Spark, every cell on 4.2.0, a way from each to the next
-.venv/bin/tox -e compat-full   # everything above; hours
+# One cell for each Spark, every cell on 4.2.0, a way from each to the next:
+.venv/bin/tox -e tests -- --tier named tests/compat
+# Everything above; hours:
+STREAMSTATE_COMPAT=full .venv/bin/tox -e tests -- --tier named tests/compat
 ```
 
 Each Spark is installed once from PyPI into `~/.cache/airflow-streamstate/sparks`, with a Python environment of its own.

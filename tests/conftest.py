@@ -35,13 +35,26 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(name, value)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Under tox each tier leaves the durations of its tests beside the environment."""
+    tier, place = config.getoption("--tier"), os.environ.get("TOX_ENV_DIR")
+    if tier and place and not config.option.xmlpath and not _is_worker():
+        config.option.xmlpath = str(Path(place).parent / f"{tier}.xml")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The tests of the tier, and what takes long first, so that no worker ends long after the other."""
     if (tier := config.getoption("--tier")) is not None:
-        left = [item for item in items if tier not in tiers.tiers_of(item, TESTS)]
-        items[:] = [item for item in items if tier in tiers.tiers_of(item, TESTS)]
+        left = [item for item in items if tier not in tiers.tiers_of_item(item, TESTS)]
+        items[:] = [item for item in items if tier in tiers.tiers_of_item(item, TESTS)]
         config.hook.pytest_deselected(items=left)
+    items.sort(key=lambda item: tiers.rank_of_item(item, TESTS))
+
+
+def _is_worker() -> bool:
+    return "PYTEST_XDIST_WORKER" in os.environ
 
 
 def pytest_sessionstart() -> None:
@@ -51,9 +64,10 @@ def pytest_sessionstart() -> None:
 
 
 def _beside_environment(suffix: str) -> Path | None:
-    """A file beside tox's environment, which CI looks at in the end; none without tox."""
+    """A file beside tox's environment, which CI looks at in the end; none without tox. Each worker has its own."""
     place = os.environ.get("TOX_ENV_DIR")
-    return Path(place).with_suffix(suffix) if place else None
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    return Path(place).with_suffix(f".{worker}{suffix}") if place else None
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
@@ -69,7 +83,7 @@ def pytest_sessionfinish() -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Under tox each red try is kept beside the environments, too: CI prints them last, where they are seen."""
-    if report.outcome in {"failed", "rerun"} and (red := _beside_environment(".red")) is not None:
+    if not _is_worker() and report.outcome in {"failed", "rerun"} and (red := _beside_environment(".red")) is not None:
         with red.open("a", encoding="utf-8") as file:
             file.write(f"== {report.outcome}: {report.nodeid} ({report.when})\n{report.longreprtext[-3000:]}\n")
 

@@ -1,8 +1,13 @@
-"""What all simulations share."""
+"""What all simulations share: how many cases of a sweep run.
+
+``STREAMSTATE_SIM`` says it: ``full`` runs every case, ``sample`` a few of each sweep, chosen by
+``STREAMSTATE_SIM_SEED``; without it each n-th case runs, as the sweep says.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +16,8 @@ import pytest
 
 from support.sim_workers import in_processes
 
-IS_FULL = os.environ.get("STREAMSTATE_SIM") == "full"
+SAMPLE = 6
+"""Cases of one sweep in a sample."""
 
 
 class Sweep(Protocol):
@@ -22,7 +28,7 @@ class Sweep(Protocol):
         Args:
             cases: one for each life.
             live: lives it; is given the number of the life, too.
-            every: only each n-th case, unless ``STREAMSTATE_SIM=full``.
+            every: only each n-th case, where ``STREAMSTATE_SIM`` says nothing else.
         """
 
 
@@ -32,12 +38,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lives")
 
 
+def _chosen(cases: list[object], every: int) -> list[object]:
+    setting = os.environ.get("STREAMSTATE_SIM")
+    if setting == "full":
+        return cases
+    if setting == "sample":
+        seed = int(os.environ.get("STREAMSTATE_SIM_SEED", "0"))
+        return random.Random(seed).sample(cases, min(SAMPLE, len(cases)))
+    return cases[::every]
+
+
 @pytest.fixture(scope="session")
 def sweep() -> Sweep:
     """As ``Sweep``."""
 
     def run(cases: Iterable[object], live: Callable[[int, object], object], *, every: int = 1) -> None:
-        chosen = list(cases)[:: 1 if IS_FULL else every]
+        chosen = _chosen(list(cases), every)
         assert chosen, "nothing was struck"
 
         def act(at: int) -> str | None:

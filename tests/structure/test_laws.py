@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,17 @@ def test_every_law_has_a_test_that_names_it() -> None:
     """A law that no test names is a wish."""
     nobody = [law for law in LAWS if not _tests_naming(rf"Laws? (\d+, )*(\d+ and )?{law}\b")]
     assert nobody == []
+
+
+def test_every_law_has_a_test_in_the_fast_tier() -> None:
+    """The README's test command sees a break of each law."""
+    found = runpy.run_path(str(ROOT / "docs" / "laws.py"))["tests_of_laws"]()
+    assert [law for law, by_tier in found.items() if not by_tier["fast"]] == []
+
+
+def test_the_page_of_the_laws_tests_is_as_the_tests_are() -> None:
+    """docs/law-tests.md is written by ``python docs/laws.py``."""
+    assert runpy.run_path(str(ROOT / "docs" / "laws.py"))["page"]() == (ROOT / "docs" / "law-tests.md").read_text()
 
 
 def test_every_exact_rule_has_a_test_that_names_it() -> None:

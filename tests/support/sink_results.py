@@ -1,6 +1,6 @@
 """What the sinks' runs gave, and what was recorded of them in ``docs/sinks.json``.
 
-``STREAMSTATE_RECORD=1 tox -e sinks`` records, and writes the page's table anew.
+``STREAMSTATE_RECORD=1 tox -e tests -- tests/sinks`` records, and writes the page's table anew.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ NAMED_FOLDERS = {"compat", "soak"}
 SERVERS = {"s3", "objects"}
 """Marks of tests that need a server which is built first: too long for ``fast``."""
 
+ORDER = ("airflow", "kafka", "cluster", "sinks", "spark", "compat", "soak", "sim", "contract")
+"""Folders whose tests begin first, since one of their files takes minutes."""
+
 SETTINGS = {
     "fast": {"STREAMSTATE_SIM": "sample"},
     "full": {},
@@ -25,19 +28,32 @@ SETTINGS = {
 """How much a test of several tiers does in each: variables of the environment, where they are not set already."""
 
 
-def tiers_of(item: pytest.Item, tests: Path) -> set[str]:
-    """The tiers of one collected test.
+def tiers_of(folder: str, marks: set[str]) -> set[str]:
+    """The tiers of one test.
 
     Args:
-        item: the test. A mark ``fast``, ``full`` or ``named`` of its own decides.
-        tests: the folder of all tests.
+        folder: of the test, below ``tests``.
+        marks: names of its marks. A mark ``fast``, ``full`` or ``named`` decides.
     """
-    marks = {mark.name for mark in item.iter_markers()}
     if own := marks & set(TIERS):
         return {next(tier for tier in reversed(TIERS) if tier in own)}
-    folder = item.path.relative_to(tests).parts[0]
     if folder in NAMED_FOLDERS:
         return {"named"}
     if folder == "sim" and not marks & SERVERS:
         return set(TIERS)
     return {"fast"} if folder in FAST_FOLDERS and not marks & SERVERS else {"full"}
+
+
+def tiers_of_item(item: pytest.Item, tests: Path) -> set[str]:
+    """The tiers of one collected test; ``tests`` is the folder of all tests."""
+    return tiers_of(_folder(item, tests), {mark.name for mark in item.iter_markers()})
+
+
+def rank_of_item(item: pytest.Item, tests: Path) -> int:
+    """The place of a test's folder among the folders: what takes long begins first; ``tests`` holds all folders."""
+    folder = _folder(item, tests)
+    return ORDER.index(folder) if folder in ORDER else len(ORDER)
+
+
+def _folder(item: pytest.Item, tests: Path) -> str:
+    return item.path.relative_to(tests).parts[0]

@@ -1,0 +1,81 @@
+"""Write ``law-tests.md`` anew: ``python docs/laws.py``. A test fails when the page is stale.
+
+A test holds a law if its name or docstring says ``Law N``. Its tier is the one in which pytest runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+TESTS = DOCS.parent / "tests"
+LAWS = range(1, 17)
+NAMED = re.compile(r"\blaws?[ _]((?:\d+(?:, | and |_and_|_)?)+)", re.IGNORECASE)
+HEAD = """# Which test holds which law
+
+Written by `python docs/laws.py` from the names and docstrings of the tests; [invariants.md](invariants.md) says the
+laws, [contributing.md](contributing.md#tiers) says when a tier runs. `fast` is the README's test command.
+
+| law | tier | tests |
+|---|---|---|
+"""
+
+
+def tests_of_laws() -> dict[int, dict[str, set[str]]]:
+    """For each law and tier the tests, as ``folder/file.py::test``."""
+    sys.path.insert(0, str(TESTS))
+    from support import tiers
+
+    found: dict[int, dict[str, set[str]]] = {law: {tier: set() for tier in tiers.TIERS} for law in LAWS}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        relative = path.relative_to(TESTS)
+        if relative.parts[0] == "structure":
+            continue
+        for name, laws, marks in _tests(ast.parse(path.read_text(encoding="utf-8"))):
+            for law in laws & set(LAWS):
+                for tier in tiers.tiers_of(relative.parts[0], marks):
+                    found[law][tier].add(f"{relative}::{name}")
+    return found
+
+
+def _tests(tree: ast.Module) -> Iterator[tuple[str, set[int], set[str]]]:
+    of_module = {
+        mark
+        for node in tree.body
+        if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "pytestmark" for target in node.targets)
+        for mark in _marks(node.value)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            said = f"{node.name} {ast.get_docstring(node) or ''}"
+            laws = {int(number) for group in NAMED.findall(said) for number in re.findall(r"\d+", group)}
+            # The marks of single parameters are not the test's.
+            decorators = [one for one in node.decorator_list if "parametrize" not in ast.dump(one)]
+            yield node.name, laws, of_module.union(*(_marks(one) for one in decorators))
+
+
+def _marks(node: ast.expr) -> set[str]:
+    return {
+        inner.attr
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Attribute) and inner.value.attr == "mark"
+    }
+
+
+def page() -> str:
+    """The page as it should be."""
+    rows = []
+    for law, by_tier in tests_of_laws().items():
+        for tier, names in by_tier.items():
+            files = sorted({name.partition("::")[0] for name in names})
+            listed = ", ".join(f"`{file}`" for file in files)
+            rows.append(f"| {law} | {tier} | {listed or 'none'} |\n")
+    return HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    (DOCS / "law-tests.md").write_text(page(), encoding="utf-8")
