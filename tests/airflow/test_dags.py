@@ -14,6 +14,8 @@ from airflow.providers.common.compat.sdk import ParamValidationError
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_names import DagBag, DagSerialization
 
+pytestmark = pytest.mark.fast
+
 DAG_IDS = [
     "approved_upgrade",
     "deploy_with_secrets",

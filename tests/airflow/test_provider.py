@@ -15,7 +15,10 @@ from support.airflow_names import found_hook
 from support.airflow_streams import NamedHome, named_home
 from support.s3_server import BUCKET, options_for, striking_proxy
 
-pytestmark = pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")  # Airflow's own use of it
+pytestmark = [
+    pytest.mark.fast,
+    pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated"),  # Airflow's own use of it
+]
 
 
 def pressed(home: NamedHome) -> tuple[bool, str]:

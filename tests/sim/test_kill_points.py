@@ -152,6 +152,7 @@ def test_an_order_may_come_at_any_moment_of_a_start(folder: Path, sweep: Sweep, 
     sweep([tenth / 10 for tenth in range(45)], live)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(

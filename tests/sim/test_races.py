@@ -161,6 +161,7 @@ def test_one_order_twice_at_once_is_one_command(folder: Path, sweep: Sweep, verb
     each_pause(folder, sweep, pair, live)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.leftovers import KEPT_DEPLOYMENTS, KEPT_UPGRADES
@@ -15,6 +17,8 @@ from support.fake_clock import FakeClock
 from support.sim_laws import assert_rows
 from support.sim_retention import years_of
 from support.simulated_driver import STREAM
+
+pytestmark = pytest.mark.full
 
 UPGRADES = 200 if os.environ.get("STREAMSTATE_SIM") == "full" else 32
 SETTLED = KEPT_UPGRADES + 3

@@ -28,6 +28,8 @@ from support.s3_requests import S3Request
 from support.s3_server import BUCKET, options_for
 from support.s3a_query import S3AQuery
 
+pytestmark = pytest.mark.full
+
 STRIKES = 60
 ROUNDS = 8
 

@@ -21,6 +21,8 @@ from support.sim_life import Life, make_world
 from support.sim_world import World
 from support.split_store import SplitStore
 
+pytestmark = pytest.mark.full
+
 OUTAGE_SECONDS = 120.0
 PART_BYTES = 5 * 1024 * 1024
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "s3.md"

@@ -18,6 +18,8 @@ from support.s3_server import BUCKET, StrikingProxy, options_for
 from support.sim_stage import StillLauncher
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, assert_nothing_lost, make_plan
 
+pytestmark = pytest.mark.full
+
 HOUR_SECONDS = 3600.0
 MOST_REQUESTS = 4_000
 SNAPSHOTS = 6

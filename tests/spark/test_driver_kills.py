@@ -15,7 +15,7 @@ from support.held_disk import HELD_DRIVER, Gate
 from support.launches import end_processes, living_processes
 from support.window_rows import WindowRows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.fast, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
 
 COUNTS = (
     WINDOWED_COUNTS

@@ -10,7 +10,7 @@ import pytest
 from support.shell import Desk
 from support.soaked import KEYS, SCRIPT, Soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.fast, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
 
 WORDS = ("--healthy-batches", "2", "--healthy-within", "200", "--wait", "400")
 

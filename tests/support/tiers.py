@@ -1,7 +1,7 @@
 """Which tier a test belongs to: ``pytest --tier fast``, ``full`` or ``named`` runs the tests of that tier.
 
 ``fast`` is the README's test command. ``full`` is what CI runs beside it. ``named`` is what runs by name alone.
-The tests of ``tests/sim`` belong to all three: each tier runs more of their cases than the one before.
+A test of ``tests/sim`` belongs to the later tiers, too: each runs more of its cases than the one before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 TIERS = ("fast", "full", "named")
 
-FAST_FOLDERS = {"unit", "structure", "contract"}
+FAST_FOLDERS = {"unit", "structure", "contract", "sim"}
 NAMED_FOLDERS = {"compat", "soak"}
 SERVERS = {"s3", "objects"}
 """Marks of tests that need a server which is built first: too long for ``fast``."""
@@ -35,13 +35,15 @@ def tiers_of(folder: str, marks: set[str]) -> set[str]:
         folder: of the test, below ``tests``.
         marks: names of its marks. A mark ``fast``, ``full`` or ``named`` decides.
     """
-    if own := marks & set(TIERS):
-        return {next(tier for tier in reversed(TIERS) if tier in own)}
+    own = [tier for tier in TIERS if tier in marks]
     if folder in NAMED_FOLDERS:
-        return {"named"}
-    if folder == "sim" and not marks & SERVERS:
-        return set(TIERS)
-    return {"fast"} if folder in FAST_FOLDERS and not marks & SERVERS else {"full"}
+        usual = "named"
+    elif marks & SERVERS or folder not in FAST_FOLDERS:
+        usual = "full"
+    else:
+        usual = "fast"
+    first = own[-1] if own else usual
+    return set(TIERS[TIERS.index(first) :]) if folder == "sim" else {first}
 
 
 def tiers_of_item(item: pytest.Item, tests: Path) -> set[str]:

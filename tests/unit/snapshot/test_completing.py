@@ -224,6 +224,7 @@ turns = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 12)), max_size=60)
 deaths = st.dictionaries(st.integers(0, 5), st.integers(1, 120), max_size=2)
 
 
+@pytest.mark.full
 @settings(max_examples=30)
 @given(turns=turns, dies_at=deaths)
 def test_taken_here_and_there_beside_everything_else_each_snapshot_is_whole(

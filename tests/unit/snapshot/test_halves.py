@@ -229,6 +229,7 @@ turns = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 12)), max_size=60)
 deaths = st.dictionaries(st.integers(0, 9), st.integers(1, 150), max_size=3)
 
 
+@pytest.mark.full
 @settings(max_examples=60)
 @given(turns=turns, dies_at=deaths)
 def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(

@@ -260,6 +260,7 @@ ACTS = st.one_of(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None)
 @given(acts=st.lists(ACTS, max_size=14))
 def test_whoever_asks_dies_and_is_restarted_in_whatever_order_it_is_one_snapshot(

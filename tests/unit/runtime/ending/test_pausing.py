@@ -100,6 +100,7 @@ def test_a_batch_that_fails_on_its_way_fails_its_query_and_no_other() -> None:
         assert_nothing_lost(plan)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", [*KILL_POINTS, Fault.UNAVAILABLE])
 def test_whatever_is_struck_meanwhile_the_queries_go_on(fault: Fault) -> None:
     """At every write between the request and its end: here, or in the next attempt (Laws 2, 3, 8, 12)."""
