@@ -16,13 +16,14 @@ from typing import Any
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_where_nobody_says
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish, cannot_undo, written_meanwhile
+from airflow_streamstate.adapters.warming import write_beside
 
 LOG = "_delta_log"
 IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
 
 
 class DeltaSink:
-    """Delta tables by path or by name. Implements ``UndoingSink``."""
+    """Delta tables by path or by name. Implements ``UndoingSink`` and ``WarmingSink``."""
 
     name = "delta"
     skips: Skips = "query_id_and_batch_id"
@@ -50,6 +51,9 @@ class DeltaSink:
 
     def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
         return ()
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        write_beside(sink, row, scratch_uri)
 
     def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
         if sink.path is None:

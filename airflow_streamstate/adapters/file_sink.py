@@ -14,10 +14,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_where_nobody_says
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish, cannot_undo
+from airflow_streamstate.adapters.warming import write_beside
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 
 FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro"})
@@ -31,7 +33,7 @@ _ENTRY = re.compile(r"(0|[1-9][0-9]{0,17})(\.compact)?")
 
 
 class FileSink:
-    """Folders of files, and tables that are such a folder. Implements ``UndoingSink``."""
+    """Folders of files, and tables that are such a folder. Implements ``UndoingSink`` and ``WarmingSink``."""
 
     name = "file"
     skips: Skips = "batch_id"
@@ -81,6 +83,9 @@ class FileSink:
             f"its output folder {sink.path} knew no batch from {newest + 1} to {next_batch_id - 1}: its log was given"
             " empty entries for them, without which it could not be read",
         )
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        write_beside(sink, row, scratch_uri)
 
     def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
         if sink.path is None:

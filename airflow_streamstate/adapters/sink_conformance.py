@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, SinkReach
 from airflow_streamstate.adapters.undoing import UndoingSink, UndoWish
+from airflow_streamstate.adapters.warming import WarmingSink
 
 OTHER_QUERY_ID = "77777777-5b1c-4d4f-9f0f-0a4d2f3c1b11"
 FAR_ID = 14
@@ -114,6 +117,32 @@ def check_undo(adapter: UndoingSink, place: SinkPlace, to_batch_id: int) -> None
         held = adapter.held_batches(place.sink, query_id, to_batch_id + 1, place.reach)
         is_remembered = adapter.undo_needs_query_id and query_id == place.query_id
         _need(is_remembered or held.lacks(to_batch_id + 1), f"it is undone, and holds {list(held.batch_ids)}")
+
+
+def check_warming(
+    adapter: WarmingSink, place: SinkPlace, row: Any, scratch_uri: str, look: Callable[[], object]
+) -> None:
+    """Hold an adapter that can warm against what ``WarmingSink`` promises.
+
+    Args:
+        adapter: the adapter.
+        place: a sink that somebody wrote to.
+        row: a ``DataFrame`` of one row with the columns of the sink, and null in each.
+        scratch_uri: an empty folder.
+        look: gives all that can be seen of the sink by other ways than the adapter's: files, versions, offsets.
+
+    Raises:
+        AssertionError: it does not keep a promise; says which.
+    """
+    _need(isinstance(adapter, WarmingSink), "it lacks something of the interface")
+
+    def seen() -> tuple[object, list[int]]:
+        return look(), list(adapter.held_batches(place.sink, place.query_id, 0, place.reach).batch_ids)
+
+    before = seen()
+    for _ in range(2):
+        adapter.warm(place.sink, row, scratch_uri, place.reach)
+    _need(seen() == before, "warming changed the sink")
 
 
 def _need(is_so: bool, otherwise: str) -> None:

@@ -138,6 +138,12 @@ def building_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
     return f"{deployment_folder(stream_id, deployment_id)}/building/{encode_query_name(query_name)}"
 
 
+def warming_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
+    """Where a driver writes a row of nulls as it will write to the sink of a query, so that it has done so once (in the
+    checkpoints store)."""
+    return f"{deployment_folder(stream_id, deployment_id)}/warming/{encode_query_name(query_name)}"
+
+
 def trial_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
     """Where the flush of a running query is tried on a fork of its state (in the checkpoints store)."""
     return f"{deployment_folder(stream_id, deployment_id)}/trials/{encode_query_name(query_name)}"

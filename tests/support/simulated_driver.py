@@ -352,6 +352,10 @@ def do_at_once(work: Callable[[], None], *, gives_way: bool = True) -> None:
     work()
 
 
+def never_do(work: Callable[[], None], *, gives_way: bool = True) -> None:
+    """A thread that comes to nothing."""
+
+
 def make_plan(rows: int = 80, *, step_ms: int = 250, **changes: Any) -> SimulatedPlan:
     """A query that counts rows per second, over an input that has this many rows already."""
     source = SimulatedSource()

@@ -91,6 +91,7 @@ class SimulatedPlan:
         refuses_to_start: what ``start`` raises.
         last_timer_ms: when its last timer of processing time is due, or why its timers cannot be read; its plan tells
             nothing then, so that its state is asked.
+        stays_cold: what of its sink cannot be warmed, in words.
         shows_sources: its plan tells what its sources are (``support.simulated_adapter`` knows them).
     """
 
@@ -110,6 +111,7 @@ class SimulatedPlan:
     fingerprint: str = "plan"
     shows_sources: bool = False
     last_timer_ms: int | Exception | None = None
+    stays_cold: tuple[str, ...] = ()
 
     @property
     def watermarks(self) -> tuple[WatermarkSpec, ...]:
@@ -144,6 +146,7 @@ class SimulatedStartable:
         before_stop: called where somebody stops a run.
         before_undo: called before each batch that is taken out of the sink; may raise to make the driver die there.
         after_undo: called when all of them are out.
+        before_warming: called with the query id where its sink is warmed; may raise.
     """
 
     def __init__(self, store: Store, clock: ActingClock, plan: SimulatedPlan) -> None:
@@ -155,6 +158,7 @@ class SimulatedStartable:
         self.before_stop: Callable[[SimulatedRun], None] = _nothing
         self.before_undo: Callable[[int], None] = _nothing
         self.after_undo: Callable[[], None] = _nothing
+        self.before_warming: Callable[[str], None] = _nothing
 
     @property
     def facts(self) -> WriterFacts:
@@ -231,6 +235,10 @@ class SimulatedStartable:
 
     def prepare_sink(self, next_batch_id: int) -> tuple[str, ...]:
         return ()
+
+    def warm_sink(self, query_id: str, scratch_uri: str) -> tuple[str, ...]:
+        self.before_warming(query_id)
+        return self.plan.stays_cold
 
     def undo_means(self) -> UndoMeans:
         return self.plan.sink.undo_means or ("exact by undo" if self.plan.sink.mode == "idempotent" else "only doubled")

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.adapters.sink import Sink, SinkAdapter, SinkReach
-from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink
+from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink, check_warming
+from airflow_streamstate.adapters.warming import WarmingSink
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol.data_events import BatchesSkipped, Undoing, Undone
@@ -425,6 +426,17 @@ def _check_adapter(life: Life) -> None:
     keeps_batches = adapter.skips in ("batch_id", "query_id_and_batch_id")
     written = SinkPlace(sink, reach, query_id, newest) if keeps_batches else None
     check_sink(adapter, SinkPlace(empty_sink, empty_reach), written)
+    if isinstance(adapter, WarmingSink):
+        row = life.target.spark.sql("SELECT CAST(NULL AS BIGINT) AS v")
+        scratch = f"file://{life.base}/scratch"
+        check_warming(adapter, written or SinkPlace(sink, reach), row, scratch, lambda: _seen(life.target))
+
+
+def _seen(target: Target) -> object:
+    """What a reader sees in a sink, and the files that it lies in."""
+    folders = (target.place, Path(target.spark.conf.get("spark.sql.catalog.lake.warehouse", str(target.place))))
+    files = {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*") if path.is_file()}
+    return files, target.values()
 
 
 # cases: each gives what came of it in our hands, and what Spark does by itself

@@ -103,7 +103,11 @@ class Attempt:
 
     def uri_of(self, checkpoint: Checkpoint) -> str:
         """What Spark is given as ``checkpointLocation``."""
-        return self._uri_of(checkpoint.prefix)
+        return self.uri_of_key(checkpoint.prefix)
+
+    def uri_of_key(self, key: str) -> str:
+        """What Spark calls a place in the checkpoints store."""
+        return self._uri_of(key)
 
     def mark(self, kind: BarrierKind, command_id: str) -> BarrierMark:
         """The mark of a barrier that this attempt puts now."""

@@ -265,6 +265,18 @@ class StartableQuery(Protocol):
             UnavailableError: it could not be done.
         """
 
+    def warm_sink(self, query_id: str, scratch_uri: str) -> tuple[str, ...]:
+        """Ask the sink what a start asks it, and load and compile what the first batch writes with. Changes nothing in
+        the sink, and may be called from any thread.
+
+        Args:
+            query_id: Spark's id, or one that no query has.
+            scratch_uri: a folder of its own, as Spark is to be told it, where a row of nulls may be written.
+
+        Returns:
+            What of it stayed cold, and why, in words.
+        """
+
     def undo_means(self) -> UndoMeans:
         """What can be done about batches that the sink is to give back."""
 

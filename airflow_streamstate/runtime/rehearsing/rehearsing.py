@@ -24,6 +24,7 @@ from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.ending.finishing import ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.runtime.rehearsing.trial import build, expected_start, run_empty_batch, run_last_again
+from airflow_streamstate.runtime.rehearsing.warming import WARM_SECONDS, warm
 from airflow_streamstate.runtime.starting.building import Builder
 from airflow_streamstate.runtime.starting.naming import NameBook
 from airflow_streamstate.runtime.starting.plans import record_before_start
@@ -127,12 +128,15 @@ class Rehearsing:
             except Exception as problem:
                 outcome, error = self._judged(problem)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
-        waits = self._rehearsal.waits_until is not None
-        if waits and built is not None and built.how == "restored" and outcome == "accepted":
-            left_seconds = (self._rehearsal.deadline_at - attempt.clock.now()).total_seconds()
-            run_last_again(attempt, name, startable, left_seconds / 4)
+        if self._rehearsal.waits_until is not None and outcome in ("accepted", "not_run"):
+            if built is not None and built.how == "restored" and outcome == "accepted":
+                run_last_again(attempt, name, startable, self._left_seconds() / 4)
+            warm(attempt, name, startable, min(WARM_SECONDS, self._left_seconds() / 4))
         attempt.sources.close(name)
         return RehearsedQuery(outcome, start, seconds, self._line(error), tuple(map(self._line, notes)))
+
+    def _left_seconds(self) -> float:
+        return (self._rehearsal.deadline_at - self.attempt.clock.now()).total_seconds()
 
     def _judged(self, problem: Exception) -> tuple[QueryOutcome, str]:
         if not isinstance(problem, StreamStateError):

@@ -47,6 +47,22 @@ def jvm_answers() -> Iterator[None]:
         ) from None
 
 
+@contextlib.contextmanager
+def active_session(spark: Any) -> Iterator[None]:
+    """Make a session the active one of the JVM's thread that serves this thread: a new thread has none, and what Spark
+    does without naming a session would then be done in the default one."""
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
 def jvm_is_ending() -> bool:
     """Whether the JVM is on its way out, or gone: what fails in it now failed of that."""
     jvm = SparkContext._jvm

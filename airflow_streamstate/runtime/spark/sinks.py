@@ -7,7 +7,7 @@ lie wherever Spark reaches.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from airflow_streamstate.adapters.file_sink import FORMATS
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoingSink, UndoMeans, UndoWish, cannot_undo, means_of
+from airflow_streamstate.adapters.warming import WarmingSink
 from airflow_streamstate.errors import ConflictError, StreamStateError, UnavailableError
 from airflow_streamstate.runtime.spark.jvm import jvm_is_gone, read_field, scala_text_map
 
@@ -110,6 +111,29 @@ class AskedSink:
                 reason=_in_a_line(error),
                 next_step="See that the script may write there, and resume the deployment.",
             ) from error
+
+    def warm(self, query_id: str, row_of: Callable[[], Any], scratch_uri: str) -> tuple[str, ...]:
+        """See ``ports.StartableQuery``.
+
+        Args:
+            query_id: as there.
+            row_of: makes the row that is written.
+            scratch_uri: as there.
+        """
+        cold = []
+        held = self.held_batches(query_id, 0)
+        try:
+            sink = self._sink()
+            adapter = self._adapter(sink)
+            if held.unknown_reason and adapter is not None and adapter.skips not in ("nothing", "unknown"):
+                cold.append(f"what it holds: {held.unknown_reason}")
+            if isinstance(adapter, WarmingSink):
+                adapter.warm(sink, row_of(), scratch_uri, self._reach)
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            cold.append(f"what writes to it: {_in_a_line(error)}")
+        return tuple(cold)
 
     def undo_means(self) -> UndoMeans:
         """See ``ports.StartableQuery``. A sink of which nobody can say what it is, is unknown."""

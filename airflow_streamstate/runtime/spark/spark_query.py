@@ -16,6 +16,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
+from pyspark.sql import DataFrame, functions
 
 from airflow_streamstate.adapters.sink import HeldBatches
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
@@ -29,6 +30,7 @@ from airflow_streamstate.runtime.attempt.ports import (
 )
 from airflow_streamstate.runtime.spark.executions import has_running_tasks, plans_that_ran
 from airflow_streamstate.runtime.spark.jvm import (
+    active_session,
     jvm_answers,
     jvm_is_ending,
     jvm_is_gone,
@@ -290,6 +292,15 @@ class SparkWriter:
     def prepare_sink(self, next_batch_id: int) -> tuple[str, ...]:
         with jvm_answers():
             return self._sink.prepare(next_batch_id)
+
+    def warm_sink(self, query_id: str, scratch_uri: str) -> tuple[str, ...]:
+        with jvm_answers(), active_session(self._spark):
+            return self._sink.warm(query_id, self._row_of_nulls, scratch_uri)
+
+    def _row_of_nulls(self) -> DataFrame:
+        columns = DataFrame(self._jdf, self._spark).schema.fields
+        nulls = [functions.lit(None).cast(column.dataType).alias(column.name) for column in columns]
+        return self._spark.range(0, 1, 1, 1).select(nulls)
 
     def undo_means(self) -> UndoMeans:
         with jvm_answers():

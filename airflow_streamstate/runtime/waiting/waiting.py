@@ -18,6 +18,8 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.runtime.rehearsing.warming import warm
+from airflow_streamstate.runtime.starting.naming import NameBook
 
 GIVEN_UP_STATUS = 0
 FAILED_STATUS = 1
@@ -84,6 +86,7 @@ class WaitingDriver:
         """The intercepted ``start()``: the first one waits, and any other that comes meanwhile waits with it."""
         with self._first_start:
             if self._successor is None:
+                self._warm(requested_name, own_checkpoint_location, startable)
                 self._successor = self._waited(requested_name or "")
         return self._successor.start_query(requested_name, own_checkpoint_location, startable)
 
@@ -107,6 +110,18 @@ class WaitingDriver:
             return None
         self.attempt.reporter.say(f"nothing was handed over until {format_time(self._until)}; this driver ends")
         return GIVEN_UP_STATUS
+
+    def _warm(self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery) -> None:
+        """Before it is said that this driver waits: the old version gets its barrier after that.
+
+        The first pass has warmed every query; this session is another one, and its first query alone is seen before the
+        handover.
+        """
+        try:
+            name = NameBook().name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
+        except StreamStateError:
+            return  # its start will be refused for the same reason
+        warm(self.attempt, name, startable)
 
     def _waited(self, query_name: str) -> Successor:
         self._say_waiting(query_name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from airflow_streamstate.adapters.file_sink import FileSink
 from airflow_streamstate.adapters.plain_sinks import NoopSink
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkReach
-from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink, check_undo
+from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink, check_undo, check_warming
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish
 from support.sink_reach import QUERY_ID, DictReach
 
@@ -90,3 +91,32 @@ def test_a_sink_that_skips_has_to_be_shown() -> None:
     """What is said of skipping is said of a sink that was written to."""
     with pytest.raises(AssertionError, match="shows none"):
         check_sink(_Boastful(), SinkPlace(Sink("noop"), DictReach()))
+
+
+class _Warm(NoopSink):
+    """Writes beside, and looks at its sink."""
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        reach.names_in(str(sink.path))
+        reach.create_text(f"{scratch_uri}/row", str(row))
+
+
+class _Trying(_Warm):
+    """Tries its sink itself."""
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        reach.create_text(f"{sink.path}/row", str(row))
+
+
+def test_an_adapter_that_warms_leaves_no_trace_in_its_sink() -> None:
+    """The old version still writes to it; what is tried is tried in a folder beside."""
+    reach = DictReach(dict(WRITTEN))
+
+    def seen() -> list[str]:
+        return [name for name in reach.files if name.startswith("/data/out/")]
+
+    check_warming(_Warm(), SinkPlace(OUT, reach), "a row", "/scratch", seen)
+    with pytest.raises(AssertionError, match="warming changed the sink"):
+        check_warming(_Trying(), SinkPlace(OUT, reach), "a row", "/scratch", seen)
+    with pytest.raises(AssertionError, match="lacks something"):
+        check_warming(NoopSink(), SinkPlace(OUT, reach), "a row", "/scratch", seen)  # type: ignore[arg-type]

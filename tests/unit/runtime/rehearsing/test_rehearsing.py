@@ -23,8 +23,9 @@ from airflow_streamstate.runtime.ending.finishing import ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing, oversee
 from airflow_streamstate.runtime.rehearsing.trial import SOURCES_UNKNOWN
+from airflow_streamstate.runtime.rehearsing.warming import NO_QUERY_ID
 from support.faulty_store import Fault, FaultPlan, FaultyStore
-from support.simulated_driver import STREAM, SimulatedStream, make_plan, waiting_script
+from support.simulated_driver import STREAM, SimulatedStream, do_at_once, make_plan, never_do, waiting_script
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 
 REHEARSAL = rehearsal_id_for("request", 1)
@@ -68,7 +69,7 @@ class Stage:
             waits_until=None if waits_seconds is None else clock.now() + timedelta(seconds=waits_seconds),
         )  # fmt: skip
         attempt = RehearsedAttempt(
-            own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append
+            own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append, do_at_once
         )
         attempt.spark_version = self.stream.spark_version
         return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}")
@@ -80,7 +81,11 @@ class Stage:
 
     def start(self, rehearsing: Rehearsing, plan: SimulatedPlan, name: str = "counts") -> LogicalQuery:
         """The script's ``start()``."""
-        return rehearsing.start_query(name, None, SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan))
+        return rehearsing.start_query(name, None, self.startable(plan))
+
+    def startable(self, plan: SimulatedPlan) -> SimulatedStartable:
+        """The script's writer."""
+        return SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan)
 
     @property
     def verdict(self) -> RehearsalVerdict:
@@ -302,6 +307,46 @@ def test_a_second_pass_follows_where_it_was_asked_for(waits_seconds: float | Non
     ended: list[int] = []
     oversee(rehearsing, ended.append)
     assert ended == []
+
+
+@pytest.mark.parametrize(("waits_seconds", "runs_batches"), [(60.0, True), (60.0, False), (None, True)])
+def test_the_sinks_of_all_its_queries_are_warmed_where_its_driver_is_to_wait(
+    waits_seconds: float | None, runs_batches: bool
+) -> None:
+    """Under the id that each query goes on with. The second pass sees its first query alone before the handover."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    rehearsing = stage.rehearsing(
+        snapshot_id, waits_seconds=waits_seconds, runs_batches=runs_batches, fresh_queries=("more",)
+    )
+    warmed: list[str] = []
+    for name, writer in (("counts", stage.startable(plan)), ("more", stage.startable(make_plan()))):
+        writer.before_warming = warmed.append
+        rehearsing.start_query(name, None, writer)
+    rehearsing.script_ended(None)
+    counts = stage.stream.control.need_manifest(snapshot_id).queries["counts"]
+    assert warmed == ([] if waits_seconds is None else [counts.query_id, NO_QUERY_ID])
+    assert rehearsing.goes_on() is (waits_seconds is not None)
+
+
+def test_what_cannot_be_warmed_is_told_and_refuses_nothing() -> None:
+    """What stays cold, what is raised, and what does not come to its end, each in one line without secrets."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=600.0)
+    stage.start(rehearsing, replace(plan, stays_cold=(f"what writes to it: no codec of {SECRET}\nat line 2",)))
+    rehearsing.script_ended(None)
+    assert rehearsing.goes_on()
+    (told,) = [line for line in stage.stream.said if "could not be warmed" in line]
+    assert "query counts could not be warmed in full: its sink: what writes to it: no codec of " in told
+    assert (SECRET in told, "\n" in told) == (False, False)
+    late = Stage()
+    rehearsing = late.rehearsing(late.stopped(make_plan()), waits_seconds=600.0)
+    rehearsing.attempt.in_background = never_do
+    began = late.stream.clock.monotonic_seconds()
+    late.start(rehearsing, make_plan())
+    rehearsing.script_ended(None)
+    assert late.stream.clock.monotonic_seconds() - began < 30  # a fourth of the time that the rehearsal has
+    assert rehearsing.goes_on()
 
 
 def test_no_second_pass_follows_what_was_not_accepted_or_was_judged_by_another() -> None:

@@ -194,3 +194,47 @@ def test_a_sink_that_is_another_one_than_before_is_not_undone() -> None:
     assert not _Asked(Sink("x"), _Broken()).undo_needs_query_id()
     with pytest.raises(InvalidRequestError, match="another one than a moment ago"):
         _Asked(Sink("x"), _Broken()).find_undo(WISH)
+
+
+class _Warmed(_Broken):
+    """Answers, and writes where it is told to, or fails at it."""
+
+    skips = "batch_id"
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.asked: list[str | None] = []
+        self.written: list[tuple[Any, str]] = []
+        self._problem = problem
+
+    def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
+        self.asked.append(query_id)
+        return HeldBatches()
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        self.written.append((row, scratch_uri))
+        if self._problem is not None:
+            raise self._problem
+
+
+def test_a_sink_that_is_warmed_is_asked_and_then_written_beside() -> None:
+    """As a start asks it, under the id of its query."""
+    adapter = _Warmed()
+    assert _Asked(Sink("x"), adapter).warm("an id", lambda: "a row", "file:/scratch") == ()
+    assert (adapter.asked, adapter.written) == (["an id"], [("a row", "file:/scratch")])
+
+
+def test_what_of_a_sink_stays_cold_is_said_and_never_raised() -> None:
+    """One part may fail and the other not; of a sink that never can tell, that it cannot is no news."""
+    adapter = _Warmed(ValueError("no such codec\nsecond line"))
+    said = _Asked(Sink("x"), adapter).warm("an id", lambda: "a row", "file:/scratch")
+    assert (said, adapter.asked) == (("what writes to it: ValueError: no such codec",), ["an id"])
+
+    class Mute(_Broken):
+        skips = "batch_id"
+
+    said = _Asked(Sink("x"), Mute()).warm("an id", lambda: "a row", "file:/scratch")
+    assert said == ("what it holds: it could not be asked: ZeroDivisionError: of theirs",)
+    assert _Asked(Sink("x"), _Broken()).warm("an id", lambda: "a row", "file:/scratch") == ()
+    assert _Asked(Sink("redis")).warm("an id", lambda: "a row", "file:/scratch") == ()
+    (said_of_table,) = _NoCatalog(Sink("parquet", table="db.t")).warm("an id", lambda: "a row", "file:/scratch")
+    assert said_of_table == "what writes to it: TimeoutError: the metastore does not answer"

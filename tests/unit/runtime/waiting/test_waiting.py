@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from airflow_streamstate.adapters.sink import HeldBatches
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import QueryStarted, Started, Stopped
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for
@@ -16,9 +19,11 @@ from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3, AgentSettings
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
+from airflow_streamstate.runtime.attempt.background import InBackground
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.runtime.rehearsing.warming import WARM_SECONDS
 from airflow_streamstate.runtime.waiting.waiting import POLL_SECONDS_ON_DISK, SHARE_ON_S3, WaitingDriver
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
@@ -28,6 +33,7 @@ from support.simulated_driver import (
     SimulatedStream,
     do_at_once,
     make_plan,
+    never_do,
     waiting_script,
 )
 from support.simulated_query import SimulatedPlan, SimulatedStartable
@@ -40,6 +46,20 @@ def _end(status: int) -> None:
     raise ProcessEndedError(status)
 
 
+def _is_so(what: bool) -> None:
+    assert what
+
+
+class _Asked(SimulatedStartable):
+    """Tells of each question about what its sink holds."""
+
+    before_asking: Callable[[], object]
+
+    def held_batches(self, query_id: str | None, from_batch_id: int) -> HeldBatches:
+        self.before_asking()
+        return super().held_batches(query_id, from_batch_id)
+
+
 @dataclass
 class Wait:
     """A driver whose second pass begins now, and waits for 100 seconds."""
@@ -47,6 +67,7 @@ class Wait:
     stream: SimulatedStream = field(default_factory=SimulatedStream)
     plan: SimulatedPlan = field(default_factory=make_plan)
     control: Any = None
+    in_background: InBackground = do_at_once
 
     def __post_init__(self) -> None:
         clock = self.stream.clock
@@ -56,12 +77,12 @@ class Wait:
         snapshot_id = self.stream.events_of(Stopped)[0].snapshot_id
         self.start_plan = StartPlan("restore", snapshot_id, "d-0001", fresh_queries=("more", "query-1"))
         spec = replace(
-            self.stream.control.spec("d-0001"), deployment_id=REHEARSAL,
+            self.stream.control.spec("d-0001"), deployment_id=REHEARSAL, start=self.start_plan,
             settings=AgentSettings(command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3),
         )  # fmt: skip
         attempt = RehearsedAttempt(
             self.control or self.stream.control, self.stream.checkpoints, spec, 1, clock, lambda key: key,
-            self.stream.said.append,
+            self.stream.said.append, self.in_background,
         )  # fmt: skip
         rehearsal = Rehearsal(
             STREAM, REHEARSAL, "d-0001", True, clock.now(), clock.now() + timedelta(seconds=50), "tests", "request",
@@ -99,8 +120,15 @@ class Wait:
 
     def start(self, name: str | None = "counts", plan: SimulatedPlan | None = None) -> LogicalQuery:
         """The script's ``start()``."""
-        startable = SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan or self.plan)
-        return self.driver.start_query(name, None, startable)
+        return self.driver.start_query(name, None, self.startable(plan))
+
+    def control_waits(self) -> bool:
+        """Whether it was said that this driver waits."""
+        return self.stream.control.waiting(REHEARSAL) is not None
+
+    def startable(self, plan: SimulatedPlan | None = None) -> SimulatedStartable:
+        """The script's writer."""
+        return SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan or self.plan)
 
 
 @pytest.mark.parametrize("name", ["counts", None])
@@ -203,6 +231,56 @@ def test_what_is_found_when_the_end_was_decided_is_not_taken() -> None:
         wait.start()
     assert ended.value.status == 0
     assert wait.became == []
+
+
+def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover() -> None:
+    """The barrier of the old version comes after the word that this one waits. What the sink holds is asked anew then:
+    a batch that it was given meanwhile refuses the start, whatever it held before (Law 14)."""
+    wait = Wait()
+    acts: list[object] = []
+    startable = _Asked(wait.stream.checkpoints, wait.stream.clock, wait.plan)
+    startable.before_warming = lambda query_id: acts.append(("warmed", query_id, wait.control_waits()))
+    startable.before_asking = lambda: acts.append(("asked", len(wait.became)))
+    manifest = wait.stream.control.need_manifest(str(wait.start_plan.snapshot_id))
+    known = manifest.queries["counts"]
+
+    def meanwhile() -> None:
+        wait.plan.sink.batches.append(((known.position.batch_id or 0) + 1, ()))
+        wait.follows()
+
+    wait.stream.clock.after(5.0, meanwhile)
+    with pytest.raises(InvalidRequestError, match="the sink holds batch ids"):
+        wait.driver.start_query("counts", None, startable)
+    assert acts == [("warmed", known.query_id, False), ("asked", 1)]
+    assert any("query counts is warm" in line for line in wait.stream.said)
+
+
+def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same() -> None:
+    """Whatever is raised there is told, and the query starts."""
+    wait = Wait()
+    startable = wait.startable()
+
+    def fails(_query_id: str) -> None:
+        raise ZeroDivisionError("of theirs")
+
+    startable.before_warming = fails
+    wait.stream.clock.after(5.0, wait.follows)
+    assert not wait.driver.start_query("counts", None, startable).ended
+    assert any(
+        "could not be warmed in full: its sink: ZeroDivisionError: of theirs" in line for line in wait.stream.said
+    )
+
+
+def test_a_sink_that_does_not_answer_is_waited_for_no_longer_than_a_minute() -> None:
+    """Then it is said that the driver waits, which the controller waits for."""
+    wait = Wait(in_background=never_do)
+    began = wait.stream.clock.monotonic_seconds()
+    wait.stream.clock.after(WARM_SECONDS - 1, lambda: _is_so(not wait.control_waits()))
+    wait.stream.clock.after(WARM_SECONDS + 1, lambda: _is_so(wait.control_waits()))
+    wait.stream.clock.after(WARM_SECONDS + 2, wait.follows)
+    assert not wait.start().ended
+    assert wait.stream.clock.monotonic_seconds() - began < WARM_SECONDS + 5
+    assert any("it was not done in 60" in line for line in wait.stream.said)
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.REPLY_LOST])
