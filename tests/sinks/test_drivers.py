@@ -1,4 +1,4 @@
-"""Sinks with real drivers: a fresh start into a folder that was written to before; a table between two queries."""
+"""Sinks with real drivers: a fresh start into a folder that was written to; a table between queries; a takeover."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 from airflow_streamstate.protocol.events import Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.chained import PER_MINUTE, drain_in_order, feed_minutes
-from support.drivers import WINDOWED_COUNTS, Deployments
+from support.delta_folder import DeltaFolder
+from support.drivers import WINDOWED_COUNTS, Deployments, wait_until
 from support.sink_runs import QUICK, jars_of
 from support.sparks import IN_FULL
+from support.warm_life import Life
 
 pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
 
@@ -37,6 +39,16 @@ counts.writeStream.queryName("per_window").format("delta").start(base + "/window
 spark.streams.awaitAnyTermination()
 """
 )
+
+
+PER_WINDOW = (
+    WINDOWED_COUNTS
+    + """
+counts.writeStream.queryName("counts").format("delta").start(base + "/out").awaitTermination()
+"""
+)
+
+WAITS = "waits at its first start()"
 
 
 def _files(folder: Path) -> dict[str, int]:
@@ -83,3 +95,36 @@ def test_what_a_drain_flushes_into_a_delta_table_is_read_by_the_query_behind_it(
     with Deployments(tmp_path) as stream:
         feed_minutes(stream)
         drain_in_order(stream, stream.deploy(CHAIN, str(tmp_path), conf=conf))
+
+
+def test_a_driver_that_waits_has_asked_the_table_before_the_barrier_and_has_left_no_trace_in_it(tmp_path: Path) -> None:
+    """While it waits the table's history holds the old version's batches and nothing else, and its folder no other
+    file; the input is as it was. After the takeover every window is there once."""
+    (delta,) = (run for run in QUICK if run.name == f"delta-{IN_FULL}")
+    life = Life(tmp_path, {**delta.conf, "spark.jars": ",".join(jars_of(delta))})
+    table = DeltaFolder(tmp_path / "out")
+    try:
+        life.rows.feed()
+        life.rows.feed()
+        life.controller.deploy(life.wish(life.script("v1", PER_WINDOW), "deploy-v1"))
+        wait_until(lambda: table.rows() == 2, life.log, 120)
+        fed = _files(tmp_path / "in")
+        view = life.waits("v2", PER_WINDOW)
+        wait_until(lambda: WAITS in life.log_of(view), lambda: life.log_of(view), 30)
+        log = life.log_of(view)
+        before, _, _ = log.partition(WAITS)
+        assert before.count("query counts is warm: its sink") == 2, log  # in each pass of the script
+        life.stop()
+        query_id = table.query_ids()[0]
+        assert table.commits() == [{query_id: batch_id} for batch_id in range(len(table.commits()))]
+        assert table.files() == table.added()
+        assert _files(tmp_path / "in") == fed
+        life.deploy("v2", view)
+        assert life.deployer.drivers.is_warm
+        life.rows.feed()
+        wait_until(lambda: table.rows() == 4, life.log, 120)
+        assert set(table.query_ids()) == {query_id}
+        life.rehearsals.give_up("orders", view.rehearsal_id)
+        assert not (life.folder_of(view) / "warming").exists()
+    finally:
+        life.end()

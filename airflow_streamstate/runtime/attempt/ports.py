@@ -253,6 +253,8 @@ class StartableQuery(Protocol):
     def held_batches(self, query_id: str | None, from_batch_id: int) -> HeldBatches:
         """Which batches of this query the sink holds, at or above an id; a sink that cannot be asked cannot tell.
 
+        May be called from any thread.
+
         Args:
             query_id: Spark's id; None for a query that has none yet.
             from_batch_id: the lowest id that is asked for.

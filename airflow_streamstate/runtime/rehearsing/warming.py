@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
@@ -56,6 +57,23 @@ def warm(attempt: Attempt, name: str, startable: StartableQuery, within_seconds:
         attempt.reporter.say(f"query {name} could not be warmed in full: {words}")
     if not cold:
         attempt.reporter.say(f"query {name} is warm: its sink and its plan were asked in {took}")
+
+
+def ask_again(attempt: Attempt, name: str, startable: StartableQuery) -> None:
+    """Ask the sink once more which batches it holds, in the background: what its connector keeps of it stays young, and
+    little has changed by the takeover. Returns at once; the answer is of no use to anybody.
+
+    Args:
+        attempt: of the rehearsal.
+        name: the query.
+        startable: the script's writer.
+    """
+
+    def work() -> None:
+        with suppress(Exception):  # the start asks, too, and says what stands in the way
+            startable.held_batches(_query_id(attempt, name), 0)
+
+    attempt.in_background(work)
 
 
 def _guarded(

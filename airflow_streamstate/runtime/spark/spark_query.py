@@ -286,7 +286,7 @@ class SparkWriter:
         return self._jvm.org.apache.spark.sql.streaming.Trigger.Once()
 
     def held_batches(self, query_id: str | None, from_batch_id: int) -> HeldBatches:
-        with jvm_answers():
+        with jvm_answers(), active_session(self._spark):
             return self._sink.held_batches(query_id, from_batch_id)
 
     def prepare_sink(self, next_batch_id: int) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, Protocol
 
 from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError
@@ -18,7 +19,7 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
-from airflow_streamstate.runtime.rehearsing.warming import warm
+from airflow_streamstate.runtime.rehearsing.warming import ask_again, warm
 from airflow_streamstate.runtime.starting.naming import NameBook
 
 GIVEN_UP_STATUS = 0
@@ -26,6 +27,9 @@ FAILED_STATUS = 1
 POLL_SECONDS_ON_DISK = 0.05
 SHARE_ON_S3 = 0.05
 """While the old version ends the stream may stand still: of what was waited, no more than this comes on top."""
+
+ASK_AGAIN_SECONDS = 300.0
+"""So often the first query's sink is asked again while nothing comes."""
 
 
 class Successor(Protocol):
@@ -67,12 +71,13 @@ class WaitingDriver:
         self._end_process = end_process
         on_disk = not attempt.control.home.uri.startswith("s3:")
         self._max_poll_seconds = POLL_SECONDS_ON_DISK if on_disk else attempt.spec.settings.command_poll_seconds
-        self._waits_since_seconds = attempt.clock.monotonic_seconds()
+        self._waits_since_seconds = self._asked_at_seconds = attempt.clock.monotonic_seconds()
         self._session: tuple[str, str] | None = None
         self._successor: Successor | None = None
         self._fate: Literal["handed over", "given up"] | None = None
         self._fate_guard = threading.Lock()
         self._first_start = threading.Lock()
+        self._ask_again: Callable[[], None] | None = None
 
     # what the script does
 
@@ -122,10 +127,11 @@ class WaitingDriver:
         except StreamStateError:
             return  # its start will be refused for the same reason
         warm(self.attempt, name, startable)
+        self._ask_again = partial(ask_again, self.attempt, name, startable)
 
     def _waited(self, query_name: str) -> Successor:
         self._say_waiting(query_name)
-        self._waits_since_seconds = self.attempt.clock.monotonic_seconds()
+        self._waits_since_seconds = self._asked_at_seconds = self.attempt.clock.monotonic_seconds()
         handover = self._handover()
         while handover is None or not self._decide("handed over"):
             self._pause()
@@ -173,9 +179,17 @@ class WaitingDriver:
         status = self.end_if_overdue()
         if status is not None:
             self._end_process(status)
+        self._keep_warm()
         clock = self.attempt.clock
         share_seconds = SHARE_ON_S3 * (clock.monotonic_seconds() - self._waits_since_seconds)
         clock.sleep(min(max(share_seconds, POLL_SECONDS_ON_DISK), self._max_poll_seconds))
+
+    def _keep_warm(self) -> None:
+        """A person may think for an hour before the upgrade goes on."""
+        now = self.attempt.clock.monotonic_seconds()
+        if self._ask_again is not None and now - self._asked_at_seconds >= ASK_AGAIN_SECONDS:
+            self._asked_at_seconds = now
+            self._ask_again()
 
     def _decide(self, fate: Literal["handed over", "given up"]) -> bool:
         """What becomes of it; False where something else was decided. Two threads may find a handover and the end of

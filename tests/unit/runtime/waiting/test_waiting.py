@@ -24,7 +24,12 @@ from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.runtime.rehearsing.warming import WARM_SECONDS
-from airflow_streamstate.runtime.waiting.waiting import POLL_SECONDS_ON_DISK, SHARE_ON_S3, WaitingDriver
+from airflow_streamstate.runtime.waiting.waiting import (
+    ASK_AGAIN_SECONDS,
+    POLL_SECONDS_ON_DISK,
+    SHARE_ON_S3,
+    WaitingDriver,
+)
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
@@ -62,12 +67,13 @@ class _Asked(SimulatedStartable):
 
 @dataclass
 class Wait:
-    """A driver whose second pass begins now, and waits for 100 seconds."""
+    """A driver whose second pass begins now, and waits for 100 seconds where nothing else is said."""
 
     stream: SimulatedStream = field(default_factory=SimulatedStream)
     plan: SimulatedPlan = field(default_factory=make_plan)
     control: Any = None
     in_background: InBackground = do_at_once
+    waits_seconds: float = 100
 
     def __post_init__(self) -> None:
         clock = self.stream.clock
@@ -86,7 +92,7 @@ class Wait:
         )  # fmt: skip
         rehearsal = Rehearsal(
             STREAM, REHEARSAL, "d-0001", True, clock.now(), clock.now() + timedelta(seconds=50), "tests", "request",
-            "0" * 64, "w", waits_until=clock.now() + timedelta(seconds=100),
+            "0" * 64, "w", waits_until=clock.now() + timedelta(seconds=self.waits_seconds),
         )  # fmt: skip
         self.became: list[Supervisor] = []
         self.driver = WaitingDriver(attempt, rehearsal, self.become, _end)
@@ -269,6 +275,24 @@ def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same(
     assert any(
         "could not be warmed in full: its sink: ZeroDivisionError: of theirs" in line for line in wait.stream.said
     )
+
+
+def test_while_nothing_comes_its_sink_is_asked_now_and_then() -> None:
+    """A person may think for long before the handover. What the sink says then, or raises, is of no use to anybody."""
+    wait = Wait(waits_seconds=3_600)
+    asked: list[float] = []
+    startable = _Asked(wait.stream.checkpoints, wait.stream.clock, wait.plan)
+    began = wait.stream.clock.monotonic_seconds()
+
+    def ask() -> None:
+        asked.append(wait.stream.clock.monotonic_seconds() - began)
+        if not wait.became:
+            raise ZeroDivisionError("of theirs")
+
+    startable.before_asking = ask
+    wait.stream.clock.after(2.5 * ASK_AGAIN_SECONDS, wait.follows)
+    assert not wait.driver.start_query("counts", None, startable).ended
+    assert asked == pytest.approx([ASK_AGAIN_SECONDS, 2 * ASK_AGAIN_SECONDS, 2.5 * ASK_AGAIN_SECONDS], abs=3.0)
 
 
 def test_a_sink_that_does_not_answer_is_waited_for_no_longer_than_a_minute() -> None:
