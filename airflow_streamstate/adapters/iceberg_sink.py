@@ -25,7 +25,7 @@ _SAME_ROWS = "replace"
 
 
 class IcebergSink:
-    """Iceberg tables by name or by path. Implements ``UndoingSink``."""
+    """Iceberg tables by name or by path. Implements ``UndoingSink`` and ``WarmingSink``."""
 
     name = "iceberg"
     skips: Skips = "query_id_and_batch_id"
@@ -53,6 +53,13 @@ class IcebergSink:
 
     def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
         return ()
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        jvm, tables = reach.session._jvm, _tables_by_path(reach.session)
+        if not tables.exists(scratch_uri):
+            schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(row._jdf.schema())
+            tables.create(schema, jvm.org.apache.iceberg.PartitionSpec.unpartitioned(), scratch_uri)
+        row.write.format("iceberg").mode("append").save(scratch_uri)
 
     def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
         table = _load(sink, reach.session)
@@ -158,8 +165,14 @@ def _load(sink: Sink, session: Any) -> Any:
     jvm = session._jvm
     name = sink.table or sink.path or ""
     if sink.table is None and "/" in name:
-        tables = jvm.org.apache.iceberg.hadoop.HadoopTables(session._jsparkSession.sessionState().newHadoopConf())
+        tables = _tables_by_path(session)
         return tables.load(name) if tables.exists(name) else None
     if not session.catalog.tableExists(name):
         return None
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)
+
+
+def _tables_by_path(session: Any) -> Any:
+    """Tables that no catalog knows."""
+    conf = session._jsparkSession.sessionState().newHadoopConf()
+    return session._jvm.org.apache.iceberg.hadoop.HadoopTables(conf)
