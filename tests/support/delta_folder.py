@@ -33,21 +33,7 @@ class DeltaFolder:
         """Of each version that a query has written."""
         return [query_id for commit in self.commits() for query_id in commit]
 
-    def _adds(self) -> list[dict[str, Any]]:
-        return [action["add"] for actions in self._versions() for action in actions if "add" in action]
-
-    def added(self) -> set[str]:
-        """The data files that the log names."""
-        return {add["path"] for add in self._adds()}
-
-    def files(self) -> set[str]:
-        """The data files that are there."""
-        return {
-            str(path.relative_to(self._path))
-            for path in self._path.rglob("*.parquet")
-            if "_delta_log" not in path.parts
-        }
-
     def rows(self) -> int:
         """How many rows were added."""
-        return sum(int(json.loads(add["stats"])["numRecords"]) for add in self._adds())
+        adds = [action["add"] for actions in self._versions() for action in actions if "add" in action]
+        return sum(int(json.loads(add["stats"])["numRecords"]) for add in adds)
