@@ -242,10 +242,14 @@ def custody(console: Console, row: Row) -> None:
             console.print(shown(f"{place}: {found['ended_at']} -> {found['began_at']}: {found['detail']}", style))
     for sentence in row["unread"]:
         console.print(shown(f"not read: {sentence}", "bold red"))
-    for period in row["standstills"]:
+    for one in row["downtimes"]:
+        took = "no commit since" if one["seconds"] is None else f"{one['seconds']} s down"
+        between = f"from the last commit of {one['from_deployment_id']} to the first of {one['to_deployment_id']}"
+        console.print(shown(f"query {one['query']}: {took}, {between}"))
+    for period in row["not_running"]:
         most = "at most " if period["at_most"] else ""
         ends = f"{most}{period['seconds']} s until {period['before']}" if period["before"] else "until now"
-        console.print(shown(f"nothing ran after {period['after']}: {ends}"))
+        console.print(shown(f"no query ran after {period['after']}: {ends}"))
     recorded = sum(query["evidence"] == "records" for one in row["deployments"] for query in one["queries"].values())
     if row["ok"]:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""

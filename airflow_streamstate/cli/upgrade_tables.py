@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from airflow_streamstate.cli.downtime_tables import downtime_words, waterfall
 from airflow_streamstate.cli.failures import without_launch_folder
 from airflow_streamstate.cli.tables import shown
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView, differences_of
@@ -14,11 +15,13 @@ from airflow_streamstate.protocol.upgrades import AfterStop
 
 _OUTCOMES = {
     "upgraded": ("green", "upgraded"),
+    "given_up": ("yellow", "given up; the old version is back"),
     "rolled_back": ("yellow", "rolled back"),
     "refused": ("red", "refused; the stream runs on as before"),
     "failed": ("red", "failed"),
 }
 _CANCELLED = {
+    "given_up": ("yellow", "cancelled; the old version is back"),
     "rolled_back": ("yellow", "cancelled; the old version is back"),
     "refused": ("yellow", "cancelled; the stream runs on as before"),
 }
@@ -64,6 +67,7 @@ def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None)
     for name, value in _facts(view):
         if value is not None:
             console.print(shown(f"  {name}: {value}"))
+    waterfall(console, view.downtimes)
     for line in _batches(view):
         console.print(shown(f"  {line}"))
     for each in differences_of(last.report or {}):
@@ -96,10 +100,11 @@ def _facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
     yield "mode", last.mode
     yield "way back", last.way
     yield "plan", last.verdict
-    yield "gap", None if last.gap_seconds is None else f"{last.gap_seconds:g} s"
+    yield "downtime", downtime_words(view.downtimes)
+    yield "no query ran", None if view.not_running_seconds is None else f"for {view.not_running_seconds:g} s"
     if last.audit_ok is False:
         yield "chain of custody", "broken: see audit"
-    elif last.audit_ok and view.outcome in ("upgraded", "rolled_back"):  # of one that failed it would sound like praise
+    elif last.audit_ok and view.outcome in ("upgraded", "given_up", "rolled_back"):  # of "failed" it would be praise
         yield "chain of custody", "whole"
 
 
@@ -127,5 +132,5 @@ def _again(view: UpgradeView) -> str:
     last = view.state.last
     if last.way == "undo":
         return _undone(view)
-    is_done = view.outcome == "rolled_back"
+    is_done = view.is_back
     return f" and {'run again by' if is_done else 'is to be run again by'} {last.returned_deployment_id}"

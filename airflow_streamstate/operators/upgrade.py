@@ -26,10 +26,11 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
     runs now; with nothing given it is a restart.
 
     Idempotent: a retry, or a task that was cleared, goes on with the upgrade that it began, wherever that stands. Where
-    that was refused, or rolled back, a task that is cleared tries anew.
+    that was refused, or given up, a task that is cleared tries anew.
 
     Returns ``{upgrade_id, stream_id, phase, outcome, mode, old_deployment_id, new_deployment_id,
-    returned_deployment_id, way, bad_batches, begun_batches, gap_seconds, verdict, differences, audit_ok, cancelled_by,
+    returned_deployment_id, way, bad_batches, begun_batches, downtime_seconds, downtime_by_query,
+    downtimes, not_running_seconds, verdict, differences, audit_ok, cancelled_by,
     reason, waits_for}``, as its XCom also where it fails the task. The XCom ``upgrade``, ``{stream_id, upgrade_id}``,
     is there from the beginning.
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import message
 from airflow_streamstate.protocol.data_events import BatchesSkipped, Repositioned, Skipped, Undoing, Undone
+from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
@@ -25,11 +27,18 @@ AfterDrain = Literal["", "runs_on", "stop", "kill"]
 @message
 @dataclass(frozen=True)
 class Claimed(Event):
-    """This driver is this attempt."""
+    """This driver is this attempt.
+
+    Attributes:
+        earlier_attempt, earlier_beat_at: whose heartbeat of this deployment lay there, and of when: this attempt's own
+            takes its place. None where there was none, or it could not be read.
+    """
 
     host: str
     pid: int
     fencing_token: int
+    earlier_attempt: int | None = None
+    earlier_beat_at: datetime | None = None
 
 
 @message
@@ -55,6 +64,8 @@ class QueryStarted(Event):
         watermarks: its ``withWatermark``s.
         identities: what each source is, by its adapter; empty where unknown.
         remarks: what a person should know of how it starts, and of how its sources are read.
+        built_at: when its checkpoint was there, built or found.
+        prepared_at: when source, sink and plan were seen to, right before Spark was asked to start it.
     """
 
     query_name: str
@@ -72,6 +83,8 @@ class QueryStarted(Event):
     snapshot_id: str | None = None
     identities: tuple[SourceIdentity, ...] = ()
     remarks: tuple[str, ...] = ()
+    built_at: datetime | None = None
+    prepared_at: datetime | None = None
 
 
 @message
@@ -163,13 +176,15 @@ class SnapshotReady(Event):
 @message
 @dataclass(frozen=True)
 class Drained(Event):
-    """Terminal: the flush of every query is committed, and the snapshot ``drained`` is complete."""
+    """Terminal: the flush of every query is committed, and the snapshot ``drained`` is complete. ``ends``: when each
+    query that ran came to its end."""
 
     command_id: str
     command_number: int
     snapshot_id: str
     queries: Mapping[str, QueryPosition]
     also_answers: tuple[str, ...] = ()
+    ends: Mapping[str, QueryEnd] = field(default_factory=dict)
 
 
 @message
@@ -207,21 +222,25 @@ class DrainFailed(Event):
 @message
 @dataclass(frozen=True)
 class Stopped(Event):
-    """Terminal for the attempt: every query ended at a committed batch, state kept, snapshot complete."""
+    """Terminal for the attempt: every query ended at a committed batch, state kept, snapshot complete. ``ends``: when
+    each query that ran came to its end."""
 
     snapshot_id: str
     queries: Mapping[str, QueryPosition]
     command_id: str = ""
     command_number: int = 0
+    ends: Mapping[str, QueryEnd] = field(default_factory=dict)
 
 
 @message
 @dataclass(frozen=True)
 class Finished(Event):
-    """Terminal for the attempt: the script ended by itself with status 0. None: no query was ever started."""
+    """Terminal for the attempt: the script ended by itself with status 0. None: no query was ever started. ``ends``:
+    when each query that ran came to its end."""
 
     snapshot_id: str | None
     queries: Mapping[str, QueryPosition]
+    ends: Mapping[str, QueryEnd] = field(default_factory=dict)
 
 
 @message

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.downtimes import FirstBatch
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,15 @@ class QueryBeat:
 @message
 @dataclass(frozen=True)
 class Heartbeat(Message):
-    """Written every ``heartbeat_seconds``, and at once when a query commits its first batch."""
+    """Written every ``heartbeat_seconds``, and at once when a query commits its first batch.
+
+    Attributes:
+        first_batches: per query, the first batch that it committed in this deployment, whichever attempt that was.
+    """
 
     stream_id: str
     deployment_id: str
     attempt: int
     at: datetime
     queries: Mapping[str, QueryBeat]
+    first_batches: Mapping[str, FirstBatch] = field(default_factory=dict)

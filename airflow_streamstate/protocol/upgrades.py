@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 
 UpgradeKind = Literal["upgrade", "rollback"]
@@ -117,8 +118,10 @@ class UpgradeStep(Message):
         begun_batches: the batch of each query that it had begun and not committed: the version that came back runs it
             again over the same bounds, or has undone it. Versions before this field counted it to ``bad_batches``.
         first_beats: how the new version's queries stood when it had begun: what is behind must not grow from there.
-        gap_seconds: how long no query of the stream ran while it was moved, the way back included: the standstills of
-            the audit. As earlier releases wrote it: last commit of the old version to first commit of the new one.
+        gap_seconds: as earlier releases wrote ``not_running_seconds``; not written any more.
+        not_running_seconds: how long no query of the stream ran while it was moved, the way back included.
+        downtimes: per query, from the last commit of one deployment to the first commit of the next, the way back
+            included; None where they could not be read.
         audit_ok: whether the chain of custody was whole at the end.
         cancelled_by: who called it off, where that is why it comes to its end, or goes back.
     """
@@ -147,6 +150,8 @@ class UpgradeStep(Message):
     gap_seconds: float | None = None
     audit_ok: bool | None = None
     cancelled_by: str | None = None
+    not_running_seconds: float | None = None
+    downtimes: tuple[Downtime, ...] | None = None
 
 
 @message

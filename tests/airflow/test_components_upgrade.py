@@ -151,7 +151,7 @@ def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place:
     os.kill(claim.pid, signal.SIGKILL)
     assert place.site.wait_for_run("upgrade_deferred", run_id, 450) == "failed"
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
-    assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "rolled_back")
+    assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "given_up")
     assert tasks_alone(place, stream_id, view.upgrade_id)
     assert place.home.hook().status(stream_id).application == "first.py"
 
@@ -187,7 +187,7 @@ def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_i
     assert place.site.wait_for_run("upgrade_deferred", run_id, 120) == "failed"
     place.clear("upgrade_deferred", run_id, "upgrade")
     place.site.need_success("upgrade_deferred", run_id, 300)
-    assert place.home.hook().controller.upgrades.view(stream_id, view.upgrade_id).outcome == "rolled_back"
+    assert place.home.hook().controller.upgrades.view(stream_id, view.upgrade_id).outcome == "given_up"
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
     assert result["upgrade_id"] != view.upgrade_id
     assert result["outcome"] == "upgraded"

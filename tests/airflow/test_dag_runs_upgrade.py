@@ -44,7 +44,7 @@ def test_a_version_that_does_not_prove_itself_fails_the_task_and_the_old_one_run
     run = run_dag("upgrade_in_one_task", {"application": new(tmp_path, "crashes"), "arguments": None, "warm": False})
     assert states(run) == {"upgrade": "failed"}
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
-    assert returned(run, "upgrade")["outcome"] == "rolled_back"
+    assert returned(run, "upgrade")["outcome"] == "given_up"
     assert scripted.hook().status("flights").application == "first.py"
 
 

@@ -107,6 +107,11 @@ def a_restart_goes_on(stage: Stage) -> None:
     progress = again.last_progress()
     assert progress is not None
     assert [operator.rows for operator in progress.state] == [2]
+    first = again.progress_of(2)
+    assert first is not None
+    assert first.triggered_at is not None
+    assert "addBatch" in first.durations_ms
+    assert again.progress_of(1) is None
     assert progress.watermark_at is not None
     assert int(progress.watermark_at.timestamp()) == BASE_SECONDS + 62 - DELAY_SECONDS
     assert again.query_id == run.query_id

@@ -15,6 +15,7 @@ from airflow_streamstate.protocol.commands import (
     StopRequest,
 )
 from airflow_streamstate.protocol.data_events import BatchesSkipped, Repositioned, Skipped, Undoing, Undone
+from airflow_streamstate.protocol.downtimes import Downtime, FirstBatch, Mark, QueryEnd
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
@@ -119,7 +120,7 @@ EXAMPLES: tuple[Message, ...] = (
         COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "a row that no parser reads", "counts per minute", 42,
         accepts_written=True,
     ),
-    _event(Claimed, host="worker-1", pid=4711, fencing_token=3),
+    _event(Claimed, host="worker-1", pid=4711, fencing_token=3, earlier_attempt=1, earlier_beat_at=AT),
     _event(Started, spark_version="4.2.0", application_id="local-1772359205250"),
     _event(
         QueryStarted, query_name="counts per minute", query_id="859f4a6f-435c-47ba-9a05-e59c7df04d99",
@@ -128,6 +129,7 @@ EXAMPLES: tuple[Message, ...] = (
         output_mode="Append", sources=("FileStreamSource[file:/data/in]",),
         watermarks=(WatermarkSpec("event_time", 300_000),), snapshot_id="d-0002-stopped-000001",
         identities=(SourceIdentity("file", "file /data/in"),), remarks=("source file /data/old is not read any more",),
+        built_at=AT, prepared_at=LATER,
     ),
     _event(Accepted, command_id=COMMAND_ID, command_number=4, command=_DRAIN_JSON),
     _event(Ignored, command_id=COMMAND_ID, command_number=4, command=_DRAIN_JSON, reason="for deployment d-0002"),
@@ -150,6 +152,7 @@ EXAMPLES: tuple[Message, ...] = (
     _event(
         Drained, command_id=COMMAND_ID, command_number=4, snapshot_id="d-0003-drained-000002", queries=_POSITIONS,
         also_answers=("1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed",),
+        ends={"counts per minute": QueryEnd(AT, AT, LATER)},
     ),
     _event(
         DrainFailed, command_id=COMMAND_ID, command_number=4, query_name="counts per minute",
@@ -157,13 +160,17 @@ EXAMPLES: tuple[Message, ...] = (
         then="runs_on", also_answers=(COMMAND_ID,),
     ),
     _event(
-        Stopped, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS, command_id=COMMAND_ID, command_number=7
+        Stopped, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS, command_id=COMMAND_ID, command_number=7,
+        ends={"counts per minute": QueryEnd(AT, LATER)},
     ),
     _event(
         FunctionCalled, name="close_index", occasion="drain", snapshot_id="d-0003-drained-000002",
         error="ValueError: no",
     ),
-    _event(Finished, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS),
+    _event(
+        Finished, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS,
+        ends={"counts per minute": QueryEnd(AT, LATER)},
+    ),
     _event(
         Failed, error="ValueError: boom", traceback="Traceback …\nValueError: boom", query_name="raw",
         explanation="a file that it had listed is gone; bring it back and resume",
@@ -200,7 +207,7 @@ EXAMPLES: tuple[Message, ...] = (
             lags_at=LATER, is_idle=True, snapshot_id="d-0003-live-000006", batches_since_snapshot=3,
         ),
         "raw": QueryBeat(None, None, is_active=False),
-    }),
+    }, {"counts per minute": FirstBatch(17, LATER, AT, AT, {"addBatch": 812, "walCommit": 41}, 120)}),
     SnapshotManifest(
         "d-0003-stopped-000002", "stopped", "orders", "d-0003", 2, 3, AT, "agent",
         {
@@ -314,7 +321,13 @@ EXAMPLES: tuple[Message, ...] = (
                 snapshot_id="d-0003-stopped-000002", batches_since_snapshot=2,
             )
         },
-        gap_seconds=1.875, audit_ok=True, cancelled_by="shell:ada",
+        gap_seconds=1.875, audit_ok=True, cancelled_by="shell:ada", not_running_seconds=1.25,
+        downtimes=(
+            Downtime(
+                "counts per minute", "d-0003", "d-0004", AT, LATER, 1794.75,
+                (Mark("last_commit", AT, "store"), Mark("deployed", LATER, "controller")), 120,
+            ),
+        ),
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),

@@ -76,7 +76,7 @@ class Ascent(Life):
         if not self.is_late:
             self._judge(view)
         error = view.as_error()
-        if error is not None and not (step.script in BAD and view.outcome == "rolled_back"):
+        if error is not None and not (step.script in BAD and view.outcome == "given_up"):
             raise error
 
     def upgrade_request(self, step: Step) -> UpgradeRequest:
@@ -101,7 +101,7 @@ class Ascent(Life):
             self.world.violations.append(f"neither here nor there: {says}")
         if view.outcome == "upgraded":
             expected = last.new_deployment_id
-        elif view.outcome == "rolled_back":
+        elif view.is_back:
             expected = last.returned_deployment_id
         elif upgrade.asked == "upgrade":
             expected = upgrade.old_deployment_id

@@ -316,6 +316,8 @@ class SimulatedRun:
         self._initialised = False
         self._failure: str | None = None
         self._progress: Progress | None = None
+        self._reports: dict[int, Progress] = {}
+        self._triggered_at = self._clock.now()
         self._idle_triggers = 0
         self._dropped_rows = 0
         self._skipped: list[int] = []
@@ -372,6 +374,9 @@ class SimulatedRun:
 
     def last_progress(self) -> Progress | None:
         return self._progress
+
+    def progress_of(self, batch_id: int) -> Progress | None:
+        return self._reports.get(batch_id)
 
     def dropped_rows(self) -> int | None:
         return self._dropped_rows
@@ -453,6 +458,7 @@ class SimulatedRun:
             self._take_up(ids[-1], commits)
         self.phase = "run" if self._batch is not None else "construct"
         self._in_trigger = self._initialised = True
+        self._triggered_at = self._clock.now()
         self._wakes_at = self._clock.monotonic_seconds() + self._plan.batch_seconds
 
     def _take_up(self, latest: int, commits: list[int]) -> None:
@@ -483,6 +489,7 @@ class SimulatedRun:
     def _idle(self) -> None:
         if self._clock.monotonic_seconds() >= self._wakes_at:
             self._in_trigger, self.phase = True, "construct"
+            self._triggered_at = self._clock.now()
 
     def _construct(self) -> None:
         upto = self._upto or [None] * len(self._plan.sources)
@@ -550,7 +557,7 @@ class SimulatedRun:
         commit = format_commit_entry(CommitEntry(result.next_watermark_ms))
         self.checkpoint.store.put(self.checkpoint.commit_key(batch.batch_id), commit)
         self.committed.append(batch.batch_id)
-        self._progress = self._report(batch, result)
+        self._progress = self._reports[batch.batch_id] = self._report(batch, result)
         self._dropped_rows += result.dropped_rows
         self._batch_id, self._lines = batch.batch_id + 1, batch.end_lines
         self._last_watermark_ms, self._watermark_ms = batch.watermark_ms, result.next_watermark_ms
@@ -570,6 +577,8 @@ class SimulatedRun:
             input_rows_per_second=1.0,
             processed_rows_per_second=1.0,
             dropped_rows=result.dropped_rows,
+            triggered_at=self._triggered_at,
+            durations_ms={"addBatch": int(self._plan.batch_seconds * 1000)},
         )
 
     def _compute(self, batch: _Batch) -> _Result:

@@ -157,7 +157,7 @@ class Soak:
 
     def _end_of(self, number: int, outcome: str, answer: dict[str, Any], keys_before: str) -> None:
         self.outcomes[outcome] += 1
-        self._say(f"  {outcome}: {answer['reason'][:300]} way={answer['way']} gap={answer['gap_seconds']}"
+        self._say(f"  {outcome}: {answer['reason'][:300]} way={answer['way']} downtime={answer['downtime_seconds']}"
                   f" audit_ok={answer['audit_ok']}")  # fmt: skip
         if outcome != "upgraded":
             self._keys = keys_before

@@ -16,6 +16,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.lifecycle.auditing.downtimes import downtime_json, downtimes
 from airflow_streamstate.lifecycle.auditing.edges import end_in_snapshot, end_of, start_of
 from airflow_streamstate.lifecycle.auditing.handovers import (
     Break,
@@ -25,12 +26,13 @@ from airflow_streamstate.lifecycle.auditing.handovers import (
     moves_in,
     undone_break,
 )
-from airflow_streamstate.lifecycle.auditing.standstills import Standstill, standstills
+from airflow_streamstate.lifecycle.auditing.not_running import NotRunning, not_running
 from airflow_streamstate.lifecycle.auditing.untold_skips import untold_skips
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import Repositioned, Undone
+from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import order_of
@@ -72,7 +74,8 @@ class Custody:
     Attributes:
         deployments: oldest first.
         breaks: gaps and overlaps, and what was undone by a start that went back to an older snapshot.
-        standstills: oldest first.
+        not_running: the periods in which no query of the stream ran, oldest first.
+        downtimes: per query and handover, oldest first.
         unread: what could not be read, one sentence each: nothing is proved of it.
         settled: what was found of the first deployments before a prune removed the evidence; None for none.
     """
@@ -80,9 +83,10 @@ class Custody:
     stream_id: str
     deployments: tuple[DeploymentCustody, ...]
     breaks: tuple[Break, ...]
-    standstills: tuple[Standstill, ...]
+    not_running: tuple[NotRunning, ...]
     unread: tuple[str, ...]
     settled: SettledCustody | None = None
+    downtimes: tuple[Downtime, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -91,7 +95,7 @@ class Custody:
         return all(one.accepted for one in self.breaks) and not self.unread and was_whole
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id ok deployments[] gaps[] overlaps[] undone[] standstills[] unread[] settled``."""
+        """``stream_id ok deployments[] gaps[] overlaps[] undone[] not_running[] downtimes[] unread[] settled``."""
         return {
             "stream_id": self.stream_id,
             "ok": self.is_whole,
@@ -115,7 +119,8 @@ class Custody:
             "gaps": [one.to_json() for one in self.breaks if one.kind == "gap"],
             "overlaps": [one.to_json() for one in self.breaks if one.kind == "overlap"],
             "undone": [one.to_json() for one in self.breaks if one.kind == "undone"],
-            "standstills": [one.to_json() for one in self.standstills],
+            "not_running": [one.to_json() for one in self.not_running],
+            "downtimes": [downtime_json(one) for one in self.downtimes],
             "unread": list(self.unread),
             "settled": None
             if self.settled is None
@@ -183,13 +188,15 @@ class _Reader:
                 deployments.append(self._deployment(spec))
         said = [event for deployment_id in deployment_ids for event in self._events(deployment_id)]
         signs = {deployment_id: self._control.heartbeat(deployment_id) for deployment_id in deployment_ids}
+        beats = {deployment_id: beat for deployment_id, beat in signs.items() if beat is not None}
         return Custody(
             self._control.stream_id,
             tuple(deployments),
             tuple(self._breaks),
-            tuple(standstills(said, {key: beat for key, beat in signs.items() if beat is not None})),
+            tuple(not_running(said, beats)),
             tuple(self._unread),
             self._settled,
+            tuple(downtimes(self._home, self._control, deployment_ids, said, beats)),
         )
 
     def _is_settled(self, deployment_id: str) -> bool:

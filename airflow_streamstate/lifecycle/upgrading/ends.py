@@ -9,7 +9,7 @@ from typing import Any
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.lifecycle.auditing.custody import Custody, custody_of
-from airflow_streamstate.lifecycle.upgrading.gap import gap_of
+from airflow_streamstate.lifecycle.upgrading.downtime import downtimes_since, not_running_seconds
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
 from airflow_streamstate.lifecycle.watching.known_good import mark_known_good
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, Phase
@@ -23,9 +23,10 @@ def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **fa
     if state.phase not in BEFORE_THE_STOP:
         custody = _audited(tools)
         facts["audit_ok"] = None if custody is None else custody.is_whole
-        gap = None if custody is None else gap_of(custody.standstills, tools.upgrade.created_at)
-        if gap is not None:
-            facts["gap_seconds"] = gap
+        if custody is not None:
+            asked_at = tools.upgrade.created_at
+            facts["not_running_seconds"] = not_running_seconds(custody.not_running, asked_at)
+            facts["downtimes"] = downtimes_since(custody.downtimes, asked_at)
     if phase == "failed" and tools.upgrade.asked == "upgrade":
         text = _with_why(tools, text)
     tools.take(state, phase, text, **facts)

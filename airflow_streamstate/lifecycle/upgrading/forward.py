@@ -19,8 +19,8 @@ from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.ordering.orders import KIND_OF, EndingVerb
 from airflow_streamstate.lifecycle.upgrading.claiming import claim
 from airflow_streamstate.lifecycle.upgrading.deciding import NoGo, decide_mode, never_flushed
+from airflow_streamstate.lifecycle.upgrading.downtime import cost_until_now
 from airflow_streamstate.lifecycle.upgrading.ends import finish
-from airflow_streamstate.lifecycle.upgrading.gap import gap_until_now
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
 from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON
 from airflow_streamstate.lifecycle.watching.waiting import describe
@@ -300,9 +300,13 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
     handover = _manifest(tools, seen.spec.start.snapshot_id)
     upgrade = tools.upgrade
     if state.last.first_beats is None and has_begun(seen, handover):
+        seconds, downtimes = cost_until_now(
+            tools.means.home, tools.stream_id, upgrade.old_deployment_id, upgrade.created_at
+        )
         facts: dict[str, Any] = {
             "first_beats": beats_of(seen),
-            "gap_seconds": gap_until_now(tools.control, upgrade.old_deployment_id, upgrade.created_at),
+            "not_running_seconds": seconds,
+            "downtimes": downtimes,
         }
         return Act(lambda: tools.take(state, "started", **facts))
     waited_seconds = tools.waited_seconds(state)

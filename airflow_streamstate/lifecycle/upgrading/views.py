@@ -13,9 +13,12 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     StreamStateError,
 )
+from airflow_streamstate.lifecycle.auditing.downtimes import downtime_json
+from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, downtime_seconds
 from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 
-UpgradeOutcome = Literal["upgraded", "rolled_back", "refused", "failed"]
+UpgradeOutcome = Literal["upgraded", "given_up", "rolled_back", "refused", "failed"]
+"""``given_up``: of an upgrade whose old version is back; ``rolled_back``: of a rollback that did what it was asked."""
 WAITS_FOR_A_PERSON = "a person has to approve the plan"
 """What an upgrade waits for that goes on by nobody else's word."""
 WORDS: Mapping[Phase, str] = {
@@ -80,7 +83,25 @@ class UpgradeView:
     @property
     def outcome(self) -> UpgradeOutcome | None:
         """How it ended; None while it is under way."""
+        if self.state.phase == "rolled_back" and self.state.upgrade.asked == "upgrade":
+            return "given_up"
         return self.state.phase if self.state.is_over else None  # type: ignore[return-value]
+
+    @property
+    def is_back(self) -> bool:
+        """Whether an older version was brought back, by a rollback or after an upgrade that came to nothing."""
+        return self.state.phase == "rolled_back"
+
+    @property
+    def downtimes(self) -> tuple[Downtime, ...]:
+        """From the last commit of one deployment to the first commit of the next, as far as it has come."""
+        return self.state.last.downtimes or ()
+
+    @property
+    def not_running_seconds(self) -> float | None:
+        """How long no query of the stream ran while it was moved; None while that is not known."""
+        last = self.state.last
+        return last.gap_seconds if last.not_running_seconds is None else last.not_running_seconds
 
     @property
     def is_what_was_asked(self) -> bool:
@@ -90,9 +111,7 @@ class UpgradeView:
     def is_end_of_cancel(self, after_stop: AfterStop) -> bool:
         """Whether it came to the end that whoever cancelled it wanted: nothing has happened, or what he said of what is
         after the stop."""
-        return self.outcome == "refused" or (
-            self.is_what_was_asked if after_stop == "finish" else self.outcome == "rolled_back"
-        )
+        return self.outcome == "refused" or (self.is_what_was_asked if after_stop == "finish" else self.is_back)
 
     @property
     def is_cancelled(self) -> bool:
@@ -121,17 +140,17 @@ class UpgradeView:
             is_misfit = last.mode is None and last.verdict not in (None, "same")  # else it was somebody's word
             kind = IncompatibleUpgradeError if is_misfit else ConflictError
             return kind(f"the {asked} was refused, and the stream runs on", **facts, next_step=_after_refusal(self))
-        if self.outcome == "rolled_back" and self.is_cancelled:
+        if self.is_back and self.is_cancelled:
             return DeploymentFailedError(
                 f"the {asked} was cancelled, and the old version is back",
                 **facts,
                 next_step=f"`streamstate status {self.stream_id}` shows it.",
             )
-        if self.outcome == "rolled_back" and last.new_deployment_id is None:
+        if self.is_back and last.new_deployment_id is None:
             return DeploymentFailedError(
                 "the new version was not started, and the old one is back", **facts, next_step=_after_refusal(self)
             )
-        if self.outcome == "rolled_back":
+        if self.is_back:
             return DeploymentFailedError(
                 "the new version did not prove itself, and the old one is back",
                 **facts,
@@ -145,8 +164,8 @@ class UpgradeView:
 
     def to_json(self) -> dict[str, object]:
         """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
-        bad_batches begun_batches gap_seconds verdict differences[] audit_ok cancelled_by reason
-        waits_for``."""
+        bad_batches begun_batches downtime_seconds downtime_by_query downtimes[] not_running_seconds verdict
+        differences[] audit_ok cancelled_by reason waits_for``."""
         last = self.state.last
         return {
             "upgrade_id": self.upgrade_id,
@@ -160,7 +179,10 @@ class UpgradeView:
             "way": last.way,
             "bad_batches": {name: list(batches) for name, batches in (last.bad_batches or {}).items()},
             "begun_batches": dict(last.begun_batches or {}),
-            "gap_seconds": last.gap_seconds,
+            "downtime_seconds": downtime_seconds(self.downtimes),
+            "downtime_by_query": downtime_by_query(self.downtimes),
+            "downtimes": [downtime_json(one) for one in self.downtimes],
+            "not_running_seconds": self.not_running_seconds,
             "verdict": last.verdict,
             "differences": differences_of(last.report or {}),
             "audit_ok": last.audit_ok,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.downtimes import FirstBatch
 from airflow_streamstate.protocol.events import Draining, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.runtime.agent.lag import LagLook
@@ -21,6 +24,7 @@ class Heart:
         self._attempt = attempt
         self._last: dict[str, QueryBeat] = {}
         self._earlier: tuple[Heartbeat, ...] | None = None
+        self._first: dict[str, FirstBatch] = {}
         self._alive: set[str] = set()
         self._audit = Audit(attempt)
         self._lag = LagLook(attempt)
@@ -30,7 +34,12 @@ class Heart:
         attempt = self._attempt
         if self._earlier is None:
             self._earlier = self._left()
+            for left in self._earlier:
+                if left.deployment_id == attempt.deployment_id:
+                    self._first |= left.first_batches
         beats = {name: self._beat_of(query) for name, query in list(attempt.queries.items())}
+        for name, beat in beats.items():
+            self._note_first(attempt.queries[name], beat.batch_id)
         attempt.control.put_heartbeat(
             Heartbeat(
                 stream_id=attempt.stream_id,
@@ -38,6 +47,7 @@ class Heart:
                 attempt=attempt.number,
                 at=attempt.clock.now(),
                 queries=beats,
+                first_batches=dict(self._first),
             )
         )
         self._last = beats
@@ -106,6 +116,36 @@ class Heart:
         if has_moved or self._is_own(query_name, batch_id):
             return self._attempt.clock.now()
         return self._seen_before(query_name, batch_id)
+
+    def _note_first(self, query: LogicalQuery, committed_id: int | None) -> None:
+        """Once a query has committed its first batch in this deployment: which it was, and what its trigger took."""
+        if query.name in self._first or committed_id is None:
+            return
+        began = next((one for one in self._started() if one.query_name == query.name), None)
+        if began is None:
+            return
+        first_id = 0 if began.batch_id is None else began.batch_id + 1
+        if committed_id < first_id:
+            return
+        progress = query.progress_of(first_id)
+        if progress is None and committed_id == first_id and query.is_active():
+            return  # Spark tells of a batch right after its commit: the next look finds it
+        committed_at = None
+        with suppress(StreamStateError):
+            committed_at = query.checkpoint.committed_at(first_id)
+        first = FirstBatch(first_id, self._attempt.clock.now(), committed_at)
+        if progress is not None:
+            first = replace(
+                first,
+                triggered_at=progress.triggered_at,
+                durations_ms=dict(progress.durations_ms),
+                state_load_ms=progress.state_load_ms,
+            )
+        self._first[query.name] = first
+
+    def _started(self) -> Iterator[QueryStarted]:
+        """The starts of queries in this deployment, whichever attempt that was, in order."""
+        return (event for event in self._attempt.reporter.events if isinstance(event, QueryStarted))
 
     def _is_own(self, query_name: str, batch_id: int) -> bool:
         """Whether this attempt has committed a batch, as far as it has said by now: behind the start of its query, or

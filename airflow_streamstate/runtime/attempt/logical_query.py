@@ -9,6 +9,7 @@ from __future__ import annotations
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.ports import Progress, QueryRun, Skipped, StartableQuery
 
@@ -46,6 +47,7 @@ class LogicalQuery:
         has_ended_itself: whether it came to its own end while an ending was under way, so that no calling off of that
             starts it again.
         failed_run: the run whose exception the waits raise; None where it did not fail, or failed without a run.
+        last_end: when its last run of the script's own trigger came to its barrier and its end, as far as seen.
     """
 
     def __init__(self, attempt: Attempt, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
@@ -58,6 +60,7 @@ class LogicalQuery:
         self.runs_once = False
         self.has_ended_itself = False
         self.failed_run: QueryRun | None = None
+        self.last_end = QueryEnd()
         self._failure: str | None = None
         self._over = False
         self._last_progress: Progress | None = None
@@ -137,6 +140,7 @@ class LogicalQuery:
         """
         if not once:
             self._planned_ids[run] = planned_id
+            self.last_end = QueryEnd()
         self.run = run
         self.runs_once = once
         self.runs.append(run)
@@ -203,6 +207,10 @@ class LogicalQuery:
             newest = tuple(batch_id for batch_id in its.newest if batch_id != planned_id)
             found = Skipped(found.count + count, (*found.newest, *newest)[-SHOWN_BATCHES:])
         return found
+
+    def progress_of(self, batch_id: int) -> Progress | None:
+        """What Spark told of a batch of this attempt; None where it did not, or has forgotten it."""
+        return next((found for run in self.runs if (found := run.progress_of(batch_id)) is not None), None)
 
     def continue_from(self, before: LogicalQuery) -> None:
         """The same query, started again in this attempt."""

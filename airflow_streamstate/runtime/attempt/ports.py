@@ -6,7 +6,7 @@ The two are held together by one conformance suite that runs the same script of 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -48,6 +48,9 @@ class Progress:
         dropped_rows: rows dropped as late, over all operators.
         is_idle: the newest trigger came after that batch, and found no input.
         source_metrics: what each source says of itself, in the order of ``end_offsets``.
+        triggered_at: when the trigger of that batch began, by the driver's clock; None where Spark did not say.
+        durations_ms: what its parts took, by Spark's names.
+        state_load_ms: what opening the state took, over all partitions; None where its state store does not measure it.
     """
 
     batch_id: int
@@ -62,6 +65,9 @@ class Progress:
     dropped_rows: int = 0
     is_idle: bool = False
     source_metrics: tuple[Mapping[str, str], ...] = ()
+    triggered_at: datetime | None = None
+    durations_ms: Mapping[str, int] = field(default_factory=dict)
+    state_load_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,9 @@ class QueryRun(Protocol):
 
     def last_progress(self) -> Progress | None:
         """The last progress of this run; None before the first."""
+
+    def progress_of(self, batch_id: int) -> Progress | None:
+        """The progress of an executed batch; None where Spark has none of it, or not any more (it keeps a hundred)."""
 
     def dropped_rows(self) -> int | None:
         """Rows that this run has dropped as late, over all its batches; None where Spark did not say."""

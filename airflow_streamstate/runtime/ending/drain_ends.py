@@ -21,7 +21,7 @@ from airflow_streamstate.runtime.ending.drain_snapshots import DrainSnapshots
 from airflow_streamstate.runtime.ending.flushing import Flush
 from airflow_streamstate.runtime.ending.limits import CallOff
 from airflow_streamstate.runtime.ending.open_windows import OpenWindows
-from airflow_streamstate.runtime.ending.stopping import fail_queries, finish_stopped
+from airflow_streamstate.runtime.ending.stopping import ends_of, fail_queries, finish_stopped
 
 
 class DrainEnds:
@@ -70,6 +70,7 @@ class DrainEnds:
             snapshot_id=manifest.snapshot_id,
             queries=positions_in(manifest),
             also_answers=also_answers,
+            ends=ends_of(attempt),
         )
         attempt.reporter.say(f"drained; snapshot {manifest.snapshot_id}")
         clean_up(attempt)

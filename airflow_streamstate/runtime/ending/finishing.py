@@ -23,6 +23,7 @@ from airflow_streamstate.runtime.ending.stopping import (
     close_latch,
     cut,
     end_at_barriers,
+    ends_of,
     fail_without_snapshot,
     note_at_end,
     running_queries,
@@ -126,6 +127,7 @@ def write_finished(attempt: Attempt) -> int:
         Finished,
         snapshot_id=manifest.snapshot_id if manifest is not None else None,
         queries=positions_in(manifest) if manifest is not None else {},
+        ends=ends_of(attempt),
     )
     attempt.reporter.say(f"finished; snapshot {manifest.snapshot_id}" if manifest else "finished without a query")
     attempt.latch.release("finished")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain, withdraw
@@ -129,6 +129,8 @@ class Flush:
         """
         checkpoint = self.query.checkpoint
         if persist(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
+            if self._run is not None:
+                self.query.last_end = replace(self.query.last_end, flushed_at=self._attempt.clock.now())
             return
         run = self._run
         error = self._refusal or (run.failure() if run is not None else None) or "the flush ended without a commit"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from airflow_streamstate.checkpoint.barrier import (
@@ -15,6 +16,7 @@ from airflow_streamstate.checkpoint.barrier import (
     Step,
 )
 from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.events import Failed, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.runtime.attempt.answering import accept, clean_up
@@ -69,6 +71,8 @@ class Ending:
         self.done = False
         self.last_seen: object = "nothing yet"
         self._is_stopped_here = False
+        if query.last_end.ended_at is None:
+            query.last_end = QueryEnd()  # of a barrier that was taken back from under it
         self._placement = BarrierPlacement(query.checkpoint, attempt.mark("stop", command_id), query.view)
 
     def step(self) -> Step | None:
@@ -96,6 +100,8 @@ class Ending:
 
     def _act_on(self, seen: Step) -> None:
         run = self.query.run
+        if isinstance(seen, Certain | Placed) and self.query.last_end.barrier_at is None:
+            self.query.last_end = replace(self.query.last_end, barrier_at=self._attempt.clock.now())
         if isinstance(seen, BatchFailed):
             # Ended by the script's own stop() in the middle of a batch, it has no failure: the batch is run again.
             self.failure = run.failure() if run is not None else None
@@ -106,8 +112,15 @@ class Ending:
                 self._is_stopped_here = True
                 run.stop()  # safe now, and not before (1a.4)
             self.done = run is None or run.has_ended()
+            if self.done and run is not None:
+                self._note_end()
             if run is not None and self.done and not self._is_stopped_here and run.failure() is None:
                 self.query.has_ended_itself = self.query.has_ended_itself or not self.query.runs_once
+
+    def _note_end(self) -> None:
+        """Once: a query that stands at its barrier is brought there again before its flush."""
+        if self.query.last_end.ended_at is None:
+            self.query.last_end = replace(self.query.last_end, ended_at=self._attempt.clock.now())
 
     def goes_on(self) -> bool | None:
         """One step of taking the barrier back from under a query that runs: whether it runs on as if there had been
@@ -259,10 +272,17 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
         queries=positions_in(manifest),
         command_id=order.command_id,
         command_number=order.command_number,
+        ends=ends_of(attempt),
     )
     attempt.reporter.say(f"stopped; snapshot {manifest.snapshot_id}")
     clean_up(attempt)
     attempt.latch.release("stopped")
+
+
+def ends_of(attempt: Attempt) -> dict[str, QueryEnd]:
+    """When the queries of this attempt came to their ends, as far as it was seen."""
+    found = {name: query.last_end for name, query in list(attempt.queries.items())}
+    return {name: end for name, end in found.items() if end != QueryEnd()}
 
 
 def note_at_end(attempt: Attempt, manifest: SnapshotManifest) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.runtime.attempt.ports import OperatorRows, Progress
 
 EPOCH = "1970-01-01T00:00:00.000Z"
+STATE_LOAD = "rocksdbLoadLatencyMs"
 
 
 def ran_a_batch(raw: Mapping[str, Any]) -> bool:
@@ -64,7 +65,16 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Pr
         dropped_rows=sum(_count(operator.get("numRowsDroppedByWatermark")) for operator in operators),
         is_idle=newest is not executed,
         source_metrics=tuple(_texts(source.get("metrics")) for source in sources),
+        triggered_at=parse_time(str(executed["timestamp"])) if executed.get("timestamp") else None,
+        durations_ms={str(part): _count(took) for part, took in (executed.get("durationMs") or {}).items()},
+        state_load_ms=_state_load_ms(operators),
     )
+
+
+def _state_load_ms(operators: Sequence[Mapping[str, Any]]) -> int | None:
+    """Only the RocksDB store measures it."""
+    measured = [(operator.get("customMetrics") or {}).get(STATE_LOAD) for operator in operators]
+    return sum(map(_count, measured)) if operators and None not in measured else None
 
 
 def _count(value: object) -> int:

@@ -155,6 +155,13 @@ class SparkQueryRun:
             progress = replace(progress, output_rows=rows)
         return progress
 
+    def progress_of(self, batch_id: int) -> Progress | None:
+        with self._guard:
+            # Newest first: the last of them is the oldest that Spark has at or above it.
+            reports = self._reports.after(batch_id - 1)
+        found = next((one for one in reversed(reports) if int(one["batchId"]) == batch_id), None)
+        return None if found is None else parse_progress(found, found)
+
     def idle_triggers(self) -> int:
         with self._guard:
             self._look()

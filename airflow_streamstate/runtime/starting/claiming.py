@@ -5,10 +5,13 @@ A drain that is pending closes the latch before the script's first line: its que
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import FencedError, ObjectExistsError, UnavailableError
+from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -70,9 +73,26 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
                 raise
         attempt.clock.sleep(RETRY_SECONDS)
     attempt.only_drains = register.attempt_mode == "drain"
-    attempt.reporter.write(Claimed, host=host, pid=pid, fencing_token=attempt.spec.fencing_token)
+    earlier = _earlier_beat(attempt)
+    attempt.reporter.write(
+        Claimed,
+        host=host,
+        pid=pid,
+        fencing_token=attempt.spec.fencing_token,
+        earlier_attempt=None if earlier is None else earlier.attempt,
+        earlier_beat_at=None if earlier is None else earlier.at,
+    )
     attempt.reporter.say(f"{attempt.deployment_id} attempt {attempt.number} of stream {attempt.stream_id} is claimed")
     persist(attempt, "what is pending", lambda: take_up_pending(attempt))
+
+
+def _earlier_beat(attempt: Attempt) -> Heartbeat | None:
+    """The last heartbeat of an earlier attempt, whose place this one's takes; only times are told by it."""
+    if attempt.number == 1:
+        return None
+    with suppress(StreamStateError):
+        return attempt.control.heartbeat(attempt.deployment_id)
+    return None
 
 
 def _need_current(attempt: Attempt) -> StreamRegister:

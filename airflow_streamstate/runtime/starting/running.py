@@ -5,6 +5,8 @@ Under the latch's lock, whoever calls: the intercepted ``start()``, or an ending
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
@@ -22,6 +24,23 @@ from airflow_streamstate.runtime.starting.plans import record_before_start
 from airflow_streamstate.runtime.starting.sinks import check_sink
 from airflow_streamstate.runtime.starting.skipping import skip_if_asked
 from airflow_streamstate.runtime.starting.undoing import undo_sink
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was done before Spark was asked to start a query.
+
+    Attributes:
+        built: how it got its checkpoint.
+        built_at: when that was there.
+        at: when all was done.
+        repairs: what was mended, in words.
+    """
+
+    built: Built
+    built_at: datetime
+    at: datetime
+    repairs: tuple[str, ...]
 
 
 class Runs:
@@ -44,6 +63,7 @@ class Runs:
         """
         attempt = self._attempt
         built = self.builder.ensure(logical.name, logical.startable)
+        built_at = attempt.clock.now()
         check_state_format(logical)
         report = repair_before_start(logical.checkpoint, attempt.deployment_id, partitions=logical.session_partitions)
         if report.run == "nothing":
@@ -64,15 +84,16 @@ class Runs:
         if skipped:
             position = logical.checkpoint.position()
         note_gaps(attempt, [logical.name])
-        prepared = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
+        done = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
         unread = record_before_start(attempt, logical.name, logical.startable)
         attempt.reporter.say(f"query {logical.name} starts ({built.how}, {_from_where(position)})")
         # Building took its time, and a driver may have been paused for longer: no successor's batch ids are taken.
         need_current(attempt)
+        prepared = Prepared(built, built_at, attempt.clock.now(), (*describe_repairs(report), *skipped, *done))
         run = logical.startable.start(attempt.uri_of(logical.checkpoint))
         logical.add_run(run, planned_id=position.planned_id)
         attempt.queries[logical.name] = logical  # from its first moment on: whatever fails now, it gets its barrier
-        self._report(logical, built, position, (*describe_repairs(report), *skipped, *prepared), unread)
+        self._report(logical, prepared, position, unread)
         self._take_back_if_replaced(run)
 
     def _take_back_if_replaced(self, run: QueryRun) -> None:
@@ -88,12 +109,11 @@ class Runs:
     def _report(
         self,
         logical: LogicalQuery,
-        built: Built,
+        prepared: Prepared,
         position: Position,
-        repairs: tuple[str, ...],
         remarks: tuple[str, ...],
     ) -> None:
-        run = logical.run
+        run, built, repairs = logical.run, prepared.built, prepared.repairs
         facts = logical.startable.facts
         for word in (*repairs, *built.remarks, *remarks):
             self._attempt.reporter.say(f"query {logical.name}: {word}")
@@ -114,6 +134,8 @@ class Runs:
             remarks=(*self._attempt.sources.remarks(logical.name), *remarks),
             watermarks=facts.watermarks,
             snapshot_id=built.snapshot_id,
+            built_at=prepared.built_at,
+            prepared_at=prepared.at,
         )
 
 

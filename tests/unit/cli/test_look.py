@@ -295,13 +295,13 @@ def test_a_whole_chain_is_told(desk: Desk) -> None:
     answer = shell("audit", "flights", "--json")
     assert (answer.status, answer.json["ok"]) == (0, True)
     assert set(answer.json) == {
-        "stream_id", "ok", "deployments", "gaps", "overlaps", "undone", "standstills", "unread", "settled",
+        "stream_id", "ok", "deployments", "gaps", "overlaps", "undone", "not_running", "unread", "downtimes", "settled",
     }  # fmt: skip
     (deployment,) = answer.json["deployments"]
     assert list(deployment["queries"]) == ["delays"]
     human = shell("audit", "flights").out
     assert "every deployment began exactly where its predecessor ended" in human
-    assert "nothing ran after d-0001 attempt 1 (stopped): until now" in human
+    assert "no query ran after d-0001 attempt 1 (stopped): until now" in human
 
 
 def test_a_broken_chain_is_named(desk: Desk) -> None:

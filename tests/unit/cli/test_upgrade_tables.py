@@ -49,19 +49,20 @@ def test_every_end_has_its_words(phase: Phase) -> None:
 
 
 def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
-    """With the way back, the gap, the audit and the reason."""
+    """With the way back, what it cost, the audit and the reason."""
     report = {"queries": {"raw": {"differences": [{"code": "c-1", "verdict": "needs-drain", "reason": "a window"}]}}}
     text = read(
         upgrade_tables.ended,
         view(
             "rolled_back", text="it falls behind", way="forward", bad_batches={"raw": (4, 6)},
-            begun_batches={"raw": 7, "new": 0}, gap_seconds=1.5,
+            begun_batches={"raw": 7, "new": 0}, not_running_seconds=1.5,
             audit_ok=False, new_deployment_id="d-0004", returned_deployment_id="d-0005", report=report,
         ),
     )  # fmt: skip
     for words in (
-        "rolled back", "it falls behind", "from: d-0003", "to: d-0004", "back in: d-0005", "way back: forward",
-        "gap: 1.5 s", "chain of custody: broken", "raw: c-1 (needs-drain): a window",
+        "given up; the old version is back", "it falls behind", "from: d-0003", "to: d-0004", "back in: d-0005",
+        "way back: forward",
+        "no query ran: for 1.5 s", "chain of custody: broken", "raw: c-1 (needs-drain): a window",
         "of query raw, batches 4 to 6 are the given-up version's; batch 7 was begun by it and run again by d-0005",
         "of query new, batch 0 was begun by it and run again by d-0005",
         "-> `streamstate logs orders --deployment d-0004` tells why.",

@@ -189,7 +189,7 @@ def test_a_version_that_does_not_prove_itself_is_rolled_back_without_a_retry(
     ours = context(xcom_push=pushed.push)
     with pytest.raises(AirflowFailException, match="old one is back"):
         to_the_end(task, ours, turn(task, ours))
-    assert pushed["return_value"]["outcome"] == "rolled_back"
+    assert pushed["return_value"]["outcome"] == "given_up"
     assert pushed["return_value"]["way"] == "handover"
 
 
@@ -273,7 +273,7 @@ def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
     returning = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
     deferred = deferred_at(running, returning, ours, "started")
     returning.on_kill()
-    assert view_of(running, deferred.trigger.watch["deployment_id"]).outcome == "rolled_back"
+    assert view_of(running, deferred.trigger.watch["deployment_id"]).outcome == "given_up"
 
 
 def test_a_try_that_finds_its_upgrade_given_up_with_the_one_before_begins_anew(

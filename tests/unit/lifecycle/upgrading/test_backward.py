@@ -45,7 +45,7 @@ def test_a_version_that_fails_before_its_first_batch_gives_way_at_the_handover(u
     assert upgraded.stage.control.rehearsal_ids() == [str(view.state.last.rehearsal_id)]
     upgraded.new_runs(4, "d-0003")
     view = upgraded.advance(view)
-    assert (view.outcome, view.is_what_was_asked, upgraded.held_by()) == ("rolled_back", False, None)
+    assert (view.outcome, view.is_what_was_asked, upgraded.held_by()) == ("given_up", False, None)
     assert "the old one is back" in str(view.as_error())
 
 
@@ -77,7 +77,7 @@ def test_a_batch_that_the_bad_version_only_began_is_not_called_its_own(upgraded:
     assert (view.state.phase, view.state.last.way) == ("returned", "forward")
     upgraded.new_runs(last + 1, "d-0003")
     view = upgraded.advance(view)
-    assert view.outcome == "rolled_back"
+    assert view.outcome == "given_up"
     told = view.to_json()
     assert (told["bad_batches"], told["begun_batches"]) == (
         {"counts": [4, 5]} if last == 5 else {}, {"counts": last + 1},
@@ -101,7 +101,7 @@ def test_what_was_begun_and_taken_out_of_the_sink_is_still_only_begun(upgraded: 
     upgraded.new_runs(5, "d-0003")
     view = upgraded.advance(view)
     assert (view.outcome, view.state.last.bad_batches, view.state.last.begun_batches) == (
-        "rolled_back", {}, {"counts": 4},
+        "given_up", {}, {"counts": 4},
     )  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
     assert runs_the_old_code(upgraded, "d-0002")
     upgraded.new_runs(6, "d-0002")
     view = upgraded.advance(view)
-    assert view.outcome == "rolled_back"
+    assert view.outcome == "given_up"
     assert view.state.last.text.count("could not flush all state") == 1
 
 
@@ -437,7 +437,7 @@ def test_a_controller_that_wakes_up_at_a_kill_ends_no_other_driver(upgraded: Upg
     sleeper = upgraded.upgrades._next(tools, state)
     view = upgraded.advance(view)
     upgraded.new_runs(5, "d-0003")
-    assert upgraded.advance(view).outcome == "rolled_back"
+    assert upgraded.advance(view).outcome == "given_up"
     sleeper.do()  # type: ignore[union-attr]
     assert upgraded.stage.launcher.states["d-0003-a0001"] == "running"
 

@@ -41,7 +41,7 @@ def test_a_rollback_behind_an_upgrade_that_was_given_up_does_not_bring_it_back(u
     upgraded.fails()
     upgraded.rehearsed(upgraded.advance(view))
     upgraded.new_runs(7, "d-0003")
-    assert upgraded.advance(view).outcome == "rolled_back"
+    assert upgraded.advance(view).outcome == "given_up"
     with pytest.raises(InvalidRequestError, match="gone back already"):
         upgraded.begin_rollback()
     upgraded.stage.keep("stopped", "d-0003")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
-from airflow_streamstate.lifecycle.auditing.standstills import standstills
+from airflow_streamstate.lifecycle.auditing.not_running import not_running
 from airflow_streamstate.protocol.events import Drained, Draining, Ignored
 from support.sim_stage import STREAM, Stage
 
 
-def test_a_kill_is_a_standstill_of_at_most_so_long(stage: Stage) -> None:
+def test_after_a_kill_no_query_ran_for_at_most_so_long(stage: Stage) -> None:
     """Nobody knows when a driver without a last word ended: not before its last sign of life."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
@@ -24,8 +24,8 @@ def test_a_kill_is_a_standstill_of_at_most_so_long(stage: Stage) -> None:
     said = [entry.event for entry in stage.control.journal("d-0001").events() if entry.event is not None]
     beat = stage.control.heartbeat("d-0001")
     assert beat is not None
-    (still,) = standstills(said, {"d-0001": beat})
-    assert custody_of(stage.home, STREAM).standstills == (still,)
+    (still,) = not_running(said, {"d-0001": beat})
+    assert custody_of(stage.home, STREAM).not_running == (still,)
     assert still.at_most
     assert still.until_at is not None
     assert still.until_at - still.from_at < timedelta(seconds=60)
@@ -45,11 +45,11 @@ def test_an_order_that_was_overtaken_is_no_sign_of_life(stage: Stage) -> None:
     assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
     assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
     stage.come_to_life("d-0002", queries=("counts",))
-    (still,) = custody_of(stage.home, STREAM).standstills
+    (still,) = custody_of(stage.home, STREAM).not_running
     assert (still.from_at, still.at_most) == (last_at, True)
 
 
-def test_a_flush_of_a_stream_that_stood_hides_no_standstill(stage: Stage) -> None:
+def test_a_flush_of_a_stream_that_stood_hides_no_period_without_a_query(stage: Stage) -> None:
     """Its attempt runs no query of the script, and the batch that flushes is one all the same."""
     stage.deploy()
     stage.stopped()
@@ -60,7 +60,7 @@ def test_a_flush_of_a_stream_that_stood_hides_no_standstill(stage: Stage) -> Non
     stage.clock.sleep(20)
     stage.start_query(deployment_id="d-0002")
     said = [entry.event for one in ("d-0001", "d-0002") for entry in stage.control.journal(one).events()]
-    found = [one for one in standstills([event for event in said if event is not None], {}) if one.until_at]
+    found = [one for one in not_running([event for event in said if event is not None], {}) if one.until_at]
     assert [(one.after, one.before) for one in found] == [
         ("d-0001 attempt 1 (stopped)", "d-0001 attempt 2 (drained)"),
         ("d-0001 attempt 2 (drained)", "d-0002 attempt 1 (no last word)"),

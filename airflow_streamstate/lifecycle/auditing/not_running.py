@@ -8,20 +8,21 @@ from datetime import datetime
 
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, Draining, Ignored, QueryStarted
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Claimed, Drained, Draining, Ignored, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 
 
 @dataclass(frozen=True)
-class Standstill:
+class NotRunning:
     """A period in which no query of the stream ran.
 
     Attributes:
         after, before: the attempts around it that ran a query, or its flush, as ``d-0001 attempt 1 (drained)``;
             ``before`` is "" while it lasts.
-        from_at: the last word of the one (its final snapshot is complete by then), or its last sign of life.
+        from_at: the end of the last query of the one; where its driver did not say that, its last word (its final
+            snapshot is complete by then), or its last sign of life.
         until_at: the first query of the other, or its flush; None while it lasts.
-        at_most: the one had no last word, so that nobody knows how much longer it ran.
+        at_most: the one had no last word, so that it may have run longer.
     """
 
     after: str
@@ -44,16 +45,18 @@ class Standstill:
         }
 
 
-def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[Standstill]:
-    """The periods between the last word of one attempt and the first query of the next, oldest first.
+def not_running(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[NotRunning]:
+    """The periods between the last query of one attempt and the first query of the next, oldest first.
 
-    An attempt that never started a query, nor flushed one, is no end of a standstill, and no beginning: nothing ran in
+    An attempt that never started a query, nor flushed one, is no end of such a period, and no beginning: nothing ran in
     it.
 
     Args:
         events: of all deployments of a stream.
-        signs: the last sign of life of each deployment.
+        signs: the last sign of life of each deployment; that of an earlier attempt is told by the event ``Claimed`` of
+            the one after it.
     """
+    beats = _beats(events, signs)
     attempts: dict[tuple[str, int], list[Event]] = {}
     for event in sorted(events, key=lambda event: event.at):
         attempts.setdefault((event.deployment_id, event.attempt), []).append(event)
@@ -62,26 +65,36 @@ def standstills(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
     for said in attempts.values():
         first = next((event for event in said if isinstance(event, QueryStarted | Draining)), None)
         if first is not None and after:
-            last_at = _last_at(after, signs)
+            last_at = _last_at(after, beats)
             if last_at < first.at:
-                found.append(Standstill(_named(after), _named(said), last_at, first.at, not _has_ended(after)))
+                found.append(NotRunning(_named(after), _named(said), last_at, first.at, not _has_ended(after)))
         flushed = any(isinstance(event, Drained) for event in said)
         if first is not None or flushed or (not after and _has_ended(said)):
             after = said
     if after and _has_ended(after):
-        found.append(Standstill(_named(after), "", _last_at(after, signs), None))
+        found.append(NotRunning(_named(after), "", _last_at(after, beats), None))
     return found
 
 
-def _last_at(said: Sequence[Event], signs: Mapping[str, Heartbeat]) -> datetime:
+def _beats(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> Mapping[tuple[str, int], datetime]:
+    """The last sign of life of each attempt, as far as known: the next attempt's heartbeat takes its place."""
+    told = {(beat.deployment_id, beat.attempt): beat.at for beat in signs.values()}
+    for event in events:
+        if isinstance(event, Claimed) and event.earlier_attempt is not None and event.earlier_beat_at is not None:
+            told.setdefault((event.deployment_id, event.earlier_attempt), event.earlier_beat_at)
+    return told
+
+
+def _last_at(said: Sequence[Event], beats: Mapping[tuple[str, int], datetime]) -> datetime:
     """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query. Of one
     without a last word a deploy may say long after it which order nobody has begun."""
     last_word = next((event for event in said if isinstance(event, TERMINAL_EVENTS)), None)
     if last_word is not None:
-        return last_word.at
+        ends = getattr(last_word, "ends", {}).values()
+        seen = [end.last_at for end in ends if end.last_at is not None]
+        return max(seen) if seen else last_word.at
     last = next(event for event in reversed(said) if not isinstance(event, Ignored))
-    beat = signs.get(last.deployment_id)
-    return max(last.at, beat.at) if beat is not None and beat.attempt == last.attempt else last.at
+    return max(last.at, beats.get((last.deployment_id, last.attempt), last.at))
 
 
 def _has_ended(said: Sequence[Event]) -> bool:
