@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from airflow_streamstate.cli.downtime_tables import phases
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.controller import Controller
@@ -21,7 +22,7 @@ from demo import acts, compare, plain
 from demo.feed import Feed
 from demo.page import page
 from demo.place import ROOT, Place, place
-from demo.timeline import Gap, gaps_of, lanes_of
+from demo.timeline import Move, lanes_of, moves_of
 
 JOBS = ROOT / "dags" / "jobs"
 STREAM = "flights"
@@ -68,11 +69,11 @@ def _feed(folder: Path, seconds_between_files: float) -> Feed:
     )
 
 
-def _without_us(out: Path) -> Gap:
+def _without_us(out: Path) -> Move:
     old, new = JOBS / "count_by_origin.py", JOBS / "count_by_origin_v2.py"
     feed = _feed(out / "plain", SECONDS_BETWEEN_FILES_IN_UPGRADE)
-    seconds = plain.standstill_seconds(feed, old, new, out / "plain")
-    return Gap(old.stem, new.stem, seconds, WITHOUT_US)
+    seconds = plain.downtime_seconds(feed, old, new, out / "plain")
+    return Move(old.stem, new.stem, seconds, WITHOUT_US)
 
 
 def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, out: Path, conf: dict[str, str]) -> None:
@@ -111,15 +112,15 @@ def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, ou
     acts.shell(console, "audit", STREAM)
 
 
-def _judge(console: Console, controller: Controller, out: Path, where: Place, began: float, without_us: Gap) -> bool:
+def _judge(console: Console, controller: Controller, out: Path, where: Place, began: float, without_us: Move) -> bool:
     drained = [m for m in controller.snapshots.all(STREAM) if m.snapshot_kind == "drained"]
     first, last = drained[0], drained[-1]
     verdicts = _verdicts(controller, out, first, last)
     lanes = lanes_of(controller, STREAM, where)
-    gaps = [*gaps_of(lanes, UPGRADES), without_us]
-    custody = custody_of(controller.home, STREAM).to_json()
+    found = custody_of(controller.home, STREAM)
+    custody, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES), without_us]
     console.rule("every row compared")
-    _print(console, verdicts, gaps)
+    _print(console, verdicts, moves)
     console.print(f"audit: {_in_words(custody)}", highlight=False)
     seconds = SYSTEM_CLOCK.monotonic_seconds() - began
     dropped = sum(lane.dropped_rows for lane in lanes)
@@ -133,7 +134,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
         "whole life": f"{seconds:.0f} s",
     }
     target = out / "index.html"
-    target.write_text(page(STREAM, lanes, gaps, verdicts, facts, where.gap_note), encoding="utf-8")
+    target.write_text(page(STREAM, lanes, moves, verdicts, facts, where.commit_note), encoding="utf-8")
     console.print(f"\nthe picture: [bold]{target}[/]   ({seconds:.0f} s)", highlight=False)
     return all(verdict.exact for verdict in verdicts) and not dropped and bool(custody["ok"])
 
@@ -163,7 +164,7 @@ def _verdicts(
     return verdicts
 
 
-def _print(console: Console, verdicts: list[compare.Verdict], gaps: list[Gap]) -> None:
+def _print(console: Console, verdicts: list[compare.Verdict], moves: list[Move]) -> None:
     table = Table(title="rows in, rows out")
     for column in ("compared", "flights in", "rows out", "keys", "verdict"):
         table.add_column(column, justify="right" if column in ("flights in", "rows out", "keys") else "left")
@@ -174,12 +175,16 @@ def _print(console: Console, verdicts: list[compare.Verdict], gaps: list[Gap]) -
     for one in verdicts:
         for line in one.wrong[:10]:
             console.print(f"  {one.title}: {line}", markup=False)
-    standing = Table(title="how long the stream stood still")
-    for column in ("from", "to", "how", "seconds"):
-        standing.add_column(column, justify="right" if column == "seconds" else "left")
-    for gap in gaps:
-        standing.add_row(gap.before, gap.after, gap.how, f"{gap.seconds:.1f}")
-    console.print(standing)
+    table = Table(title="downtime of each move")
+    for column in ("from", "to", "how", "downtime s", "no query ran s"):
+        table.add_column(column, justify="right" if column.endswith(" s") else "left")
+    for move in moves:
+        not_running = "" if move.not_running_seconds is None else f"{move.not_running_seconds:.1f}"
+        table.add_row(move.before, move.after, move.how, f"{move.downtime_seconds:.1f}", not_running)
+    console.print(table)
+    for move in moves:
+        if move.downtime is not None:
+            console.print(phases(move.downtime))
 
 
 @contextmanager

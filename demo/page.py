@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 
 from demo.compare import Verdict
-from demo.timeline import Gap, Lane, own_commits
+from demo.timeline import Lane, Move, own_commits
+from demo.waterfall import waterfall
 
 WIDTH = 1120
 LEFT = 150
@@ -27,10 +28,10 @@ STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 def page(
     stream_id: str,
     lanes: list[Lane],
-    gaps: list[Gap],
+    moves: list[Move],
     verdicts: list[Verdict],
     facts: dict[str, str],
-    gap_note: str = "",
+    commit_note: str = "",
 ) -> str:
     """The page as one HTML text without anything from outside."""
     exact = all(verdict.exact for verdict in verdicts)
@@ -46,11 +47,13 @@ then, after a drain, to a version that the state could not survive, by an exampl
 <h2>Rows in, rows out</h2>
 <p>Each output row against a plain batch computation over the files that the snapshots say were read.</p>
 {_verdicts(verdicts)}
-<h2>How long the stream stood still</h2>
-<p>From the last commit of one version to the first commit of the next, once each, on this machine. The last row is the
-first upgrade once more, on a copy of the input, as it is done without us: the plain job is stopped by a signal and
-submitted again. What it cannot do: know before the stop whether the new version works. {escape(gap_note)}</p>
-{_gaps(gaps)}
+<h2>Downtime</h2>
+<p>From the last commit of one version to the first commit of the next, and the part of it in which no query ran; once
+each, on this machine. The last row is the first upgrade once more, on a copy of the input, as it is done without us:
+the plain job is stopped by a signal and submitted again. What it cannot do: know before the stop whether the new version
+works. {escape(commit_note)}</p>
+{_moves(moves)}
+{"".join(waterfall(move.downtime) for move in moves if move.downtime is not None)}
 <h2>Facts</h2>{_facts(facts)}
 </body></html>
 """
@@ -135,13 +138,15 @@ def _verdicts(verdicts: list[Verdict]) -> str:
     )
 
 
-def _gaps(gaps: list[Gap]) -> str:
+def _moves(moves: list[Move]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(g.before)} → {escape(g.after)}</td><td>{escape(g.how)}</td>"
-        f"<td class=n>{g.seconds:.1f} s</td></tr>"
-        for g in gaps
+        f"<tr><td>{escape(move.before)} → {escape(move.after)}</td><td>{escape(move.how)}</td>"
+        f"<td class=n>{move.downtime_seconds:.1f} s</td>"
+        f"<td class=n>{'' if move.not_running_seconds is None else f'{move.not_running_seconds:.1f} s'}</td></tr>"
+        for move in moves
     )
-    return f"<table><tr><th>upgrade</th><th>how</th><th class=n>stood still</th></tr>{rows}</table>"
+    head = "<tr><th>upgrade</th><th>how</th><th class=n>downtime</th><th class=n>no query ran</th></tr>"
+    return f"<table>{head}{rows}</table>"
 
 
 def _facts(facts: dict[str, str]) -> str:

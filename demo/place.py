@@ -31,14 +31,14 @@ class Place:
         words: the same, for people.
         conf: what Spark must be told to reach it.
         written: keys below a folder of the checkpoints, and when each was written.
-        gap_note: what is to be known of the times of commits; "" for nothing.
+        commit_note: what is to be known of the times of commits; "" for nothing.
     """
 
     config: HomeConfig
     words: str
     conf: dict[str, str]
     written: Callable[[str], Written]
-    gap_note: str = ""
+    commit_note: str = ""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ WARM_BATCH_ID = 6
 WAIT_SECONDS = 240.0
 
 
-def standstill_seconds(feed: Feed, old: Path, new: Path, folder: Path) -> float:
+def downtime_seconds(feed: Feed, old: Path, new: Path, folder: Path) -> float:
     """From the last commit of one version to the first of the other, on the same checkpoint, while files arrive.
 
     Args:

@@ -7,12 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_streamstate.lifecycle.auditing.custody import Custody
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.events import Drained, Started, Stopped
 from airflow_streamstate.protocol.records import DeploymentSpec
+from demo.acts import LifeError
 from demo.place import Place
 
+SAME_SECONDS = 0.002  # the audit tells milliseconds
 UNCOUNTED = 1  # an end that nobody counted is not an end without late rows
 
 
@@ -47,13 +51,23 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """How long a stream stood still: last commit of one version to the first of the next; ``how``: for people."""
+class Move:
+    """A move from one version to the next.
+
+    Attributes:
+        before, after: from what to what.
+        downtime_seconds: from the last commit of the one to the first of the other.
+        how: for people.
+        not_running_seconds: for how long of that no query ran; None where that is not known.
+        downtime: with its phases; None of a move that was made without us.
+    """
 
     before: str
     after: str
-    seconds: float
+    downtime_seconds: float
     how: str
+    not_running_seconds: float | None = None
+    downtime: Downtime | None = None
 
 
 def lanes_of(controller: Controller, stream_id: str, place: Place) -> list[Lane]:
@@ -80,16 +94,26 @@ def lanes_of(controller: Controller, stream_id: str, place: Place) -> list[Lane]
     return lanes
 
 
-def gaps_of(lanes: list[Lane], ways: Sequence[str]) -> list[Gap]:
-    """The standstill of each upgrade, and the way it went. A drained deployment's last commit is its flush."""
-    gaps = []
+def moves_of(lanes: list[Lane], custody: Custody, ways: Sequence[str]) -> list[Move]:
+    """The downtime of each upgrade as the audit tells it, and the way it went.
+
+    Raises:
+        LifeError: the audit tells another downtime than the commit files.
+    """
+    moves = []
     for (before, after), way in zip(itertools.pairwise(lanes), ways, strict=True):
+        deployment_id, how = after.spec.deployment_id, f"{after.spec.start.mode}: {way}"
+        down = next((one for one in custody.downtimes if one.to_deployment_id == deployment_id), None)
         own = own_commits(before, after)
-        if before.commits and own:
-            seconds = (own[0].at - before.commits[-1].at).total_seconds()
-            how = f"{after.spec.start.mode}: {way}"
-            gaps.append(Gap(before.spec.deployment_id, after.spec.deployment_id, seconds, how))
-    return gaps
+        if down is None or down.seconds is None or not own:
+            raise LifeError(f"the audit tells no downtime of {deployment_id}")
+        by_the_files = (own[0].at - before.commits[-1].at).total_seconds()
+        if abs(by_the_files - down.seconds) > SAME_SECONDS:
+            raise LifeError(f"downtime of {deployment_id}: {down.seconds} s by the audit, {by_the_files} by the files")
+        still = [one for one in custody.not_running if one.before.startswith(f"{deployment_id} ")]
+        seconds = [(one.until_at - one.from_at).total_seconds() for one in still if one.until_at is not None]
+        moves.append(Move(before.spec.deployment_id, deployment_id, down.seconds, how, sum(seconds), down))
+    return moves
 
 
 def own_commits(before: Lane | None, after: Lane) -> list[Commit]:

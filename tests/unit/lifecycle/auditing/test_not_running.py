@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.auditing.not_running import not_running
-from airflow_streamstate.protocol.events import Drained, Draining, Ignored
+from airflow_streamstate.protocol.downtimes import QueryEnd
+from airflow_streamstate.protocol.events import Claimed, Drained, Draining, Ignored, Stopped
 from support.sim_stage import STREAM, Stage
 
 
@@ -29,6 +30,39 @@ def test_after_a_kill_no_query_ran_for_at_most_so_long(stage: Stage) -> None:
     assert still.at_most
     assert still.until_at is not None
     assert still.until_at - still.from_at < timedelta(seconds=60)
+
+
+def test_the_heartbeat_of_a_killed_attempt_counts_where_the_next_ones_took_its_place(stage: Stage) -> None:
+    """A resume overwrites the last sign of life; its claim has said when that was."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.clock.sleep(60)
+    stage.beat()
+    last_at = stage.clock.now()
+    stage.end(state="gone")
+    stage.clock.sleep(88)
+    stage.controller.resume(STREAM)
+    stage.say(Claimed, attempt=2, host="here", pid=2, fencing_token=1, earlier_attempt=1, earlier_beat_at=last_at)
+    stage.start_query(attempt=2)
+    stage.beat(attempt=2)
+    (still,) = custody_of(stage.home, STREAM).not_running
+    assert (still.from_at, still.at_most, still.to_json()["seconds"]) == (last_at, True, 88.0)
+
+
+def test_no_query_ran_from_the_end_of_the_last_one_on(stage: Stage) -> None:
+    """Not from the last word of the driver, which comes after the final snapshot."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts", "raw"))
+    ends = {"raw": QueryEnd(ended_at=stage.clock.now())}
+    stage.clock.sleep(2)
+    ends["counts"] = QueryEnd(ended_at=stage.clock.now())
+    stage.clock.sleep(5)
+    stage.say(Stopped, snapshot_id="s", queries={}, ends=ends)
+    stage.clock.sleep(3)
+    stage.start_query(deployment_id="d-0002")
+    said = [entry.event for one in ("d-0001", "d-0002") for entry in stage.control.journal(one).events()]
+    (still,) = not_running([event for event in said if event is not None], {})
+    assert still.to_json()["seconds"] == 8.0
 
 
 def test_an_order_that_was_overtaken_is_no_sign_of_life(stage: Stage) -> None:

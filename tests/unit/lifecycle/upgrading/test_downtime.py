@@ -23,7 +23,7 @@ COST = ("downtime_seconds", "downtime_by_query", "downtimes", "not_running_secon
 
 @pytest.mark.parametrize("began", [True, False])
 def test_a_failed_upgrade_costs_what_the_audit_says(upgraded: UpgradeStage, began: bool) -> None:
-    """Both standstills where the version that failed ran its queries, one long one where it never did; until the old
+    """Both periods where the version that failed ran its queries, one long one where it never did; until the old
     version is back. Nothing that is said behind a last word shortens it."""
     stage = upgraded.stage
     view = upgraded.to_started()
@@ -53,7 +53,7 @@ def test_a_failed_upgrade_costs_what_the_audit_says(upgraded: UpgradeStage, bega
 
 
 def test_only_what_came_to_its_end_since_it_was_asked_for_counts() -> None:
-    """An older standstill is not of this upgrade; one that lasts has no length yet."""
+    """An older period is not of this upgrade; one that lasts has no length yet."""
     now = FakeClock().now()
 
     def still(from_seconds: float, until_seconds: float | None) -> NotRunning:

@@ -62,6 +62,31 @@ def test_a_beat_says_where_each_query_stands() -> None:
     assert query.committed_at < beat_of(stream).at
 
 
+def test_the_first_batch_of_a_deployment_stays_told() -> None:
+    """With what its trigger took, over all attempts of the deployment: Spark forgets it, and removes its commit."""
+    stream, plan = SimulatedStream(), make_plan(500)
+    stream.deploy()
+    stream.order_at(3.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    first = beat_of(stream).first_batches["counts"]
+    assert first.batch_id == 0
+    assert first.triggered_at is not None
+    assert first.triggered_at < first.seen_at
+    assert first.durations_ms["addBatch"] > 0
+    known = beat_of(stream).queries["counts"].batch_id or 0
+    attempt = stream.next_attempt()
+    stream.order_at(3.0, StopRequest, attempt=attempt)
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    assert beat_of(stream).attempt == attempt
+    assert beat_of(stream).first_batches == {"counts": first}
+    stream.deploy(2, StartPlan("restore", "d-0001-stopped-000002", "d-0001"))
+    stream.order_at(3.0, StopRequest, "d-0002")
+    assert stream.run(waiting_script(plan), "d-0002") == 0
+    beat = stream.control.heartbeat("d-0002")
+    assert beat is not None
+    assert beat.first_batches["counts"].batch_id > known + 1
+
+
 def test_the_time_of_a_commit_stays_while_nothing_new_is_committed() -> None:
     """committed_at is when the batch was first seen committed, not when somebody looked again."""
     stream = SimulatedStream()

@@ -57,6 +57,17 @@ def test_a_drain_flushes_every_window_and_reads_nothing_more() -> None:
     assert stream.commands() == []
 
 
+def test_a_drain_says_when_each_query_ended_and_when_it_was_flushed() -> None:
+    """The flush is a batch of its own, and comes after the end at the barrier."""
+    stream, plan = SimulatedStream(), make_plan(500)
+    drained = drain_once(stream, plan)
+    end, draining = drained.ends["counts"], stream.events_of(Draining)[0]
+    assert end.barrier_at is not None
+    assert end.ended_at is not None
+    assert end.flushed_at is not None
+    assert end.barrier_at <= end.ended_at <= draining.at < end.flushed_at <= drained.at
+
+
 def test_the_event_says_all_that_a_person_asks() -> None:
     """Drained names the flush batch, the watermark of before it, and the rows that were written early (1a.5)."""
     stream, plan = SimulatedStream(), make_plan(500)

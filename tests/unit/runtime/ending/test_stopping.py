@@ -6,7 +6,7 @@ import pytest
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Failed, Noted, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Accepted, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.records import StartPlan
 from support.faulty_store import Fault, FaultPlan, FaultyStore
@@ -60,6 +60,17 @@ def test_a_stop_keeps_the_state_and_says_where_it_is() -> None:
     assert stopped.command_number == 1
     assert stream.commands() == []
     assert stream.kinds() == ["Claimed", "Started", "QueryStarted", "Accepted", "Stopped"]
+
+
+def test_a_stop_says_when_each_query_was_at_its_barrier_and_when_it_ended() -> None:
+    """Between the last commit and the last word: the snapshot is taken behind both."""
+    stream, plan = SimulatedStream(), make_plan()
+    stopped = stopped_stream(stream, plan)
+    end = stopped.ends["counts"]
+    assert end.barrier_at is not None
+    assert end.ended_at is not None
+    assert stream.events_of(Accepted)[0].at <= end.barrier_at <= end.ended_at <= stopped.at
+    assert end.flushed_at is None
 
 
 def test_an_idle_query_ends_at_once() -> None:

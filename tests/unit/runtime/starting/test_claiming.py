@@ -10,6 +10,7 @@ import pytest
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import FencedError, UnavailableError
 from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.runtime.starting.claiming import AGENT_VERSION, claim_attempt, need_spec
 from airflow_streamstate.store.interface import Store
 from support.faulty_store import Fault, FaultPlan, FaultyStore
@@ -29,6 +30,23 @@ def test_a_claim_says_who_it_is_and_what_it_speaks() -> None:
     assert claim is not None
     assert (claim.launch_key, claim.pid, claim.oldest_protocol) == ("d-0001-a0001", 7, 1)
     assert stream.kinds() == ["Claimed"]
+
+
+@pytest.mark.parametrize("has_beaten", [True, False])
+def test_a_claim_says_when_the_attempt_before_was_last_seen(has_beaten: bool) -> None:
+    """Its own heartbeats take the place of that one, and nothing else says how long a killed driver ran."""
+    stream = SimulatedStream()
+    stream.deploy()
+    claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
+    beat = Heartbeat(STREAM, "d-0001", 1, stream.clock.now(), {})
+    if has_beaten:
+        stream.control.put_heartbeat(beat)
+    stream.clock.advance(600)
+    driver = SimulatedDriver(stream, attempt=stream.next_attempt())
+    claim_attempt(driver.supervisor.attempt, "d-0001-a0002", "host", 8)
+    first, second = stream.events_of(Claimed)
+    assert (first.earlier_attempt, first.earlier_beat_at) == (None, None)
+    assert (second.earlier_attempt, second.earlier_beat_at) == ((1, beat.at) if has_beaten else (None, None))
 
 
 def test_an_attempt_that_is_not_current_claims_nothing_and_writes_nothing() -> None:
