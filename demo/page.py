@@ -50,8 +50,8 @@ then, after a drain, to a version that the state could not survive, by an exampl
 <h2>Downtime</h2>
 <p>From the last commit of one version to the first commit of the next, and the part of it in which no query ran; once
 each, on this machine. The last row is the first upgrade once more, on a copy of the input, as it is done without us:
-the plain job is stopped by a signal and submitted again. What it cannot do: know before the stop whether the new version
-works. {escape(commit_note)}</p>
+the plain job is stopped by a signal and submitted again. What it cannot do: know before the stop whether the new
+version works. {escape(commit_note)}</p>
 {_moves(moves)}
 {"".join(waterfall(move.downtime) for move in moves if move.downtime is not None)}
 <h2>Facts</h2>{_facts(facts)}

@@ -106,21 +106,50 @@ def is_asked(name: str, asked: Names) -> bool:
 
 
 def changes(old: Stretch, new: Stretch) -> Iterator[tuple[str, str]]:
-    """(kind of node, what is done otherwise); nothing where it is the same."""
+    """(kind of node, what is done otherwise); nothing where it is the same. What is as before is not told."""
     before, now = old.steps, new.steps
     if before == now:
         return
+    all_gone: list[Step] = []
+    all_come: list[Step] = []
     for tag, first, last, start, end in difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        gone, come = before[first:last], now[start:end]
+        gone, come = list(before[first:last]), list(now[start:end])
+        for was in list(gone):
+            step = next((each for each in come if each[0] == was[0]), None)
+            if step is not None:
+                gone.remove(was)
+                come.remove(step)
+                yield was[0], _became(was, step)
         shared = min(len(gone), len(come))
         for was, step in zip(gone, come, strict=False):
             yield was[0], f"{_said(was)} became {_said(step)}"
-        for step in gone[shared:]:
+        all_gone += gone[shared:]
+        all_come += come[shared:]
+    for step in all_gone:
+        if step in all_come:
+            all_come.remove(step)
+            yield step[0], f"{_said(step)} is done at another place"
+        else:
             yield step[0], f"{_said(step)} is gone"
-        for step in come[shared:]:
-            yield step[0], f"{_said(step)} is new"
+    for step in all_come:
+        yield step[0], f"{_said(step)} is new"
+
+
+def _became(was: Step, step: Step) -> str:
+    """Two steps of one kind; of a projection its columns that differ, and not those that are as before."""
+    if was[0] == PROJECT:
+        before, now = _items(was[1]), _items(step[1])
+        gone = ", ".join(item for item in before if item not in now)
+        come = ", ".join(item for item in now if item not in before)
+        if not come and gone:
+            return f"{_said((PROJECT, gone))} is gone"
+        if come and not gone:
+            return f"{_said((PROJECT, come))} is new"
+        if come:
+            return f"{_said((PROJECT, gone))} became {_said((PROJECT, come))}"
+    return f"{_said(was)} became {_said(step)}"
 
 
 def _walk(

@@ -20,6 +20,10 @@ from airflow_streamstate.runtime.starting.elsewhere import begins_elsewhere
 
 SHARE = 0.01
 """Of the time goes into asking: a topic of a thousand partitions is asked more seldom than one of ten."""
+FRESH_SECONDS = 10.0
+"""An answer that came in less than a tenth of this is asked for again after it, also where ``SHARE`` would have it
+older: a person reads it beside a heartbeat of now."""
+FRESH_SHARE = 0.1
 LONGEST_QUIET_SECONDS = 60.0
 LONGEST_QUIET_AFTER_LISTING_SECONDS = 3_600.0
 LONG_LISTING_SECONDS = 2.0
@@ -112,8 +116,7 @@ class LagLook:
         finally:
             now = clock.monotonic_seconds()
             listed = now - began > LONG_LISTING_SECONDS and self._measures.has_listings(query.name)
-            longest = LONGEST_QUIET_AFTER_LISTING_SECONDS if listed else LONGEST_QUIET_SECONDS
-            self._quiet_until_seconds[query.name] = now + min((now - began) / SHARE, longest)
+            self._quiet_until_seconds[query.name] = now + quiet_seconds(now - began, listed=listed)
             self._asking.discard(query.name)
 
     def _keep(self, query: LogicalQuery, batch_id: int, offsets: Sequence[str], lags: tuple[SourceLag, ...]) -> None:
@@ -158,6 +161,19 @@ class LagLook:
             if query_name in self._kept[snapshot_id]:
                 return snapshot_id, self._kept[snapshot_id][query_name]
         return None, None
+
+
+def quiet_seconds(took_seconds: float, *, listed: bool) -> float:
+    """How long the sources of a query are not asked again.
+
+    Args:
+        took_seconds: that they took to answer.
+        listed: that went into a listing of a large folder, which costs its server as much.
+    """
+    if listed:
+        return min(took_seconds / SHARE, LONGEST_QUIET_AFTER_LISTING_SECONDS)
+    fresh = max(FRESH_SECONDS, took_seconds / FRESH_SHARE)
+    return min(took_seconds / SHARE, fresh, LONGEST_QUIET_SECONDS)
 
 
 def _committed(

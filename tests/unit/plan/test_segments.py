@@ -79,3 +79,39 @@ def test_changes_are_told_step_by_step() -> None:
         ("Filter", "Filter (w > 1) is new"),
     ]
     assert list(changes(stretches_of(new).output, stretches_of(new).output)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            [node("Project", "Upper(k) AS k, Shift(ts, 2) AS ts")],
+            [node("Project", "Upper(k) AS k, Shift(ts, 3) AS ts")],
+            ["Project Shift(ts, 2) AS ts became Project Shift(ts, 3) AS ts"],
+        ),
+        ([node("Project", "Upper(k) AS k, Shift(ts, 2) AS ts")], [node("Project", "Upper(k) AS k, ts")],
+         ["Project Shift(ts, 2) AS ts is gone"]),
+        ([node("Project", "Upper(k) AS k, ts")], [node("Project", "Upper(k) AS k, Shift(ts, 2) AS ts")],
+         ["Project Shift(ts, 2) AS ts is new"]),
+        (
+            [node("Filter", "(k > 1)"), node("Project", "k, Shift(ts, 2) AS ts")],
+            [node("Project", "k, Shift(ts, 3) AS ts")],
+            ["Project Shift(ts, 2) AS ts became Project Shift(ts, 3) AS ts", "Filter (k > 1) is gone"],
+        ),
+        (
+            [node("Filter", "(k > 1)"), node("Generate", "Explode(k)")],
+            [node("Generate", "Explode(k)"), node("Filter", "(k > 1)")],
+            ["Generate Explode(k) is done at another place"],
+        ),
+        (
+            [node("Generate", "Explode(k)")],
+            [node("Generate", "Explode(k)"), node("Generate", "Explode(k)")],
+            ["Generate Explode(k) is new"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_as_before_is_not_told(old: list[PlanNode], new: list[PlanNode], words: list[str]) -> None:
+    """Of a projection the columns that differ; a step beside another one that changed, or that was moved, is not gone.
+    What is done twice is told."""
+    found = changes(stretches_of(counted(*old)).inputs[0][0], stretches_of(counted(*new)).inputs[0][0])
+    assert sorted(said for _, said in found) == sorted(words)

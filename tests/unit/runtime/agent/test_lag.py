@@ -84,3 +84,20 @@ def test_a_time_to_zero_is_by_the_last_batches_or_none(
     """None where it grows, stands still, or was seen only once; what is long ago does not count."""
     trend = lag.Trend()
     assert [trend.seconds_to_zero(*point) for point in points][-1] == seconds
+
+
+@pytest.mark.parametrize(
+    ("took_seconds", "listed", "seconds"),
+    [
+        (0.01, False, 1.0),
+        (0.4, False, 10.0),
+        (3.0, False, 30.0),
+        (30.0, False, 60.0),
+        (3.0, True, 300.0),
+        (90.0, True, 3_600.0),
+    ],
+)
+def test_an_answer_that_came_soon_is_asked_for_again_soon(took_seconds: float, listed: bool, seconds: float) -> None:
+    """On a busy machine an answer takes half a second, and the lag is no minute old beside a heartbeat of now; a source
+    that is slow, and a folder that is large, is asked more seldom."""
+    assert lag.quiet_seconds(took_seconds, listed=listed) == pytest.approx(seconds)
