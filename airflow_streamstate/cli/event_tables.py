@@ -62,6 +62,7 @@ _READERS: Mapping[str, Callable[[Any], str]] = {
     "queries": lambda queries: _pairs({name: query.get("batch_id") for name, query in queries.items()}),
     "command": lambda command: str(command.get("kind", "?")),
     "flush_batch_ids": _pairs,
+    "ends": lambda ends: _pairs({name: end.get("flushed_at") or end.get("ended_at") for name, end in ends.items()}),
     "watermarks": lambda marks: _pairs({mark["column"]: f"{mark['delay_ms'] / 1000:g}s" for mark in marks}),
     "moves": lambda moves: "; ".join(in_words([SourceMove(**move) for move in moves])),
 }
