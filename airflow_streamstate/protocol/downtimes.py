@@ -104,7 +104,7 @@ PHASES: Mapping[str, str] = {
     "last_commit": "the last batch of the old deployment is committed",
     "barrier_certain": "the barrier is certain",
     "query_ended": "the query has ended",
-    "snapshot": "the snapshot is complete",
+    "snapshot": "the snapshot is taken",
     "old_ended": "the old driver has said its last word",
     "deployed": "the new deployment is recorded",
     "claimed": "the new driver is its attempt",
