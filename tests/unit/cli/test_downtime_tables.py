@@ -1,0 +1,65 @@
+"""What a person reads of downtimes."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import timedelta
+
+from rich.console import Console
+
+from airflow_streamstate.cli.downtime_tables import steps_of, waterfall
+from airflow_streamstate.protocol.downtimes import PHASES, Downtime, Mark
+from support.fake_clock import FakeClock
+
+NOW = FakeClock().now()
+
+
+def downtime(query_name: str, **after: float) -> Downtime:
+    """A downtime with these moments, in seconds after the last commit."""
+    marks = {phase: Mark(phase, NOW + timedelta(seconds=seconds), "driver") for phase, seconds in after.items()}
+    ordered = tuple(marks[phase] for phase in PHASES if phase in marks)
+    return Downtime(query_name, "d-0001", "d-0002", NOW, NOW, after.get("first_commit"), ordered)
+
+
+def read(*found: Downtime) -> list[str]:
+    """The lines of a terminal."""
+    console = Console(file=io.StringIO(), width=140)
+    waterfall(console, found)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_the_phases_of_the_longest_downtime_are_shown() -> None:
+    """Each with when it was, how long it was waited for, and whose clock says so; in the order of time."""
+    short = downtime("raw", last_commit=0.0, first_commit=1.0)
+    drained = downtime(
+        "counts", barrier_certain=-2.0, last_commit=0.0, snapshot=0.5, first_batch_run=3.5, first_commit=3.75
+    )
+    lines = read(short, drained)
+    assert lines[0].split()[:4] == ["counts:", "d-0001", "to", "d-0002"]
+    assert [line.split("(driver's clock)")[0].strip() for line in lines[1:]] == [
+        PHASES[phase] for phase in ("barrier_certain", "last_commit", "snapshot", "first_batch_run", "first_commit")
+    ]
+    assert [line.split("clock)")[1].split()[:2] for line in lines[1:]] == [
+        ["-2.00", "0.00"], ["0.00", "2.00"], ["0.50", "0.50"], ["3.50", "3.00"], ["3.75", "0.25"],
+    ]  # fmt: skip
+    longest = max(lines[1:], key=lambda line: line.count("━"))
+    assert PHASES["first_batch_run"] in longest
+
+
+def test_nothing_is_drawn_of_what_is_not_known() -> None:
+    """Neither without a downtime, nor of one of which only its beginning is known."""
+    assert read() == []
+    assert read(replace(downtime("counts", last_commit=0.0), seconds=None)) == []
+
+
+def test_a_phase_of_a_newer_release_is_shown_by_its_name() -> None:
+    """Phases are words on the wire, and a later release may have more (Law 7)."""
+    later = Mark("aligned", NOW + timedelta(seconds=1), "driver")
+    found = replace(downtime("counts", last_commit=0.0), marks=(later,), seconds=2.0)
+    assert steps_of(found) == [("aligned", 1.0, 1.0, "driver")]
+    known = replace(
+        downtime("counts", last_commit=0.0), marks=(*downtime("counts", last_commit=0.0).marks, later), seconds=2.0
+    )
+    assert any(line.startswith("aligned (driver's clock)") for line in read(known))
