@@ -118,7 +118,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     verdicts = _verdicts(controller, out, first, last)
     lanes = lanes_of(controller, STREAM, where)
     found = custody_of(controller.home, STREAM)
-    custody, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES), without_us]
+    custody, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES, where), without_us]
     console.rule("every row compared")
     _print(console, verdicts, moves)
     console.print(f"audit: {_in_words(custody)}", highlight=False)

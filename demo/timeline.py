@@ -16,7 +16,6 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from demo.acts import LifeError
 from demo.place import Place
 
-SAME_SECONDS = 0.002  # the audit tells milliseconds
 UNCOUNTED = 1  # an end that nobody counted is not an end without late rows
 
 
@@ -94,7 +93,7 @@ def lanes_of(controller: Controller, stream_id: str, place: Place) -> list[Lane]
     return lanes
 
 
-def moves_of(lanes: list[Lane], custody: Custody, ways: Sequence[str]) -> list[Move]:
+def moves_of(lanes: list[Lane], custody: Custody, ways: Sequence[str], place: Place) -> list[Move]:
     """The downtime of each upgrade as the audit tells it, and the way it went.
 
     Raises:
@@ -108,7 +107,7 @@ def moves_of(lanes: list[Lane], custody: Custody, ways: Sequence[str]) -> list[M
         if down is None or down.seconds is None or not own:
             raise LifeError(f"the audit tells no downtime of {deployment_id}")
         by_the_files = (own[0].at - before.commits[-1].at).total_seconds()
-        if abs(by_the_files - down.seconds) > SAME_SECONDS:
+        if abs(by_the_files - down.seconds) > place.commit_seconds:
             raise LifeError(f"downtime of {deployment_id}: {down.seconds} s by the audit, {by_the_files} by the files")
         still = [one for one in custody.not_running if one.before.startswith(f"{deployment_id} ")]
         seconds = [(one.until_at - one.from_at).total_seconds() for one in still if one.until_at is not None]
