@@ -28,6 +28,8 @@ POLL_SECONDS_ON_DISK = 0.05
 SHARE_ON_S3 = 0.05
 """While the old version ends the stream may stand still: of what was waited, no more than this comes on top."""
 
+WARM_AGAIN_SECONDS = 30.0
+"""So long the first query is waited for: the first pass has done most of it, and a controller waits for this driver."""
 ASK_AGAIN_SECONDS = 300.0
 """So often the first query's sink is asked again while nothing comes."""
 
@@ -126,7 +128,7 @@ class WaitingDriver:
             name = NameBook().name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
         except StreamStateError:
             return  # its start will be refused for the same reason
-        warm(self.attempt, name, startable)
+        warm(self.attempt, name, startable, WARM_AGAIN_SECONDS)
         self._ask_again = partial(ask_again, self.attempt, name, startable)
 
     def _waited(self, query_name: str) -> Successor:

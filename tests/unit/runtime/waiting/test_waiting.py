@@ -23,11 +23,11 @@ from airflow_streamstate.runtime.attempt.background import InBackground
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
-from airflow_streamstate.runtime.rehearsing.warming import WARM_SECONDS
 from airflow_streamstate.runtime.waiting.waiting import (
     ASK_AGAIN_SECONDS,
     POLL_SECONDS_ON_DISK,
     SHARE_ON_S3,
+    WARM_AGAIN_SECONDS,
     WaitingDriver,
 )
 from airflow_streamstate.store.memory import MemoryStore
@@ -295,16 +295,16 @@ def test_while_nothing_comes_its_sink_is_asked_now_and_then() -> None:
     assert asked == pytest.approx([ASK_AGAIN_SECONDS, 2 * ASK_AGAIN_SECONDS, 2.5 * ASK_AGAIN_SECONDS], abs=3.0)
 
 
-def test_a_sink_that_does_not_answer_is_waited_for_no_longer_than_a_minute() -> None:
+def test_a_sink_that_does_not_answer_is_waited_for_no_longer_than_half_a_minute() -> None:
     """Then it is said that the driver waits, which the controller waits for."""
     wait = Wait(in_background=never_do)
     began = wait.stream.clock.monotonic_seconds()
-    wait.stream.clock.after(WARM_SECONDS - 1, lambda: _is_so(not wait.control_waits()))
-    wait.stream.clock.after(WARM_SECONDS + 1, lambda: _is_so(wait.control_waits()))
-    wait.stream.clock.after(WARM_SECONDS + 2, wait.follows)
+    wait.stream.clock.after(WARM_AGAIN_SECONDS - 1, lambda: _is_so(not wait.control_waits()))
+    wait.stream.clock.after(WARM_AGAIN_SECONDS + 1, lambda: _is_so(wait.control_waits()))
+    wait.stream.clock.after(WARM_AGAIN_SECONDS + 2, wait.follows)
     assert not wait.start().ended
-    assert wait.stream.clock.monotonic_seconds() - began < WARM_SECONDS + 5
-    assert any("it was not done in 60" in line for line in wait.stream.said)
+    assert wait.stream.clock.monotonic_seconds() - began < WARM_AGAIN_SECONDS + 5
+    assert any("it was not done in 30" in line for line in wait.stream.said)
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.REPLY_LOST])
