@@ -100,7 +100,11 @@ _wait_option = click.option(
     help="auto restores the state where it fits, and drains where it does not and --allow-drain is given.",
 )
 @click.option("--allow-drain", is_flag=True, help="auto may drain: open windows come out early.")
-@click.option("--accept-hazards", is_flag=True, help="A plan that is `hazardous` is wanted as it is.")
+@click.option(
+    "--accept-hazards",
+    is_flag=True,
+    help="A plan that is `hazardous` is wanted as it is; what needs a drain besides still needs it.",
+)
 @click.option("--rehearse/--no-rehearsal", "runs_batches", default=True, help="As in `plan`.")
 @click.option(
     "--warm/--no-warm",

@@ -36,7 +36,8 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
     :param mode: ``auto`` restores the state where it fits, and drains where it does not and ``allow_drain`` is given;
         or ``restore``, ``drain``, ``fresh``. (templated)
     :param allow_drain: ``auto`` may drain: open windows come out early. (templated)
-    :param accept_hazards: a plan that is ``hazardous`` is wanted as it is. (templated)
+    :param accept_hazards: a plan that is ``hazardous`` is wanted as it is; what needs a drain besides is drained
+        only where that is allowed. (templated)
     :param rehearse: run the empty batches; else the plans alone are compared. (templated)
     :param warm: launch the new driver before the old one is stopped; not where there is no room for two. (templated)
     :param needs_approval: wait until somebody says yes to the plan, by ``streamstate upgrade STREAM --approve``.

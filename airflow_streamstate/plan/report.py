@@ -44,6 +44,13 @@ class QueryReport:
     advice: tuple[Advice, ...] = ()
     rehearsed: RehearsedQuery | None = None
 
+    @property
+    def reason_to_drain(self) -> str:
+        """The first difference that needs a drain, whatever else differs; "" for none, and where it was drained."""
+        if self.rehearsed is not None and self.rehearsed.start == "seeded":
+            return ""
+        return next((each.reason for each in self.differences if each.verdict == "needs-drain"), "")
+
 
 @dataclass(frozen=True)
 class PlanReport:
@@ -127,6 +134,15 @@ class PlanReport:
             },
             "notes": list(self.notes),
         }
+
+    @property
+    def reason_to_drain(self) -> str:
+        """What of the change needs a drain, besides any hazard, in words of its first query; "" for nothing."""
+        for name, query in self.queries.items():
+            reason = query.reason_to_drain
+            if reason:
+                return f"query {name} is needs-drain: {reason}"
+        return ""
 
     @property
     def rehearsal_ok(self) -> bool | None:

@@ -27,7 +27,7 @@ class UpgradeRequest:
         mode: how the state is handed over. ``auto`` restores it where it fits, and drains where it does not and that
             is allowed; never does anything begin with nothing but by ``fresh``.
         allow_drain: ``auto`` may drain.
-        accept_hazards: a plan that is ``hazardous`` is wanted as it is.
+        accept_hazards: a plan that is ``hazardous`` is wanted as it is; what needs a drain besides still needs it.
         runs_batches: rehearse with an empty batch of each query; else compare the plans alone.
         warm: launch the new driver before the old one is stopped.
         needs_approval: wait for a person to say yes to the plan.
