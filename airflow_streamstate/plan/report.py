@@ -68,6 +68,8 @@ class PlanReport:
         error: what went wrong in the rehearsal, one line; "" for nothing.
         traceback, log_tail: of a script that failed, of a driver that died.
         notes: what a person should know.
+        seed_ok: whether the new version could be seeded after a drain; None where that was not tried.
+        seed_error: why it could not, one line; "" where it could.
     """
 
     stream_id: str
@@ -84,6 +86,8 @@ class PlanReport:
     log_tail: str = ""
     spark_version: str = ""
     notes: tuple[str, ...] = field(default=())
+    seed_ok: bool | None = None
+    seed_error: str = ""
 
     @property
     def fits(self) -> bool:
@@ -115,7 +119,8 @@ class PlanReport:
         return None
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id deployment_id rehearsal_id outcome reason verdict queries rehearsal{ok,seconds,error} notes``."""
+        """``stream_id deployment_id rehearsal_id outcome reason verdict queries rehearsal{ok,seconds,error}
+        seed{ok,error} notes``."""
         return {
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
@@ -132,6 +137,7 @@ class PlanReport:
                 "log_tail": self.log_tail,
                 "spark_version": self.spark_version,
             },
+            "seed": {"ok": self.seed_ok, "error": self.seed_error or None},
             "notes": list(self.notes),
         }
 
@@ -220,6 +226,8 @@ def report_of(
         traceback=verdict.traceback,
         log_tail=verdict.log_tail,
         spark_version=verdict.spark_version,
+        seed_ok=verdict.is_accepted_as_seed if verdict.seeded or verdict.seed_error else None,
+        seed_error=verdict.seed_error or _failed_query(verdict.seeded) or "",
         notes=(*notes, *verdict.notes, *((START_ONE,) if verdict.outcome == "done" and not queries else ())),
     )
 
@@ -246,7 +254,7 @@ def _decide(
         return verdict.outcome, verdict.error
     if not verdict.queries:
         return "refused", "the script came to its end without having started a query"
-    failed = _failed_query(verdict)
+    failed = _failed_query(verdict.queries)
     if failed is not None:
         return "refused", failed
     if overall is None:
@@ -258,8 +266,8 @@ def _decide(
     return "fits", ""
 
 
-def _failed_query(verdict: RehearsalVerdict) -> str | None:
-    for name, query in verdict.queries.items():
+def _failed_query(queries: Mapping[str, RehearsedQuery]) -> str | None:
+    for name, query in queries.items():
         if query.outcome in ("refused", "failed"):
             return f"query {name} was {'refused' if query.outcome == 'refused' else 'refused by Spark'}: {query.error}"
     return None
@@ -268,7 +276,7 @@ def _failed_query(verdict: RehearsalVerdict) -> str | None:
 def _error_of(verdict: RehearsalVerdict) -> str:
     if verdict.outcome != "done":
         return verdict.error or ("it failed" if verdict.outcome == "failed" else "it was not over in time")
-    return _failed_query(verdict) or ("" if verdict.queries else "the script started no query")
+    return _failed_query(verdict.queries) or ("" if verdict.queries else "the script started no query")
 
 
 # Markdown

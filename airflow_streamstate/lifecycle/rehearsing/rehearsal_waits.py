@@ -41,7 +41,7 @@ class RehearsalWaits:
             return "it was not asked to wait"
         if is_handed_over(control, rehearsal.rehearsal_id):
             return "it was handed over"
-        if verdict is not None and not verdict.is_accepted:
+        if verdict is not None and not verdict.can_take_over:
             return "its rehearsal was not accepted"
         if verdict is None and self._is_late(rehearsal):
             return "its rehearsal was not over at its deadline"

@@ -33,7 +33,7 @@ from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import shortened
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict, SeedTrial
 from airflow_streamstate.store.trees import delete_below
 
 LATE_SECONDS = 15.0
@@ -90,6 +90,8 @@ class Rehearsals:
         runs_batches: bool,
         deadline_seconds: float,
         waits_seconds: float | None = None,
+        refuses: tuple[str, ...] = (),
+        seeds: SeedTrial = "never",
     ) -> RehearsalView:
         """As ``Controller.begin_plan``."""
         control = self._home.need_stream(request.stream_id)
@@ -105,6 +107,8 @@ class Rehearsals:
                 runs_batches=runs_batches,
                 seconds=deadline_seconds,
                 waits_seconds=waits_seconds,
+                refuses=refuses,
+                seeds=seeds,
             )
         try:
             spec = request.applied_to(seen.spec, self._home.home)
@@ -165,6 +169,8 @@ class Rehearsals:
         runs_batches: bool,
         seconds: float,
         waits_seconds: float | None,
+        refuses: tuple[str, ...],
+        seeds: SeedTrial,
     ) -> Rehearsal:
         now = self._clock.now()
         known = self._of_request(control, request_id)
@@ -182,6 +188,8 @@ class Rehearsals:
             write_id=self._clock.new_uuid(),
             fresh_queries=request.fresh_queries,
             waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
+            refuses=refuses,
+            seeds=seeds,
         )
         with suppress(ObjectExistsError):  # the same request, twice at once: it is the same rehearsal
             control.create_rehearsal(rehearsal)

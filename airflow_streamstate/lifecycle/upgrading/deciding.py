@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from airflow_streamstate.plan.advising import advice_on
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.report import FITTING, PlanReport
+from airflow_streamstate.protocol.rehearsals import SeedTrial
 from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade, UpgradeMode
 
 _REHEARSED = ("accepted", "not_run")
@@ -35,6 +36,19 @@ class NoGo:
     reason: str
 
 
+def decide_trials(upgrade: Upgrade) -> tuple[tuple[str, ...], SeedTrial]:
+    """By which verdicts of a plan the upgrade is refused whatever Spark says; and whether its queries are tried as they
+    would be seeded after a drain. In line with ``decide_mode``."""
+    if upgrade.mode == "fresh" or not upgrade.runs_batches:
+        return (), "never"
+    refuses = () if upgrade.accept_hazards else ("hazardous",)
+    if upgrade.mode == "drain":
+        return refuses, "always"
+    if upgrade.mode == "auto" and upgrade.allow_drain:
+        return refuses, "if_needed"
+    return (*refuses, "needs-drain"), "never"
+
+
 def never_flushed(plans: Mapping[str, QueryPlan]) -> list[str]:
     """What of these plans, by query, keeps state that no drain flushes, in words."""
     return [
@@ -55,6 +69,9 @@ def decide_mode(upgrade: Upgrade, report: PlanReport, kept: Sequence[str] = ()) 
             then, and the old version has been drained.
     """
     decision = _decide_mode(upgrade, report)
+    if decision == Go("drain") and report.seed_ok is False:
+        why = f"{report.reason}; and drained" if report.reason else "drained"
+        return NoGo(f"{why} it could not be started either: {report.seed_error}")
     if kept and decision == Go("drain"):
         return NoGo(
             f"a drain would leave state, and a seed would drop it: {'; '.join(kept)} (--discard-state drops it)"

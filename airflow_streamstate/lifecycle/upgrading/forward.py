@@ -18,7 +18,7 @@ from airflow_streamstate.lifecycle.observing.outcomes import End, decide_command
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.ordering.orders import KIND_OF, EndingVerb
 from airflow_streamstate.lifecycle.upgrading.claiming import claim
-from airflow_streamstate.lifecycle.upgrading.deciding import NoGo, decide_mode, never_flushed
+from airflow_streamstate.lifecycle.upgrading.deciding import NoGo, decide_mode, decide_trials, never_flushed
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.gap import gap_until_now
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
@@ -83,6 +83,7 @@ def cancelled_before(tools: Tools, state: UpgradeState) -> Act | None:
 
 def _rehearse(tools: Tools, state: UpgradeState) -> None:
     upgrade = tools.upgrade
+    refuses, seeds = decide_trials(upgrade)
     try:
         view = tools.planning.begin(
             tools.target(upgrade.mode),
@@ -90,6 +91,8 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
             runs_batches=upgrade.runs_batches,
             deadline_seconds=upgrade.rehearsal_within_seconds,
             waits_seconds=upgrade.rehearsal_within_seconds + STAY_SECONDS if upgrade.warm else None,
+            refuses=refuses,
+            seeds=seeds,
         )
     except StreamStateError as error:
         if is_passing(error):

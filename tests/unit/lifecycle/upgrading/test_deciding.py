@@ -14,6 +14,7 @@ from airflow_streamstate.lifecycle.upgrading.deciding import (
     can_drain,
     decide_mode,
     decide_return,
+    decide_trials,
     passed,
 )
 from airflow_streamstate.plan.codes import difference
@@ -135,6 +136,45 @@ def test_law_5_nothing_begins_with_nothing_but_by_name(mode: UpgradeMode, found:
         for hazards in (False, True):
             asked = replace(PLAIN, mode=mode, allow_drain=allow, accept_hazards=hazards)
             assert decide_mode(asked, found) != FRESH
+
+
+def test_a_drain_is_not_made_for_what_could_not_be_started_after_it() -> None:
+    """As far as that was tried; a seed that went well, or that nobody tried, changes nothing."""
+    for found in (NEEDS_DRAIN, NEEDS_DRAIN_BAD, SAME):
+        for seed_ok in (True, None):
+            assert decide_mode(replace(PLAIN, mode="drain"), replace(found, seed_ok=seed_ok)) == DRAIN
+        bad = replace(found, seed_ok=False, seed_error="no such source")
+        decision = decide_mode(replace(PLAIN, mode="drain"), bad)
+        assert isinstance(decision, NoGo)
+        assert decision.reason.endswith("drained it could not be started either: no such source")
+    assert decide_mode(PLAIN, replace(SAME, seed_ok=False)) == RESTORE
+
+
+HAZARD, DRAINS = "hazardous", "needs-drain"
+
+
+@pytest.mark.parametrize(
+    ("asked", "refuses", "seeds"),
+    [
+        ({}, {HAZARD, DRAINS}, "never"),
+        ({"accept_hazards": True}, {DRAINS}, "never"),
+        ({"mode": "restore"}, {HAZARD, DRAINS}, "never"),
+        ({"allow_drain": True}, {HAZARD}, "if_needed"),
+        ({"allow_drain": True, "accept_hazards": True}, set(), "if_needed"),
+        ({"mode": "drain"}, {HAZARD}, "always"),
+        ({"mode": "drain", "accept_hazards": True}, set(), "always"),
+        ({"mode": "fresh"}, set(), "never"),
+        ({"runs_batches": False}, set(), "never"),
+    ],
+)
+def test_what_is_tried_is_what_may_be_done(asked: dict[str, Any], refuses: set[str], seeds: str) -> None:
+    """And what a plan refuses by itself, the decision refuses whatever the rehearsal said."""
+    upgrade = replace(PLAIN, **{"runs_batches": True, **asked})
+    found_refuses, found_seeds = decide_trials(upgrade)
+    assert (set(found_refuses), found_seeds) == (refuses, seeds)
+    for verdict, found in ((HAZARD, HAZARDOUS), (DRAINS, NEEDS_DRAIN), (DRAINS, HAZARD_AND_DRAIN)):
+        if verdict in refuses:
+            assert isinstance(decide_mode(upgrade, found), NoGo)
 
 
 def test_a_refusal_has_both_reasons() -> None:
