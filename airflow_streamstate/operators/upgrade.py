@@ -39,7 +39,8 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
     :param accept_hazards: a plan that is ``hazardous`` is wanted as it is; what needs a drain besides is drained
         only where that is allowed. (templated)
     :param rehearse: run the empty batches; else the plans alone are compared. (templated)
-    :param warm: launch the new driver before the old one is stopped; not where there is no room for two. (templated)
+    :param warm: launch the driver that takes over before the other one is stopped, on the way back, too; not where
+        there is no room for two. (templated)
     :param needs_approval: wait until somebody says yes to the plan, by ``streamstate upgrade STREAM --approve``.
         (templated)
     :param rehearsal_id: of the ``PlanUpgradeOperator`` whose report was approved: refused where by now the change is

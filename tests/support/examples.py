@@ -317,7 +317,7 @@ EXAMPLES: tuple[Message, ...] = (
                 snapshot_id="d-0003-stopped-000002", batches_since_snapshot=2,
             )
         },
-        gap_seconds=1.875, audit_ok=True, cancelled_by="shell:ada",
+        gap_seconds=1.875, audit_ok=True, cancelled_by="shell:ada", is_decided=True, driver="waits",
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),

@@ -70,7 +70,9 @@ class UpgradeStage:
 
     def begin_rollback(self, request_id: str = "back-1", **asked: Any) -> UpgradeView:
         """Record a rollback."""
-        return self.upgrades.begin_rollback(RollbackRequest(STREAM, **{"healthy_when": HEALTHY, **asked}), request_id)
+        return self.upgrades.begin_rollback(
+            RollbackRequest(STREAM, **{"warm": False, "healthy_when": HEALTHY, **asked}), request_id
+        )
 
     def advance(self, view: UpgradeView) -> UpgradeView:
         """Every step that can be taken now."""

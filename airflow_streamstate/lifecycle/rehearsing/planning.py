@@ -78,6 +78,7 @@ class Planning:
         waits_seconds: float | None = None,
         refuses: tuple[str, ...] = (),
         seeds: SeedTrial = "never",
+        snapshot_id: str | None = None,
     ) -> RehearsalView:
         """Launch the changed version in a rehearsal: its script runs once, its queries do not.
 
@@ -92,6 +93,7 @@ class Planning:
                 (``Rehearsals.is_waiting``); None for not at all.
             refuses: verdicts of a plan by which it is refused whatever Spark says: no batch is run then.
             seeds: whether its queries are also tried as they would be seeded after a drain.
+            snapshot_id: what it is tried on; None for what the current deployment has by now.
 
         Raises:
             StreamNotFoundError: the stream was never deployed.
@@ -108,6 +110,7 @@ class Planning:
             waits_seconds=waits_seconds,
             refuses=refuses,
             seeds=seeds,
+            snapshot_id=snapshot_id,
         )
 
     def is_over(self, stream_id: str, rehearsal_id: str) -> bool:

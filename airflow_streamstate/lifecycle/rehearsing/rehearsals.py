@@ -23,7 +23,7 @@ from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.lifecycle.drivers.launching import Drivers
 from airflow_streamstate.lifecycle.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.rehearsing.rehearsal_start import start_of
+from airflow_streamstate.lifecycle.rehearsing.rehearsal_start import start_at, start_of
 from airflow_streamstate.lifecycle.rehearsing.rehearsal_waits import RehearsalWaits
 from airflow_streamstate.lifecycle.requesting.changes import Change
 from airflow_streamstate.lifecycle.starting.spark_moves import refuse_spark
@@ -92,6 +92,7 @@ class Rehearsals:
         waits_seconds: float | None = None,
         refuses: tuple[str, ...] = (),
         seeds: SeedTrial = "never",
+        snapshot_id: str | None = None,
     ) -> RehearsalView:
         """As ``Controller.begin_plan``."""
         control = self._home.need_stream(request.stream_id)
@@ -122,8 +123,11 @@ class Rehearsals:
                 start=StartPlan("fresh"),
             )
             self._drivers.check(spec, ATTEMPT)
-            refuse_spark(self._home, control, self._drivers, spec, seen)
-            start = start_of(self._home, control, seen, request, rehearsal.rehearsal_id)
+            if snapshot_id is None:
+                refuse_spark(self._home, control, self._drivers, spec, seen)
+                start = start_of(self._home, control, seen, request, rehearsal.rehearsal_id)
+            else:
+                start = start_at(control, seen, request, snapshot_id)
             spec = self._create_spec(control, replace(spec, start=start.plan))
             self._drivers.launch(control, spec, ATTEMPT)
         except StreamStateError as error:

@@ -29,6 +29,7 @@ from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.upgrades import WAITS
 
 CONFLICT_SECONDS = 60.0
 """A conflict that lasts for so long is an answer."""
@@ -155,12 +156,13 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
         return cancelled
     rehearsal_id = str(state.last.rehearsal_id)
     if tools.planning.is_waiting(tools.stream_id, rehearsal_id):
-        return Act(lambda: tools.take(state, "ready", "the new driver waits"))
+        return Act(lambda: tools.take(state, "ready", "the new driver waits", driver=WAITS))
     end = tools.planning.waiting_end(tools.stream_id, rehearsal_id)
     if not end and tools.waited_seconds(state) < WARM_SECONDS:
         return Wait("the new driver comes to its first start")
     why = end or f"it has not come to its first start in {WARM_SECONDS:g} s"
-    return Act(lambda: tools.take(state, "ready", f"no driver waits, so one is launched after the stop: {why}"))
+    text = f"no driver waits, so one is launched after the stop: {why}"
+    return Act(lambda: tools.take(state, "ready", text, driver=why))
 
 
 def _ready(tools: Tools, state: UpgradeState) -> Next:

@@ -13,7 +13,7 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     StreamStateError,
 )
-from airflow_streamstate.protocol.upgrades import AfterStop, Phase
+from airflow_streamstate.protocol.upgrades import WAITS, AfterStop, Phase
 
 UpgradeOutcome = Literal["upgraded", "rolled_back", "refused", "failed"]
 WAITS_FOR_A_PERSON = "a person has to approve the plan"
@@ -145,7 +145,7 @@ class UpgradeView:
 
     def to_json(self) -> dict[str, object]:
         """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
-        bad_batches begun_batches gap_seconds verdict differences[] audit_ok cancelled_by reason
+        bad_batches begun_batches gap_seconds verdict differences[] audit_ok cancelled_by reason driver
         waits_for``."""
         last = self.state.last
         return {
@@ -166,6 +166,7 @@ class UpgradeView:
             "audit_ok": last.audit_ok,
             "cancelled_by": last.cancelled_by,
             "reason": last.text,
+            "driver": last.driver,
             "waits_for": self.waits_for,
         }
 
@@ -200,6 +201,11 @@ def _line_of(state: UpgradeState) -> str:
     phase, text = state.phase, state.last.text
     is_rollback = state.upgrade.asked == "rollback"
     words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
+    driver = state.last.driver
+    if phase == "trying" and state.last.is_decided:
+        words = "the driver of the version before comes up beside the one that is given up"
+    elif phase == "returning" and driver:
+        words = f"{words}, and {'a driver waits' if driver == WAITS else f'no driver waits: {driver}'}"
     if phase == "rehearsing" and not state.upgrade.runs_batches:
         words = "the plans of the new version are compared, no batch is tried"
     if state.is_over:

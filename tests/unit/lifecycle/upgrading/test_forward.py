@@ -134,6 +134,7 @@ def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed
     assert (view.state.phase, upgraded.stage.spec("d-0002").start.mode) == ("started", "seed")
     assert upgraded.is_warm("d-0002", rehearsal.rehearsal_id)
     assert upgraded.texts(view) == ["the new driver waits"]
+    assert view.to_json()["driver"] == "waits"
 
 
 @pytest.mark.parametrize("asked", [{"allow_drain": True}, {"mode": "drain"}])

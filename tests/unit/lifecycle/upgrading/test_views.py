@@ -78,7 +78,7 @@ def test_the_answer_names_all_that_is_promised() -> None:
     assert set(told) == {
         "upgrade_id", "stream_id", "phase", "outcome", "mode", "old_deployment_id", "new_deployment_id",
         "returned_deployment_id", "way", "bad_batches", "begun_batches", "gap_seconds", "verdict", "differences",
-        "audit_ok", "cancelled_by", "reason", "waits_for",
+        "audit_ok", "cancelled_by", "reason", "driver", "waits_for",
     }  # fmt: skip
     assert (told["outcome"], told["way"], told["audit_ok"]) == ("rolled_back", "forward", True)
 
