@@ -44,7 +44,7 @@ def take_way(
         UnavailableError, OutcomeUnknownError: a rehearsal could not be begun, and may be in a moment.
     """
     if not tools.upgrade.warm:
-        go_back(tools, state, way, reason, "that was asked for")
+        go_back(tools, state, way, reason, "as was asked for")
         return
     end = "" if rehearsal_id is None else tools.planning.waiting_end(tools.stream_id, rehearsal_id)
     if rehearsal_id is not None and not end:
