@@ -30,8 +30,8 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
 
     Returns ``{upgrade_id, stream_id, phase, outcome, mode, old_deployment_id, new_deployment_id,
     returned_deployment_id, way, bad_batches, begun_batches, gap_seconds, verdict, differences, audit_ok, cancelled_by,
-    reason, driver, waits_for}``, as its XCom also where it fails the task. The XCom ``upgrade``, ``{stream_id, upgrade_id}``,
-    is there from the beginning.
+    reason, driver, waits_for}``, as its XCom also where it fails the task. The XCom ``upgrade``, ``{stream_id,
+    upgrade_id}``, is there from the beginning.
 
     :param mode: ``auto`` restores the state where it fits, and drains where it does not and ``allow_drain`` is given;
         or ``restore``, ``drain``, ``fresh``. (templated)

@@ -123,6 +123,12 @@ class RehearsalVerdict(Message):
         """Whether its driver is good for a handover, after a stop or after a drain."""
         return self.is_accepted or self.is_accepted_as_seed
 
+    @property
+    def why_not(self) -> str:
+        """What was in the way first, one line; "" where nothing was."""
+        refused = (query.error for query in self.queries.values() if query.outcome in ("refused", "failed"))
+        return self.error or next(refused, "")
+
 
 def _refused(queries: Mapping[str, RehearsedQuery]) -> bool:
     return any(query.outcome in ("refused", "failed") for query in queries.values())

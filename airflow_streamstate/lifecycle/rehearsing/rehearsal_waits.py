@@ -42,7 +42,7 @@ class RehearsalWaits:
         if is_handed_over(control, rehearsal.rehearsal_id):
             return "it was handed over"
         if verdict is not None and not verdict.can_take_over:
-            return "its rehearsal was not accepted"
+            return f"its rehearsal was not accepted: {verdict.why_not}".removesuffix(": ")
         if verdict is None and self._is_late(rehearsal):
             return "its rehearsal was not over at its deadline"
         if now >= rehearsal.waits_until:

@@ -101,6 +101,10 @@ def never_there(upgraded: UpgradeStage, _: UpgradeView) -> None:
     upgraded.stage.clock.advance(1_000.0)
 
 
+def not_accepted(upgraded: UpgradeStage, view: UpgradeView) -> None:
+    upgraded.rehearsed(view, refused=True)
+
+
 def bad_one_dies(upgraded: UpgradeStage, _: UpgradeView) -> None:
     upgraded.fails()
 
@@ -110,6 +114,7 @@ def bad_one_dies(upgraded: UpgradeStage, _: UpgradeView) -> None:
     [
         (no_room, "its driver has ended"),
         (never_there, "its rehearsal was not over at its deadline"),
+        (not_accepted, "its rehearsal was not accepted: [STATE_STORE_VALUE_SCHEMA"),
         (bad_one_dies, "what is given up does not run"),
     ],
 )
