@@ -28,7 +28,7 @@ PARAMS = {
         str(JOBS / "count_by_route.py"), type="string", minLength=1, title="Script", description="The new version."
     ),
     "arguments": Param(
-        ["--input", f"{FLIGHTS}/incoming", "--output", f"{FLIGHTS}/routes"],
+        ["--input", f"{FLIGHTS}/incoming", "--output", f"{FLIGHTS}/delays"],
         type="array",
         items={"type": "string"},
         title="Arguments",

@@ -29,7 +29,7 @@ PARAMS = {
         description="The new PySpark script.",
     ),
     "arguments": Param(
-        ["--input", f"{FLIGHTS}/incoming", "--output", f"{FLIGHTS}/routes"],
+        ["--input", f"{FLIGHTS}/incoming", "--output", f"{FLIGHTS}/delays"],
         type="array",
         items={"type": "string"},
         title="Arguments",

@@ -100,12 +100,17 @@ _wait_option = click.option(
     help="auto restores the state where it fits, and drains where it does not and --allow-drain is given.",
 )
 @click.option("--allow-drain", is_flag=True, help="auto may drain: open windows come out early.")
-@click.option("--accept-hazards", is_flag=True, help="A plan that is `hazardous` is wanted as it is.")
+@click.option(
+    "--accept-hazards",
+    is_flag=True,
+    help="A plan that is `hazardous` is wanted as it is; what needs a drain besides still needs it.",
+)
 @click.option("--rehearse/--no-rehearsal", "runs_batches", default=True, help="As in `plan`.")
 @click.option(
     "--warm/--no-warm",
     default=True,
-    help="Launch the new driver before the old one is stopped; not where there is no room for two.",
+    help="Launch the driver that takes over before the other one is stopped, on the way back, too; not where there is"
+    " no room for two.",
 )
 @click.option("--needs-approval", is_flag=True, help="Wait for a person to say yes to the plan: --approve, --reject.")
 @_healthy_options
@@ -199,6 +204,12 @@ def restart(
 @max_snapshot_age_option
 @_undo_command_option
 @click.option("--accept-duplicates", is_flag=True, help="Rows may come twice on sinks that cannot be undone.")
+@click.option(
+    "--warm/--no-warm",
+    default=True,
+    help="Launch the driver of the version before, before the current one is stopped; not where there is no room for"
+    " two.",
+)
 @_healthy_options
 @_rehearsal_within_option
 @reason_option
@@ -220,6 +231,7 @@ def rollback(session: Session, /, stream_id: str, request_id: str | None, wait_s
         way=given["way"],
         undo_command=_words(given["undo_command"]),
         accepts_duplicates=given["accept_duplicates"],
+        warm=given["warm"],
         snapshot_id=given["snapshot_id"],
         max_snapshot_age_seconds=given["max_snapshot_age_seconds"],
         healthy_when=_healthy_when(given),

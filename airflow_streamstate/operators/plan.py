@@ -27,7 +27,7 @@ class PlanUpgradeOperator(ChangingOperator):
     stays as the current deployment has it.
 
     Returns the report, ``{stream_id, deployment_id, rehearsal_id, outcome, reason, verdict, queries{NAME:{verdict,
-    differences}}, rehearsal{ok, seconds, error}, notes}``, as its XCom also where it fails the task.
+    differences}}, rehearsal{ok, seconds, error}, seed{ok, error}, notes}``, as its XCom also where it fails the task.
 
     :param application: path of the new PySpark script; None: as it is, with other settings. (templated)
     :param arguments: its arguments, all of them; None: as they are. (templated)

@@ -30,6 +30,8 @@ class RollbackStreamOperator(DrivingOperator):
         (templated)
     :param max_snapshot_age_seconds: refuse that snapshot where it is older. (templated)
     :param accept_duplicates: rows may come twice on sinks that cannot be undone. (templated)
+    :param warm: launch the driver of the version before, before the current one is stopped; not where there is no room
+        for two. (templated)
 
     .. seealso:: :ref:`howto/operator:RollbackStreamOperator`
     """
@@ -40,6 +42,7 @@ class RollbackStreamOperator(DrivingOperator):
         "snapshot_id",
         "max_snapshot_age_seconds",
         "accept_duplicates",
+        "warm",
     )
 
     def __init__(
@@ -49,6 +52,7 @@ class RollbackStreamOperator(DrivingOperator):
         snapshot_id: str | None = None,
         max_snapshot_age_seconds: float | str | None = None,
         accept_duplicates: bool | str = False,
+        warm: bool | str = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -56,6 +60,7 @@ class RollbackStreamOperator(DrivingOperator):
         self.snapshot_id = snapshot_id
         self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.accept_duplicates = accept_duplicates
+        self.warm = warm
 
     def wish_digest(self) -> str:
         return self._request().digest
@@ -71,6 +76,7 @@ class RollbackStreamOperator(DrivingOperator):
             max_snapshot_age_seconds=optional_seconds(self.max_snapshot_age_seconds, "max_snapshot_age_seconds"),
             undo_command=self.undo_words(),
             accepts_duplicates=yes_or_no(self.accept_duplicates, "accept_duplicates"),
+            warm=yes_or_no(self.warm, "warm"),
             healthy_when=self.healthy_when(),
             rehearsal_within_seconds=self.rehearsal_seconds(),
             reason=str(self.reason),

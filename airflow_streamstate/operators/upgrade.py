@@ -31,15 +31,17 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
     Returns ``{upgrade_id, stream_id, phase, outcome, mode, old_deployment_id, new_deployment_id,
     returned_deployment_id, way, bad_batches, begun_batches, downtime_seconds, downtime_by_query,
     downtimes, not_running_seconds, verdict, differences, audit_ok, cancelled_by,
-    reason, waits_for}``, as its XCom also where it fails the task. The XCom ``upgrade``, ``{stream_id, upgrade_id}``,
-    is there from the beginning.
+    reason, driver, waits_for}``, as its XCom also where it fails the task. The XCom ``upgrade``, ``{stream_id,
+    upgrade_id}``, is there from the beginning.
 
     :param mode: ``auto`` restores the state where it fits, and drains where it does not and ``allow_drain`` is given;
         or ``restore``, ``drain``, ``fresh``. (templated)
     :param allow_drain: ``auto`` may drain: open windows come out early. (templated)
-    :param accept_hazards: a plan that is ``hazardous`` is wanted as it is. (templated)
+    :param accept_hazards: a plan that is ``hazardous`` is wanted as it is; what needs a drain besides is drained
+        only where that is allowed. (templated)
     :param rehearse: run the empty batches; else the plans alone are compared. (templated)
-    :param warm: launch the new driver before the old one is stopped; not where there is no room for two. (templated)
+    :param warm: launch the driver that takes over before the other one is stopped, on the way back, too; not where
+        there is no room for two. (templated)
     :param needs_approval: wait until somebody says yes to the plan, by ``streamstate upgrade STREAM --approve``.
         (templated)
     :param rehearsal_id: of the ``PlanUpgradeOperator`` whose report was approved: refused where by now the change is

@@ -44,6 +44,13 @@ class QueryReport:
     advice: tuple[Advice, ...] = ()
     rehearsed: RehearsedQuery | None = None
 
+    @property
+    def reason_to_drain(self) -> str:
+        """The first difference that needs a drain, whatever else differs; "" for none, and where it was drained."""
+        if self.rehearsed is not None and self.rehearsed.start == "seeded":
+            return ""
+        return next((each.reason for each in self.differences if each.verdict == "needs-drain"), "")
+
 
 @dataclass(frozen=True)
 class PlanReport:
@@ -61,6 +68,8 @@ class PlanReport:
         error: what went wrong in the rehearsal, one line; "" for nothing.
         traceback, log_tail: of a script that failed, of a driver that died.
         notes: what a person should know.
+        seed_ok: whether the new version could be seeded after a drain; None where that was not tried.
+        seed_error: why it could not, one line; "" where it could.
     """
 
     stream_id: str
@@ -77,6 +86,8 @@ class PlanReport:
     log_tail: str = ""
     spark_version: str = ""
     notes: tuple[str, ...] = field(default=())
+    seed_ok: bool | None = None
+    seed_error: str = ""
 
     @property
     def fits(self) -> bool:
@@ -108,7 +119,8 @@ class PlanReport:
         return None
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id deployment_id rehearsal_id outcome reason verdict queries rehearsal{ok,seconds,error} notes``."""
+        """``stream_id deployment_id rehearsal_id outcome reason verdict queries rehearsal{ok,seconds,error}
+        seed{ok,error} notes``."""
         return {
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
@@ -125,8 +137,18 @@ class PlanReport:
                 "log_tail": self.log_tail,
                 "spark_version": self.spark_version,
             },
+            "seed": {"ok": self.seed_ok, "error": self.seed_error or None},
             "notes": list(self.notes),
         }
+
+    @property
+    def reason_to_drain(self) -> str:
+        """What of the change needs a drain, besides any hazard, in words of its first query; "" for nothing."""
+        for name, query in self.queries.items():
+            reason = query.reason_to_drain
+            if reason:
+                return f"query {name} is needs-drain: {reason}"
+        return ""
 
     @property
     def rehearsal_ok(self) -> bool | None:
@@ -204,6 +226,8 @@ def report_of(
         traceback=verdict.traceback,
         log_tail=verdict.log_tail,
         spark_version=verdict.spark_version,
+        seed_ok=verdict.is_accepted_as_seed if verdict.seeded or verdict.seed_error else None,
+        seed_error=verdict.seed_error or _failed_query(verdict.seeded) or "",
         notes=(*notes, *verdict.notes, *((START_ONE,) if verdict.outcome == "done" and not queries else ())),
     )
 
@@ -230,7 +254,7 @@ def _decide(
         return verdict.outcome, verdict.error
     if not verdict.queries:
         return "refused", "the script came to its end without having started a query"
-    failed = _failed_query(verdict)
+    failed = _failed_query(verdict.queries)
     if failed is not None:
         return "refused", failed
     if overall is None:
@@ -242,8 +266,8 @@ def _decide(
     return "fits", ""
 
 
-def _failed_query(verdict: RehearsalVerdict) -> str | None:
-    for name, query in verdict.queries.items():
+def _failed_query(queries: Mapping[str, RehearsedQuery]) -> str | None:
+    for name, query in queries.items():
         if query.outcome in ("refused", "failed"):
             return f"query {name} was {'refused' if query.outcome == 'refused' else 'refused by Spark'}: {query.error}"
     return None
@@ -252,7 +276,7 @@ def _failed_query(verdict: RehearsalVerdict) -> str | None:
 def _error_of(verdict: RehearsalVerdict) -> str:
     if verdict.outcome != "done":
         return verdict.error or ("it failed" if verdict.outcome == "failed" else "it was not over in time")
-    return _failed_query(verdict) or ("" if verdict.queries else "the script started no query")
+    return _failed_query(verdict.queries) or ("" if verdict.queries else "the script started no query")
 
 
 # Markdown

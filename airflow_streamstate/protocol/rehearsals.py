@@ -6,7 +6,7 @@ Its driver may then wait, warm, to become the first attempt of the deployment th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -14,6 +14,7 @@ from airflow_streamstate.protocol.codec import Message, message
 
 RehearsalOutcome = Literal["done", "failed", "deadline"]
 QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]
+SeedTrial = Literal["never", "if_needed", "always"]
 
 
 @message
@@ -30,8 +31,11 @@ class Rehearsal(Message):
         request_id: of whoever asked; the same one finds it again.
         request_digest: sha256 over what was asked.
         fresh_queries: queries that may start with nothing although the snapshot does not know them.
-        waits_until: its driver, where it is accepted, begins a second pass of the script and waits at its first
+        waits_until: its driver, where it is accepted, begins another pass of the script and waits at its first
             ``start()`` until then; None: it ends with its verdict.
+        refuses: verdicts of a plan by which the change is refused whatever Spark says: the driver runs no batch then.
+        seeds: whether the driver begins one more pass of the script in which its queries are tried as they would be
+            seeded after a drain: never; if the state does not fit; always.
     """
 
     stream_id: str
@@ -46,6 +50,8 @@ class Rehearsal(Message):
     write_id: str
     fresh_queries: tuple[str, ...] = ()
     waits_until: datetime | None = None
+    refuses: tuple[str, ...] = ()
+    seeds: SeedTrial = "never"
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,8 @@ class RehearsalVerdict(Message):
         spark_version: "" where no session came to be.
         notes: what a person should know.
         given_by: ``driver`` or ``controller``.
+        seeded: what became of the queries where they were tried as after a drain; {} where they were not.
+        seed_error: why that pass of the script did not come to its end; "" where it did, and where there was none.
     """
 
     stream_id: str
@@ -97,12 +105,33 @@ class RehearsalVerdict(Message):
     log_tail: str = ""
     spark_version: str = ""
     notes: tuple[str, ...] = ()
+    seeded: Mapping[str, RehearsedQuery] = field(default_factory=dict)
+    seed_error: str = ""
 
     @property
     def is_accepted(self) -> bool:
         """Whether the script came to its end, and no query of it would be refused or failed."""
-        outcomes = {query.outcome for query in self.queries.values()}
-        return self.outcome == "done" and not outcomes & {"refused", "failed"}
+        return self.outcome == "done" and not _refused(self.queries)
+
+    @property
+    def is_accepted_as_seed(self) -> bool:
+        """Whether the same is so of a start after a drain; False where that was not tried."""
+        return self.outcome == "done" and bool(self.seeded) and not self.seed_error and not _refused(self.seeded)
+
+    @property
+    def can_take_over(self) -> bool:
+        """Whether its driver is good for a handover, after a stop or after a drain."""
+        return self.is_accepted or self.is_accepted_as_seed
+
+    @property
+    def why_not(self) -> str:
+        """What was in the way first, one line; "" where nothing was."""
+        refused = (query.error for query in self.queries.values() if query.outcome in ("refused", "failed"))
+        return self.error or next(refused, "")
+
+
+def _refused(queries: Mapping[str, RehearsedQuery]) -> bool:
+    return any(query.outcome in ("refused", "failed") for query in queries.values())
 
 
 @message

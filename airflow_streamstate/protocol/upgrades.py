@@ -24,6 +24,8 @@ Phase = Literal[
     "unhealthy", "trying", "returning", "returned", "upgraded", "rolled_back", "refused", "failed",
 ]  # fmt: skip
 OVER: frozenset[Phase] = frozenset({"upgraded", "rolled_back", "refused", "failed"})
+WAITS = "waits"
+"""Of a step: the driver that was rehearsed waits to take over."""
 BEFORE_THE_STOP: frozenset[Phase] = frozenset({"begun", "rehearsing", "planned", "waiting", "ready"})
 """Phases in which nothing has happened to the stream."""
 
@@ -57,7 +59,7 @@ class Upgrade(Message):
         old_deployment_id: the deployment that was current when it was asked for.
         allow_drain: ``auto`` may drain where the state does not fit.
         runs_batches: the rehearsal runs an empty batch of each query on a fork of its state; else plans alone count.
-        warm: the new driver is launched before the old one is stopped, and waits.
+        warm: the driver that takes over is launched before the other one is stopped, and waits; on the way back, too.
         needs_approval: a person has to say yes to the plan first.
         accept_hazards: a plan that is ``hazardous`` is wanted as it is.
         rehearsal_within_seconds: how long it may take.
@@ -124,6 +126,9 @@ class UpgradeStep(Message):
             included; None where they could not be read.
         audit_ok: whether the chain of custody was whole at the end.
         cancelled_by: who called it off, where that is why it comes to its end, or goes back.
+        is_decided: in the phase ``trying``: the way back is decided on, and a driver for it is to come up.
+        driver: which driver takes over: ``waits``: the one that was rehearsed, warm; else one that is launched after
+            the stop, and why none waits; "" where there is nothing to say of it.
     """
 
     stream_id: str
@@ -152,6 +157,8 @@ class UpgradeStep(Message):
     cancelled_by: str | None = None
     not_running_seconds: float | None = None
     downtimes: tuple[Downtime, ...] | None = None
+    is_decided: bool | None = None
+    driver: str | None = None
 
 
 @message

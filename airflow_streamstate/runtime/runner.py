@@ -124,8 +124,9 @@ def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent
 def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     """Run the script once without running a query of it, and give the verdict; 0 where the script came to its end.
 
-    Where its record says ``waits_until`` and the verdict is good, the script runs once more, and waits at its first
-    ``start()`` to become the attempt that a handover names.
+    Where its record asks for it, and the state does not fit, the script runs once more, and its queries are tried as
+    they would be started after a drain. Where the record says ``waits_until`` and the verdict is good, the script runs
+    once more, and waits at its first ``start()`` to become the attempt that a handover names.
 
     Raises:
         DataError: nobody recorded such a rehearsal.
@@ -159,7 +160,17 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
 
         RehearsedInterception(rehearsing, clock).install()
 
+    def intercept_again() -> None:
+        from airflow_streamstate.runtime.spark.fresh_session import forget_session
+
+        forget_session()
+        intercept()
+
     status = rehearsing.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+    if rehearsing.begins_seeds():
+        put_back()
+        os.environ[REHEARSAL_VARIABLE] = "1"
+        status = rehearsing.script_ended(_run_script(config, intercept_again, clock, attempt.reporter.redacted))
     if not rehearsing.goes_on():
         return status
     put_back()

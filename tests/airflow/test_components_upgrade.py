@@ -219,17 +219,20 @@ def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(
     ],
 )
 def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, deployment_id: str) -> None:
-    """By Airflow's own form; a no changes nothing."""
+    """By Airflow's own form; a no changes nothing. A yes accepts all that the plan names: here a hazard, and a drain,
+    without which Spark refuses the state."""
     stream_id = place.unused(f"asked-{answer.lower()}")
     run_first_version(place.home, place.scripts, stream_id)
-    words = scripted_driver.script(place.scripts, "proves", "needs-drain", name="asked.py")
+    words = scripted_driver.script(place.scripts, "proves", "needs-drain", "hazardous", "refused", name="asked.py")
     conf = {"stream_id": stream_id, "application": str(words), "arguments": ["-v"], "warm": False}
     run_id = place.site.trigger("approved_upgrade", conf)
     place.wait_task("approved_upgrade", run_id, "approve", "awaiting_input")
     task = f"/dags/approved_upgrade/dagRuns/{run_id}/taskInstances/approve/-1/hitlDetails"
     asked = place.site.call("GET", task)
     assert asked["subject"] == f"Upgrade {stream_id}?"
-    assert "**needs-drain**" in asked["body"]
+    assert "**hazardous**" in asked["body"]
+    assert "sink-replaced" in asked["body"]
+    assert "aggregate-added" in asked["body"]
     assert "`delays`" in asked["body"]
 
     def answer_it() -> None:
@@ -242,3 +245,6 @@ def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, de
     upgraded = place.site.task_states("approved_upgrade", run_id)["upgrade"]
     assert upgraded == ("success" if answer == "Approve" else "skipped")
     assert place.home.hook().status(stream_id).deployment_id == deployment_id
+    if answer == "Approve":
+        result = place.site.xcom("approved_upgrade", run_id, "upgrade")
+        assert (result["outcome"], result["verdict"], result["mode"]) == ("upgraded", "hazardous", "drain")

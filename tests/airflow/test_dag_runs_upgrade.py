@@ -68,10 +68,14 @@ def test_many_streams_at_night(
 
 
 def test_a_plan_that_somebody_approved_is_made(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
-    """A yes means what the plan says, here a drain."""
+    """A yes means what the plan says, here a drain and a hazard."""
     run_first_version(scripted, tmp_path)
-    conf = {"application": new(tmp_path, "proves", "needs-drain"), "arguments": ["-v"], "warm": False}
+    conf = {
+        "application": new(tmp_path, "proves", "needs-drain", "hazardous", "refused"),
+        "arguments": ["-v"],
+        "warm": False,
+    }
     run = run_dag("approved_upgrade", conf, mark_success_pattern="approve")
     assert states(run) == {"plan": "success", "approve": "success", "upgrade": "success"}
-    assert returned(run, "plan")["verdict"] == "needs-drain"
+    assert returned(run, "plan")["verdict"] == "hazardous"
     assert (returned(run, "upgrade")["outcome"], returned(run, "upgrade")["mode"]) == ("upgraded", "drain")

@@ -95,6 +95,17 @@ def test_what_cannot_be_meant_is_refused_by_the_form(bag: DagBag, name: str, val
         param.resolve(value)
 
 
+def test_every_version_of_the_flights_writes_to_one_folder(bag: DagBag) -> None:
+    """By their defaults: another folder under ids of batches that go on is a hazard (``sink-replaced``)."""
+    outputs = {}
+    for dag_id, dag in bag.dags.items():
+        arguments = dag.params.get("arguments") or []
+        if dag.params.get("stream_id") == "flights" and "--output" in arguments:
+            outputs[dag_id] = arguments[arguments.index("--output") + 1]
+    assert {"upgrade_stream", "planned_upgrade", "approved_upgrade"} <= outputs.keys()
+    assert len(set(outputs.values())) == 1, outputs
+
+
 def test_the_parts_that_the_pages_quote_are_marked(bag: DagBag) -> None:
     """A how-to page quotes what runs here."""
     for dag_id in DAG_IDS:

@@ -33,6 +33,14 @@ EXPECTED = {
     "rollback": ["upgraded", "rolled_back"],
 }
 """How the upgrades of each climb end where nothing happens to them."""
+WARM = {
+    "restore": [],
+    "drain": ["d-0002-a0001"],
+    "handover": [],
+    "forward": ["d-0002-a0001", "d-0003-a0001"],
+    "rollback": ["d-0003-a0001"],
+}
+"""The attempts whose driver had waited, then."""
 
 
 def climbed(folder: Path, climb: str, *strikes: Strike, recovery: Recovery = "resume") -> World:
@@ -99,6 +107,8 @@ def test_each_climb_ends_as_it_must(folder: Path, climb: str) -> None:
     life.live()
     assert_laws(life.world)
     assert [view.outcome for view in life.seen] == EXPECTED[climb]
+    assert life.world.warm == WARM[climb]
+    assert (life.seen[-1].state.last.driver == "waits") is bool(WARM[climb])
 
 
 @pytest.mark.timeout(3_600)

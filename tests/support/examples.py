@@ -275,6 +275,7 @@ EXAMPLES: tuple[Message, ...] = (
     Rehearsal(
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
+        refuses=("hazardous", "needs-drain"), seeds="if_needed",
     ),
     Adoption(
         "orders", "0b8e3c52-5f0e-4ffd-9d9a-2f7b6a1c9d10", {"counts": "s3://lake/checkpoints/counts"}, False, "taken", 2,
@@ -296,6 +297,8 @@ EXAMPLES: tuple[Message, ...] = (
         "ModuleNotFoundError: No module named 'rules'", 14.75, "driver", LATER, WRITE_ID,
         traceback="Traceback …\nModuleNotFoundError: No module named 'rules'", log_tail="…", spark_version="4.2.0",
         notes=("the script ran on for 30 s after its last start; it was ended",),
+        seeded={"counts per minute": RehearsedQuery("accepted", "seeded", 0.75)},
+        seed_error="ValueError: no such table",
     ),
     Waiting("orders", "r-0b8e3c525f0e-0001", AT, WRITE_ID, query_name="counts per minute"),
     Handover("orders", "r-0b8e3c525f0e-0001", "d-0004", 1, "d-0004-a0001", AT, WRITE_ID),
@@ -328,6 +331,7 @@ EXAMPLES: tuple[Message, ...] = (
                 (Mark("last_commit", AT, "store"), Mark("deployed", LATER, "controller")), 120,
             ),
         ),
+        is_decided=True, driver="waits",
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),

@@ -1,6 +1,7 @@
 """A rehearsing driver without Spark: gives the verdict that its script names. For what stands on the controller.
 
-The script holds one word per line: ``fits``, ``needs-drain`` (its plan has an aggregate more), ``refused`` (by Spark),
+The script holds one word per line: ``fits``, ``needs-drain`` (its plan has an aggregate more), ``hazardous`` (it writes
+to another folder), ``refused`` (by Spark),
 ``fails`` (the script), ``dies`` (the driver, without a verdict), ``hangs``.
 """
 
@@ -57,6 +58,9 @@ def rehearse(config: Mapping[str, Any], words: list[str], query_name: str) -> in
         verdict = replace(verdict, outcome="failed", queries={}, error=error, traceback=f"Traceback …\n{error}")
     elif "refused" in words:
         verdict = replace(verdict, queries={query_name: RehearsedQuery("failed", "restored", 0.5, SPARKS_WORDS)})
-    keep_plan(control, rehearsal_id, query_name, with_an_aggregate_more() if "needs-drain" in words else None)
+    found = with_an_aggregate_more() if "needs-drain" in words else plan()
+    if "hazardous" in words:
+        found = replace(found, sink=replace(found.sink, target="/elsewhere"))
+    keep_plan(control, rehearsal_id, query_name, found)
     control.create_verdict(verdict)
     return 0 if verdict.outcome == "done" else 1

@@ -57,12 +57,14 @@ class Step:
         script: of a deploy, or of an upgrade.
         hurry_seconds: how long it waits after a deploy; None: until it is healthy.
         mode: of an upgrade.
+        warm: of an upgrade or a rollback: the driver that takes over waits.
     """
 
     verb: Literal["deploy", "grow", "snapshot", "stop", "resume", "drain", "upgrade", "rollback"]
     script: str = ""
     hurry_seconds: float | None = None
     mode: UpgradeMode = "auto"
+    warm: bool = False
 
 
 WHOLE_LIFE = (

@@ -1,21 +1,26 @@
 """A simulated driver that rehearses: its script begins its queries once, their plans are recorded, and none runs.
 
 What the plans are is what the deployment of now recorded; a script that is to be found bad shows it where it runs.
+Where its record asks for that, the driver waits then, until a handover names the attempt that it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan, recorded_plans
-from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.rehearsals import Handover, RehearsalVerdict, RehearsedQuery, Waiting
 
 SECONDS = 0.7
+POLL_SECONDS = 0.4
+MAX_WAIT_SECONDS = 600.0
+"""A life has an end: what waits for longer than any of its steps may take is not waited for."""
 
 
 class _Over:
@@ -42,8 +47,8 @@ class _Pass:
         return _Over()
 
 
-def rehearse(control: StreamControl, rehearsal_id: str, clock: Clock, script: Callable[[Any], None]) -> int:
-    """The life of a rehearsing driver; its exit status."""
+def rehearse(control: StreamControl, rehearsal_id: str, clock: Clock, script: Callable[[Any], None]) -> Handover | None:
+    """The life of a rehearsing driver, which ends by itself; or which attempt it has become."""
     rehearsal = control.rehearsal(rehearsal_id)
     assert rehearsal is not None
     clock.sleep(SECONDS)
@@ -55,12 +60,16 @@ def rehearse(control: StreamControl, rehearsal_id: str, clock: Clock, script: Ca
         record_plan(
             control, RecordedPlan(control.stream_id, rehearsal_id, name, 1, 1, plan, clock.new_uuid(), clock.now())
         )
+    accepted = {name: RehearsedQuery("accepted", "restored", SECONDS) for name in seen.names}
     control.create_verdict(
         RehearsalVerdict(
             stream_id=control.stream_id,
             rehearsal_id=rehearsal_id,
             outcome="done",
-            queries={name: RehearsedQuery("accepted", "restored", SECONDS) for name in seen.names},
+            queries=accepted,
+            seeded={
+                name: replace(each, start="seeded") for name, each in accepted.items() if rehearsal.seeds == "always"
+            },
             error="",
             seconds=SECONDS,
             given_by="driver",
@@ -69,4 +78,14 @@ def rehearse(control: StreamControl, rehearsal_id: str, clock: Clock, script: Ca
             spark_version="4.2.0",
         )
     )
-    return 0
+    if rehearsal.waits_until is None:
+        return None
+    clock.sleep(SECONDS)
+    control.create_waiting(Waiting(control.stream_id, rehearsal_id, clock.now(), clock.new_uuid()))
+    until = min(rehearsal.waits_until, clock.now() + timedelta(seconds=MAX_WAIT_SECONDS))
+    while clock.now() < until:
+        handover = control.handover(rehearsal_id)
+        if handover is not None:
+            return handover
+        clock.sleep(POLL_SECONDS)
+    return None

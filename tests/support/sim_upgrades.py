@@ -33,15 +33,15 @@ WHOLE_ASCENT = (
     Step("grow"),
     Step("upgrade", "v2.py"),
     Step("grow"),
-    Step("upgrade", "v3.py", mode="drain"),
+    Step("upgrade", "v3.py", mode="drain", warm=True),
     Step("grow"),
     Step("upgrade", STILLBORN),
     Step("grow"),
-    Step("upgrade", SHORT_LIVED),
+    Step("upgrade", SHORT_LIVED, warm=True),
     Step("grow"),
     Step("upgrade", "v1.py"),
     Step("grow"),
-    Step("rollback"),
+    Step("rollback", warm=True),
     Step("grow"),
     Step("drain"),
 )
@@ -69,7 +69,10 @@ class Ascent(Life):
             begun = upgrades.begin(self.upgrade_request(step), request_id)
         else:
             begun = upgrades.begin_rollback(
-                RollbackRequest(STREAM, healthy_when=HEALTHY, rehearsal_within_seconds=REHEARSAL_SECONDS), request_id
+                RollbackRequest(
+                    STREAM, healthy_when=HEALTHY, rehearsal_within_seconds=REHEARSAL_SECONDS, warm=step.warm
+                ),
+                request_id,
             )
         view = upgrades.run(STREAM, begun.upgrade_id, self.deadline_seconds * 4)
         self.seen.append(view)
@@ -84,7 +87,7 @@ class Ascent(Life):
         return UpgradeRequest(
             ChangeRequest(STREAM, self.world.folder / step.script),
             mode=step.mode,
-            warm=False,
+            warm=step.warm,
             healthy_when=HEALTHY,
             rehearsal_within_seconds=REHEARSAL_SECONDS,
         )
@@ -168,9 +171,9 @@ class _Every(set[int]):
 _BEFORE, _AFTER = WHOLE_ASCENT[:2], (Step("grow"), Step("drain"))
 CLIMBS: dict[str, tuple[Step, ...]] = {
     "restore": (*_BEFORE, Step("upgrade", "v2.py"), *_AFTER),
-    "drain": (*_BEFORE, Step("upgrade", "v2.py", mode="drain"), *_AFTER),
+    "drain": (*_BEFORE, Step("upgrade", "v2.py", mode="drain", warm=True), *_AFTER),
     "handover": (*_BEFORE, Step("upgrade", STILLBORN), *_AFTER),
-    "forward": (*_BEFORE, Step("upgrade", SHORT_LIVED), *_AFTER),
-    "rollback": (*_BEFORE, Step("upgrade", "v2.py"), Step("grow"), Step("rollback"), *_AFTER),
+    "forward": (*_BEFORE, Step("upgrade", SHORT_LIVED, warm=True), *_AFTER),
+    "rollback": (*_BEFORE, Step("upgrade", "v2.py"), Step("grow"), Step("rollback", warm=True), *_AFTER),
 }
 """Shorter lives, with one upgrade each, or one that is taken back."""

@@ -102,6 +102,7 @@ class World:
         snapshots: where its versions keep their snapshots.
         place: what any other place of snapshots is.
         failing: launch keys of drivers with a query that failed: the script may cut the others.
+        warm: launch keys of attempts whose driver had waited.
     """
 
     folder: Path
@@ -116,6 +117,7 @@ class World:
     unreachable: set[str] = field(default_factory=set)
     paused: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
+    warm: list[str] = field(default_factory=list)
     running_on: dict[str, tuple[str, SimulatedRun]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     grown: set[str] = field(default_factory=set)
@@ -197,15 +199,21 @@ class World:
         plan = self.plan_of("driver", process)
         store = FaultyStore(self.store, plan)
         script = self.scripts[Path(launched.request.application).name]
-        if is_rehearsal_id(str(config["deployment_id"])):
+        deployment_id, attempt = str(config["deployment_id"]), int(str(config["attempt"]))
+        if is_rehearsal_id(deployment_id):
             control = StreamControl(store, STREAM, process.clock)
-            return rehearse(control, str(config["deployment_id"]), process.clock, script)
+            handover = rehearse(control, deployment_id, process.clock, script)
+            if handover is None:
+                return 0
+            deployment_id, attempt, key = handover.deployment_id, handover.attempt, handover.launch_key
+            self.machine[key] = launched
+            self.warm.append(key)
         driver = _WatchedDriver(
             self,
             key,
             stream,
-            str(config["deployment_id"]),
-            int(str(config["attempt"])),
+            deployment_id,
+            attempt,
             checkpoints=store,
             control=StreamControl(store, STREAM, process.clock),
             open_place=lambda _: FaultyStore(self.place, plan),

@@ -15,7 +15,7 @@ from airflow_streamstate.protocol.commands import Command
 from airflow_streamstate.protocol.events import Drained, Draining, Failed, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, Waiting
 from airflow_streamstate.protocol.upgrades import HealthyWhen, Phase
 from support.built_plans import plan
 from support.scripted_rehearsal import SPARKS_WORDS, keep_plan
@@ -70,7 +70,9 @@ class UpgradeStage:
 
     def begin_rollback(self, request_id: str = "back-1", **asked: Any) -> UpgradeView:
         """Record a rollback."""
-        return self.upgrades.begin_rollback(RollbackRequest(STREAM, **{"healthy_when": HEALTHY, **asked}), request_id)
+        return self.upgrades.begin_rollback(
+            RollbackRequest(STREAM, **{"warm": False, "healthy_when": HEALTHY, **asked}), request_id
+        )
 
     def advance(self, view: UpgradeView) -> UpgradeView:
         """Every step that can be taken now."""
@@ -84,6 +86,23 @@ class UpgradeStage:
                 found.append(step)
         return found
 
+    def rehearsal(self, view: UpgradeView) -> Rehearsal:
+        """The last one that was begun."""
+        state = self.upgrades.view(STREAM, view.upgrade_id).state
+        found = self.stage.control.rehearsal(str(state.last.rehearsal_id))
+        assert found is not None
+        return found
+
+    def texts(self, view: UpgradeView) -> list[str]:
+        """The text of each step that has one."""
+        return [step.text for step in UpgradeJournal(self.stage.control).steps(view.upgrade_id) if step.text]
+
+    def is_warm(self, deployment_id: str, rehearsal_id: str | None) -> bool:
+        """Whether the driver of this rehearsal was handed this deployment, and no other was launched for it."""
+        handover = self.stage.control.handover(str(rehearsal_id))
+        launched = f"launch {launch_key_for(deployment_id, 1)}" in self.stage.launcher.calls
+        return handover is not None and handover.deployment_id == deployment_id and not launched
+
     def steps(self, view: UpgradeView) -> list[Phase]:
         """The phase of each step."""
         return [step.phase for step in UpgradeJournal(self.stage.control).steps(view.upgrade_id)]
@@ -91,10 +110,16 @@ class UpgradeStage:
     # the drivers' parts
 
     def rehearsed(
-        self, view: UpgradeView, *names: str, plan: QueryPlan | None = None, refused: bool = False, **facts: Any
+        self,
+        view: UpgradeView,
+        *names: str,
+        plan: QueryPlan | None = None,
+        refused: bool = False,
+        waits: bool = False,
+        **facts: Any,
     ) -> UpgradeView:
-        """The rehearsing driver gives its verdict; then all that follows."""
-        rehearsal_id = str(self.upgrades.view(STREAM, view.upgrade_id).state.last.rehearsal_id)
+        """The rehearsing driver gives its verdict, and ends, or comes to its first start; then all that follows."""
+        rehearsal_id = self.rehearsal(view).rehearsal_id
         queries = names or ("counts",)
         for name in queries:
             keep_plan(self.stage.control, rehearsal_id, name, plan)
@@ -111,7 +136,12 @@ class UpgradeStage:
                 write_id=clock.new_uuid(), **values,
             )
         )  # fmt: skip
-        self.stage.launcher.states[launch_key_for(rehearsal_id, 1)] = "exited"
+        if waits:
+            self.advance(view)
+            waiting = Waiting(STREAM, rehearsal_id, clock.now(), clock.new_uuid(), queries[0])
+            self.stage.control.create_waiting(waiting)
+        else:
+            self.stage.launcher.states[launch_key_for(rehearsal_id, 1)] = "exited"
         return self.advance(view)
 
     def order(self, deployment_id: str = "d-0001") -> Command:

@@ -32,7 +32,7 @@ _RUNS = (
 def is_to_wait(rehearsal: Rehearsal, verdict: RehearsalVerdict | None, now: datetime) -> bool:
     """Whether the driver of a rehearsal that is over waits, or is about to."""
     until = rehearsal.waits_until
-    return until is not None and verdict is not None and verdict.is_accepted and now < until
+    return until is not None and verdict is not None and verdict.can_take_over and now < until
 
 
 def is_handed_over(control: StreamControl, rehearsal_id: str) -> bool:

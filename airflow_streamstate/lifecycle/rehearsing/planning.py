@@ -23,7 +23,7 @@ from airflow_streamstate.plan.report import PlanReport, report_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import check_id
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, SeedTrial
 
 Report = Callable[[str], None]
 DEADLINE_SECONDS = 300.0
@@ -76,6 +76,9 @@ class Planning:
         runs_batches: bool = True,
         deadline_seconds: float = DEADLINE_SECONDS,
         waits_seconds: float | None = None,
+        refuses: tuple[str, ...] = (),
+        seeds: SeedTrial = "never",
+        snapshot_id: str | None = None,
     ) -> RehearsalView:
         """Launch the changed version in a rehearsal: its script runs once, its queries do not.
 
@@ -88,6 +91,9 @@ class Planning:
             deadline_seconds: until when it must be over.
             waits_seconds: for how long from now its driver, where it is accepted, waits to be handed over
                 (``Rehearsals.is_waiting``); None for not at all.
+            refuses: verdicts of a plan by which it is refused whatever Spark says: no batch is run then.
+            seeds: whether its queries are also tried as they would be seeded after a drain.
+            snapshot_id: what it is tried on; None for what the current deployment has by now.
 
         Raises:
             StreamNotFoundError: the stream was never deployed.
@@ -97,7 +103,14 @@ class Planning:
         """
         known = self._clock.new_uuid() if request_id is None else check_id(request_id, "request id")
         return self._rehearsals.begin(
-            request, known, runs_batches=runs_batches, deadline_seconds=deadline_seconds, waits_seconds=waits_seconds
+            request,
+            known,
+            runs_batches=runs_batches,
+            deadline_seconds=deadline_seconds,
+            waits_seconds=waits_seconds,
+            refuses=refuses,
+            seeds=seeds,
+            snapshot_id=snapshot_id,
         )
 
     def is_over(self, stream_id: str, rehearsal_id: str) -> bool:

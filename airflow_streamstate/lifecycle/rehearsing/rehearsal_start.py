@@ -35,7 +35,15 @@ def start_of(home: Home, control: StreamControl, seen: Observation, request: Cha
         ObjectMissingError, DataError: a checkpoint is damaged.
         UnavailableError: the stream outran every try; the same call may be repeated.
     """
-    manifest = _end_of(control, seen) or _captured(home, control, seen, rehearsal_id)
+    return _decided(control, seen, request, _end_of(control, seen) or _captured(home, control, seen, rehearsal_id))
+
+
+def start_at(control: StreamControl, seen: Observation, request: Change, snapshot_id: str) -> Start:
+    """How the changed version would start from this snapshot; arguments and errors as ``start_of``."""
+    return _decided(control, seen, request, control.need_manifest(snapshot_id))
+
+
+def _decided(control: StreamControl, seen: Observation, request: Change, manifest: SnapshotManifest | None) -> Start:
     deploying = request.as_deploy_request()
     carried = carried_queries(control, seen, manifest)
     decision = decide_start(deploying, seen.deployment_id, manifest, carried)

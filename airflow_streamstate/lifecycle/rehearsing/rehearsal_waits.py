@@ -41,8 +41,8 @@ class RehearsalWaits:
             return "it was not asked to wait"
         if is_handed_over(control, rehearsal.rehearsal_id):
             return "it was handed over"
-        if verdict is not None and not verdict.is_accepted:
-            return "its rehearsal was not accepted"
+        if verdict is not None and not verdict.can_take_over:
+            return f"its rehearsal was not accepted: {verdict.why_not}".removesuffix(": ")
         if verdict is None and self._is_late(rehearsal):
             return "its rehearsal was not over at its deadline"
         if now >= rehearsal.waits_until:

@@ -23,7 +23,7 @@ from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.lifecycle.drivers.launching import Drivers
 from airflow_streamstate.lifecycle.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
 from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.rehearsing.rehearsal_start import start_of
+from airflow_streamstate.lifecycle.rehearsing.rehearsal_start import start_at, start_of
 from airflow_streamstate.lifecycle.rehearsing.rehearsal_waits import RehearsalWaits
 from airflow_streamstate.lifecycle.requesting.changes import Change
 from airflow_streamstate.lifecycle.starting.spark_moves import refuse_spark
@@ -33,7 +33,7 @@ from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import shortened
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict, SeedTrial
 from airflow_streamstate.store.trees import delete_below
 
 LATE_SECONDS = 15.0
@@ -90,6 +90,9 @@ class Rehearsals:
         runs_batches: bool,
         deadline_seconds: float,
         waits_seconds: float | None = None,
+        refuses: tuple[str, ...] = (),
+        seeds: SeedTrial = "never",
+        snapshot_id: str | None = None,
     ) -> RehearsalView:
         """As ``Controller.begin_plan``."""
         control = self._home.need_stream(request.stream_id)
@@ -105,6 +108,8 @@ class Rehearsals:
                 runs_batches=runs_batches,
                 seconds=deadline_seconds,
                 waits_seconds=waits_seconds,
+                refuses=refuses,
+                seeds=seeds,
             )
         try:
             spec = request.applied_to(seen.spec, self._home.home)
@@ -118,8 +123,11 @@ class Rehearsals:
                 start=StartPlan("fresh"),
             )
             self._drivers.check(spec, ATTEMPT)
-            refuse_spark(self._home, control, self._drivers, spec, seen)
-            start = start_of(self._home, control, seen, request, rehearsal.rehearsal_id)
+            if snapshot_id is None:
+                refuse_spark(self._home, control, self._drivers, spec, seen)
+                start = start_of(self._home, control, seen, request, rehearsal.rehearsal_id)
+            else:
+                start = start_at(control, seen, request, snapshot_id)
             spec = self._create_spec(control, replace(spec, start=start.plan))
             self._drivers.launch(control, spec, ATTEMPT)
         except StreamStateError as error:
@@ -165,6 +173,8 @@ class Rehearsals:
         runs_batches: bool,
         seconds: float,
         waits_seconds: float | None,
+        refuses: tuple[str, ...],
+        seeds: SeedTrial,
     ) -> Rehearsal:
         now = self._clock.now()
         known = self._of_request(control, request_id)
@@ -182,6 +192,8 @@ class Rehearsals:
             write_id=self._clock.new_uuid(),
             fresh_queries=request.fresh_queries,
             waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
+            refuses=refuses,
+            seeds=seeds,
         )
         with suppress(ObjectExistsError):  # the same request, twice at once: it is the same rehearsal
             control.create_rehearsal(rehearsal)

@@ -25,6 +25,7 @@ from airflow_streamstate.lifecycle.upgrading.forward import cancelled_before
 from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS, returned, returning
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
 from airflow_streamstate.lifecycle.upgrading.undoing import beginning_of, why_not_undone
+from airflow_streamstate.lifecycle.upgrading.warming import give_up_waiting, stay_seconds, take_way, warming
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import ReturnWay
 from airflow_streamstate.snapshot.data import check_complete
@@ -52,7 +53,7 @@ def next_backward(tools: Tools, state: UpgradeState) -> Next:
 def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
     new_id = state.last.new_deployment_id
     if new_id is None:
-        return Act(lambda: tools.take(state, "returning", way="resume"))
+        return Act(lambda: tools.take(state, "returning", way="resume", driver=""))
     seen = tools.means.observer.observe(tools.stream_id, new_id)
     wanted = tools.upgrade.way
     if wanted == "undo":
@@ -67,7 +68,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
         if problem:  # and from its end no better: it is the same
             return Act(partial(_cannot, tools, state, problem))
         if not _why_not_whole(tools, state, beginning):
-            return Act(lambda: tools.take(state, "returning", way="handover"))
+            return Act(partial(take_way, tools, state, "handover"))
     if seen.spec.start.snapshot_id is None and not has_run and built_checkpoints(tools.means.home, tools.old()):
         # Forward from nothing would be with nothing (Law 5).
         kept = ", and where the old version had ended was not kept" if beginning is None else ""
@@ -115,7 +116,8 @@ def _has_run(tools: Tools, seen: Observation, beginning: SnapshotManifest | None
 
 
 def _try(tools: Tools, state: UpgradeState) -> None:
-    """Rehearse the old code on what the new one has left by now."""
+    """Rehearse the old code on what the new one has left by now; its driver then waits."""
+    give_up_waiting(tools, state)
     try:
         view = tools.patiently(
             state,
@@ -124,6 +126,7 @@ def _try(tools: Tools, state: UpgradeState) -> None:
                 tools.version(tools.old_spec()),
                 request_id=tools.request_id("back-plan"),
                 deadline_seconds=tools.upgrade.rehearsal_within_seconds,
+                waits_seconds=stay_seconds(tools),
             ),
         )
     except StreamStateError as error:
@@ -131,10 +134,12 @@ def _try(tools: Tools, state: UpgradeState) -> None:
             raise
         _undo(tools, state, f"the old code cannot go on from the new one's last commit: {in_words(error)}", None)
         return
-    tools.take(state, "trying", rehearsal_id=view.rehearsal_id)
+    tools.take(state, "trying", rehearsal_id=view.rehearsal_id, is_decided=False)
 
 
 def _trying(tools: Tools, state: UpgradeState) -> Next:
+    if state.last.is_decided:
+        return warming(tools, state)
     rehearsal_id = str(state.last.rehearsal_id)
     try:
         if not tools.planning.is_over(tools.stream_id, rehearsal_id):
@@ -156,7 +161,7 @@ def _decide(tools: Tools, state: UpgradeState, rehearsal_id: str) -> None:
     if decision.way is None:
         _cannot(tools, state, decision.reason)
     else:
-        tools.take(state, "returning", decision.reason, way=decision.way)
+        take_way(tools, state, decision.way, decision.reason, rehearsal_id=rehearsal_id)
 
 
 def _rehearsals(tools: Tools) -> int:
@@ -172,7 +177,7 @@ def _undo(tools: Tools, state: UpgradeState, before: str, wanted: ReturnWay | No
         also = f"{before}; " if before else ""
         _cannot(tools, state, f"{also}what it wrote cannot be undone: {problem}")
     else:
-        tools.take(state, "returning", before if wanted is None else "", way="undo")
+        take_way(tools, state, "undo", before if wanted is None else "")
 
 
 def _why_not_gone_back(tools: Tools, state: UpgradeState) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from airflow_streamstate.plan.advising import advice_on
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.report import FITTING, PlanReport
+from airflow_streamstate.protocol.rehearsals import SeedTrial
 from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade, UpgradeMode
 
 _REHEARSED = ("accepted", "not_run")
@@ -35,6 +36,19 @@ class NoGo:
     reason: str
 
 
+def decide_trials(upgrade: Upgrade) -> tuple[tuple[str, ...], SeedTrial]:
+    """By which verdicts of a plan the upgrade is refused whatever Spark says; and whether its queries are tried as they
+    would be seeded after a drain. In line with ``decide_mode``."""
+    if upgrade.mode == "fresh" or not upgrade.runs_batches:
+        return (), "never"
+    refuses = () if upgrade.accept_hazards else ("hazardous",)
+    if upgrade.mode == "drain":
+        return refuses, "always"
+    if upgrade.mode == "auto" and upgrade.allow_drain:
+        return refuses, "if_needed"
+    return (*refuses, "needs-drain"), "never"
+
+
 def never_flushed(plans: Mapping[str, QueryPlan]) -> list[str]:
     """What of these plans, by query, keeps state that no drain flushes, in words."""
     return [
@@ -55,6 +69,9 @@ def decide_mode(upgrade: Upgrade, report: PlanReport, kept: Sequence[str] = ()) 
             then, and the old version has been drained.
     """
     decision = _decide_mode(upgrade, report)
+    if decision == Go("drain") and report.seed_ok is False:
+        why = f"{report.reason}; and drained" if report.reason else "drained"
+        return NoGo(f"{why} it could not be started either: {report.seed_error}")
     if kept and decision == Go("drain"):
         return NoGo(
             f"a drain would leave state, and a seed would drop it: {'; '.join(kept)} (--discard-state drops it)"
@@ -70,26 +87,26 @@ def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
         return Go("fresh")
     if not report.queries:  # what starts no query is nobody's successor
         return NoGo(report.reason)
-    if _may_restore(upgrade, report):
+    is_accepted = upgrade.accept_hazards and report.verdict == "hazardous"
+    reason = (report.reason_to_drain or report.reason) if is_accepted else report.reason
+    if _may_restore(report, is_accepted=is_accepted):
         return Go("drain" if upgrade.mode == "drain" else "restore")
-    is_hazardous = report.verdict == "hazardous"
     if upgrade.mode == "restore":
-        return NoGo(report.reason)
-    if is_hazardous and not upgrade.accept_hazards:
-        return NoGo(f"{report.reason}; a drain does not mend that, and nobody accepted the hazard")
+        return NoGo(reason)
+    if report.verdict == "hazardous" and not is_accepted:
+        return NoGo(f"{reason}; a drain does not mend that, and nobody accepted the hazard")
     if upgrade.mode == "drain":
         return Go("drain")
-    if not can_drain(report):
-        return NoGo(report.reason)
+    if not can_drain(report, is_accepted=is_accepted):
+        return NoGo(reason)
     if not upgrade.allow_drain:
-        return NoGo(f"{report.reason}; and nobody allowed to drain: --allow-drain does")
+        return NoGo(f"{reason}; and nobody allowed to drain: --allow-drain does")
     return Go("drain")
 
 
-def _may_restore(upgrade: Upgrade, report: PlanReport) -> bool:
-    if report.fits:
-        return True
-    return upgrade.accept_hazards and report.verdict == "hazardous" and passed(report)
+def _may_restore(report: PlanReport, *, is_accepted: bool) -> bool:
+    """An accepted hazard is restored as it is; but what needs a drain besides still needs it."""
+    return report.fits or (is_accepted and passed(report) and not report.reason_to_drain)
 
 
 def passed(report: PlanReport) -> bool:
@@ -100,9 +117,11 @@ def passed(report: PlanReport) -> bool:
     )
 
 
-def can_drain(report: PlanReport) -> bool:
-    """Whether it is the state alone that does not fit."""
-    return report.verdict == "needs-drain" or (report.verdict in FITTING and not passed(report))
+def can_drain(report: PlanReport, *, is_accepted: bool = False) -> bool:
+    """Whether it is the state alone that does not fit, besides a hazard that was accepted (``is_accepted``)."""
+    if report.verdict == "needs-drain" or (is_accepted and report.reason_to_drain):
+        return True
+    return (report.verdict in FITTING or is_accepted) and not passed(report)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from airflow_streamstate.lifecycle.observing.outcomes import End, decide_command
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.ordering.orders import KIND_OF, EndingVerb
 from airflow_streamstate.lifecycle.upgrading.claiming import claim
-from airflow_streamstate.lifecycle.upgrading.deciding import NoGo, decide_mode, never_flushed
+from airflow_streamstate.lifecycle.upgrading.deciding import NoGo, decide_mode, decide_trials, never_flushed
 from airflow_streamstate.lifecycle.upgrading.downtime import cost_until_now
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
@@ -29,6 +29,7 @@ from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.upgrades import WAITS
 
 CONFLICT_SECONDS = 60.0
 """A conflict that lasts for so long is an answer."""
@@ -83,6 +84,7 @@ def cancelled_before(tools: Tools, state: UpgradeState) -> Act | None:
 
 def _rehearse(tools: Tools, state: UpgradeState) -> None:
     upgrade = tools.upgrade
+    refuses, seeds = decide_trials(upgrade)
     try:
         view = tools.planning.begin(
             tools.target(upgrade.mode),
@@ -90,6 +92,8 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
             runs_batches=upgrade.runs_batches,
             deadline_seconds=upgrade.rehearsal_within_seconds,
             waits_seconds=upgrade.rehearsal_within_seconds + STAY_SECONDS if upgrade.warm else None,
+            refuses=refuses,
+            seeds=seeds,
         )
     except StreamStateError as error:
         if is_passing(error):
@@ -152,12 +156,13 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
         return cancelled
     rehearsal_id = str(state.last.rehearsal_id)
     if tools.planning.is_waiting(tools.stream_id, rehearsal_id):
-        return Act(lambda: tools.take(state, "ready", "the new driver waits"))
+        return Act(lambda: tools.take(state, "ready", "the new driver waits", driver=WAITS))
     end = tools.planning.waiting_end(tools.stream_id, rehearsal_id)
     if not end and tools.waited_seconds(state) < WARM_SECONDS:
         return Wait("the new driver comes to its first start")
     why = end or f"it has not come to its first start in {WARM_SECONDS:g} s"
-    return Act(lambda: tools.take(state, "ready", f"no driver waits, so one is launched after the stop: {why}"))
+    text = f"no driver waits, so one is launched after the stop: {why}"
+    return Act(lambda: tools.take(state, "ready", text, driver=why))
 
 
 def _ready(tools: Tools, state: UpgradeState) -> Next:

@@ -27,9 +27,9 @@ class UpgradeRequest:
         mode: how the state is handed over. ``auto`` restores it where it fits, and drains where it does not and that
             is allowed; never does anything begin with nothing but by ``fresh``.
         allow_drain: ``auto`` may drain.
-        accept_hazards: a plan that is ``hazardous`` is wanted as it is.
+        accept_hazards: a plan that is ``hazardous`` is wanted as it is; what needs a drain besides still needs it.
         runs_batches: rehearse with an empty batch of each query; else compare the plans alone.
-        warm: launch the new driver before the old one is stopped.
+        warm: launch the driver that takes over before the other one is stopped; on the way back, too.
         needs_approval: wait for a person to say yes to the plan.
         healthy_when: when the new version has proven itself; else it is rolled back.
         undo_command: undoes what a ``foreachBatch`` of the new version wrote, should it be rolled back.
@@ -89,6 +89,7 @@ class RollbackRequest:
             where the checkpoint is lost, or more than the last version was wrong. None for the version before.
         max_snapshot_age_seconds: refuse that snapshot where it is older; None for no bound.
         healthy_when: when the old version is taken to be back.
+        warm: launch its driver before the current one is stopped.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -103,6 +104,7 @@ class RollbackRequest:
     rehearsal_within_seconds: float = 300.0
     reason: str = ""
     max_snapshot_age_seconds: float | None = None
+    warm: bool = True
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
@@ -139,6 +141,8 @@ class RollbackRequest:
         asked = {"verb": "rollback", **vars(self), "healthy_when": asdict(self.healthy_when)}
         if self.max_snapshot_age_seconds is None:  # without a bound, the digest is the one of earlier versions
             del asked["max_snapshot_age_seconds"]
+        if self.warm:  # as well
+            del asked["warm"]
         return digest_of(asked)
 
 

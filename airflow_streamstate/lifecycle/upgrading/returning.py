@@ -26,6 +26,7 @@ from airflow_streamstate.lifecycle.watching.waiting import describe
 from airflow_streamstate.lifecycle.watching.watching import redacted
 from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.ids import attempt_of, return_request_id_for, snapshot_id_for
+from airflow_streamstate.protocol.upgrades import WAITS
 
 PATIENCE_SECONDS = 60.0
 """So long a version that is given up may take to end its batch; then it is killed, and the batch is run again over the
@@ -130,7 +131,9 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         returns = Return(beginning.snapshot_id, way == "undo", upgrade.undo_command, upgrade.accepts_duplicates)
     try:
         # Where snapshots are kept is said of the stream by whoever deployed it last: the old place may be lost by now.
-        wish = tools.version(replace(tools.old_spec(), snapshots=seen.spec.snapshots)).wish(returns)
+        wish = tools.version(replace(tools.old_spec(), snapshots=seen.spec.snapshots)).wish(
+            returns, state.last.rehearsal_id if state.last.driver == WAITS else None
+        )
         view = tools.patiently(
             state,
             2 * PATIENCE_SECONDS,

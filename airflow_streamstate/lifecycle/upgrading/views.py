@@ -15,7 +15,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.lifecycle.auditing.downtimes import downtime_json
 from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, downtime_seconds
-from airflow_streamstate.protocol.upgrades import AfterStop, Phase
+from airflow_streamstate.protocol.upgrades import WAITS, AfterStop, Phase
 
 UpgradeOutcome = Literal["upgraded", "given_up", "rolled_back", "refused", "failed"]
 """``given_up``: of an upgrade whose old version is back; ``rolled_back``: of a rollback that did what it was asked."""
@@ -165,7 +165,7 @@ class UpgradeView:
     def to_json(self) -> dict[str, object]:
         """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
         bad_batches begun_batches downtime_seconds downtime_by_query downtimes[] not_running_seconds verdict
-        differences[] audit_ok cancelled_by reason waits_for``."""
+        differences[] audit_ok cancelled_by reason driver waits_for``."""
         last = self.state.last
         return {
             "upgrade_id": self.upgrade_id,
@@ -188,6 +188,7 @@ class UpgradeView:
             "audit_ok": last.audit_ok,
             "cancelled_by": last.cancelled_by,
             "reason": last.text,
+            "driver": last.driver,
             "waits_for": self.waits_for,
         }
 
@@ -222,6 +223,11 @@ def _line_of(state: UpgradeState) -> str:
     phase, text = state.phase, state.last.text
     is_rollback = state.upgrade.asked == "rollback"
     words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
+    driver = state.last.driver
+    if phase == "trying" and state.last.is_decided:
+        words = "the driver of the version before comes up beside the one that is given up"
+    elif phase == "returning" and driver:
+        words = f"{words}, and {'a driver waits' if driver == WAITS else f'no driver waits: {driver}'}"
     if phase == "rehearsing" and not state.upgrade.runs_batches:
         words = "the plans of the new version are compared, no batch is tried"
     if state.is_over:

@@ -6,15 +6,21 @@ all; and what it builds is its own, and removed with it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Noted
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.reporting import Reporter
 from airflow_streamstate.runtime.attempt.source_book import SourceBook
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
+SEEDS_FOLDER = "seeds"
+"""Below the rehearsal, beside ``checkpoints``."""
 
 
 class NotingReporter(Reporter):
@@ -49,7 +55,43 @@ class RehearsedAttempt(Attempt):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self._made_of = arguments, named
         reporter = NotingReporter(self.reporter)
         self.reporter = reporter
         self.sources = SourceBook(reporter)
         self.notes = reporter.notes
+
+    def after_a_drain(self) -> AttemptAfterDrain:
+        """The same, as if what it starts from had been drained."""
+        arguments, named = self._made_of
+        attempt = AttemptAfterDrain(*arguments, **named)
+        attempt.spark_version = self.spark_version
+        return attempt
+
+
+class AttemptAfterDrain(RehearsedAttempt):
+    """As if each query of the snapshot had been flushed, with nothing left; its checkpoints lie beside the others."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.spec = replace(self.spec, start=replace(self.spec.start, mode="seed"))
+
+    def start_manifest(self) -> SnapshotManifest | None:
+        manifest = super().start_manifest()
+        if manifest is None:
+            return None
+        queries = {name: _drained(query) for name, query in manifest.queries.items()}
+        return replace(manifest, snapshot_kind="drained", queries=queries)
+
+    def checkpoint_of(self, query_name: str) -> Checkpoint:
+        usual = super().checkpoint_of(query_name)
+        folder = layout.deployment_folder(self.stream_id, self.deployment_id)
+        return Checkpoint(usual.store, f"{folder}/{SEEDS_FOLDER}/{usual.prefix.rstrip('/').rpartition('/')[2]}")
+
+
+def _drained(query: QuerySnapshot) -> QuerySnapshot:
+    """What a drain would leave of a query: it commits what is planned, and flushes all that it has."""
+    if query.position.batch_id is None:
+        return query
+    position = replace(query.position, planned_batch_id=None, state_rows_left=0, state_left=())
+    return replace(query, drained=True, position=position)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from airflow_streamstate.errors import ObjectExistsError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.plan.comparison import compare
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.rehearsals import (
     QueryOutcome,
     Rehearsal,
@@ -27,7 +30,7 @@ from airflow_streamstate.runtime.rehearsing.trial import build, expected_start, 
 from airflow_streamstate.runtime.rehearsing.warming import WARM_SECONDS, warm
 from airflow_streamstate.runtime.starting.building import Builder
 from airflow_streamstate.runtime.starting.naming import NameBook
-from airflow_streamstate.runtime.starting.plans import record_before_start
+from airflow_streamstate.runtime.starting.plans import plan_of, record_before_start
 
 DONE_STATUS = 0
 FAILED_STATUS = 1
@@ -54,6 +57,9 @@ class Rehearsing:
         self._builder = Builder(attempt)
         self._names = NameBook()
         self._queries: dict[str, RehearsedQuery] = {}
+        self._before: dict[str, RehearsedQuery] | None = None
+        self._plan_refuses = False
+        self._needs_drain = False
         self._refused: dict[int, StreamStateError] = {}
         self._doing = "the script before its first query"
         self._begun_at_seconds = attempt.clock.monotonic_seconds()
@@ -63,6 +69,11 @@ class Rehearsing:
         self._is_own_verdict = False
         self._is_ending = False
         self._is_over = False
+
+    @property
+    def _is_seeding(self) -> bool:
+        """Whether this is the pass in which queries are tried as after a drain."""
+        return self._before is not None
 
     # what the script does
 
@@ -99,7 +110,7 @@ class Rehearsing:
             logical = LogicalQuery(attempt, name, startable, attempt.checkpoint_of(name))
             logical.end()
             attempt.queries[name] = logical
-            if self._queries[name].outcome == "accepted":
+            if self._queries[name].outcome == "accepted" and not self._is_seeding:
                 # Once more: the batch has left in the state what the script's own processors say of their variables.
                 record_before_start(attempt, name, startable)
             self._quiet_since_seconds = attempt.clock.monotonic_seconds()
@@ -114,13 +125,15 @@ class Rehearsing:
             if refusal is not None:
                 raise refusal
             start = expected_start(attempt, name) or ""
-            if self._rehearsal.runs_batches:
+            if start == "restored":
+                self._hold_against_old(name, startable)
+            if self._rehearsal.runs_batches and not self._plan_refuses:
                 built = build(attempt, self._builder, name, startable)
                 start = built.how
         except Exception as problem:
             outcome, error = self._judged(problem)
         # Now: what a checkpoint that is there holds a query to is a part of its plan.
-        for word in record_before_start(attempt, name, startable):
+        for word in () if self._is_seeding else record_before_start(attempt, name, startable):
             self._note(f"query {name}: {word}")
         if built is not None:
             try:
@@ -128,7 +141,8 @@ class Rehearsing:
             except Exception as problem:
                 outcome, error = self._judged(problem)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
-        if self._rehearsal.waits_until is not None and outcome in ("accepted", "not_run"):
+        may_wait = self._rehearsal.waits_until is not None and not self._plan_refuses
+        if may_wait and outcome in ("accepted", "not_run"):
             if built is not None and built.how == "restored" and outcome == "accepted":
                 run_last_again(attempt, name, startable, self._left_seconds() / 4)
             warm(attempt, name, startable, min(WARM_SECONDS, self._left_seconds() / 4))
@@ -137,6 +151,21 @@ class Rehearsing:
 
     def _left_seconds(self) -> float:
         return (self._rehearsal.deadline_at - self.attempt.clock.now()).total_seconds()
+
+    def _hold_against_old(self, name: str, startable: StartableQuery) -> None:
+        """Find out whether this query's plan alone decides; not where one of the two is not known: the controller tells
+        that of the recorded ones."""
+        if not self._rehearsal.refuses and self._rehearsal.seeds == "never":
+            return
+        try:
+            old = recorded_plans(self.attempt.control, self._rehearsal.deployment_id).get(name)
+            found = () if old is None else compare(old, plan_of(self.attempt, name, startable)).differences
+        except Exception as error:
+            self.attempt.reporter.say(f"query {name}: its plan could not be compared: {type(error).__name__}: {error}")
+            return
+        verdicts = {str(each.verdict) for each in found}
+        self._needs_drain = self._needs_drain or "needs-drain" in verdicts
+        self._plan_refuses = self._plan_refuses or bool(verdicts & set(self._rehearsal.refuses))
 
     def _judged(self, problem: Exception) -> tuple[QueryOutcome, str]:
         if not isinstance(problem, StreamStateError):
@@ -152,20 +181,56 @@ class Rehearsing:
     # its end
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
-        """The script is over: gives the verdict; the exit status of the process."""
-        if failure is None:
+        """This pass of the script is over: gives the verdict, unless ``begins_seeds`` is to follow; the exit status of
+        the process."""
+        if self._is_seeding:
+            self._give("done", "", seed_error="" if failure is None else failure.error)
+        elif failure is None and self._wants_seeds():
+            return DONE_STATUS
+        elif failure is None:
             self._give("done", "")
         else:
             self._give("failed", failure.error, failure.traceback)
         return DONE_STATUS if self._verdict is not None and self._verdict.outcome == "done" else FAILED_STATUS
 
+    def _wants_seeds(self) -> bool:
+        """Whether the queries are to be tried as after a drain, too: only what would be restored can be drained."""
+        wanted = self._rehearsal.seeds
+        if (
+            wanted == "never"
+            or self._plan_refuses
+            or not any(each.start == "restored" for each in self._queries.values())
+        ):
+            return False
+        return (
+            wanted == "always"
+            or self._needs_drain
+            or any(each.outcome in ("refused", "failed") for each in self._queries.values())
+        )
+
+    def begins_seeds(self) -> bool:
+        """Whether the script is to run once more, its queries tried as after a drain; asked once, after its first end.
+        From then on this is that pass."""
+        with self._guard:
+            if self._verdict is not None or self._is_ending or self._is_seeding or not self._wants_seeds():
+                return False
+            self._before, self._queries = self._queries, {}
+            self._names, self._quiet_since_seconds = NameBook(), None
+            self._doing = "the script, tried as after a drain, before its first query"
+            first = self.attempt
+            self.attempt = first.after_a_drain()
+            self.attempt.notes.extend(first.notes)
+            self._builder = Builder(self.attempt)
+        self.attempt.reporter.say("each query is tried once more, as it would be started after a drain")
+        return True
+
     def goes_on(self) -> bool:
-        """Whether a second pass is to begin, which waits; asked once, after the script's end. This pass is over then,
+        """Whether another pass is to begin, which waits; asked once, after the script's end. This pass is over then,
         and nobody ends the process for it any more."""
         until = self._rehearsal.waits_until
         with self._guard:
             self._is_over = not self._is_ending
-            is_accepted = self._verdict is not None and self._is_own_verdict and self._verdict.is_accepted
+            is_accepted = self._verdict is not None and self._is_own_verdict and self._verdict.can_take_over
             return self._is_over and is_accepted and until is not None and self.attempt.clock.now() < until
 
     @property
@@ -186,7 +251,11 @@ class Rehearsing:
     def _overdue(self) -> int | None:
         clock = self.attempt.clock
         if clock.now() >= self._rehearsal.deadline_at:
-            self._give("deadline", f"it was not over at its deadline; it was busy with {self._doing}")
+            late = f"it was not over at its deadline; it was busy with {self._doing}"
+            if self._is_seeding:
+                self._give("done", "", seed_error=late)
+            else:
+                self._give("deadline", late)
             return FAILED_STATUS
         since, grace = self._quiet_since_seconds, self.attempt.spec.settings.exit_grace_seconds
         if since is None or clock.monotonic_seconds() - since < grace:
@@ -195,10 +264,14 @@ class Rehearsing:
         self._give("done", "")
         return DONE_STATUS
 
-    def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "") -> None:
+    def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
         with self._guard:
             if self._verdict is None:
-                self._verdict = self._made(outcome, error, traceback)
+                verdict = self._made(outcome, error, traceback)
+                if self._before is not None:
+                    seeded, seed_error = verdict.queries, self._line(seed_error)
+                    verdict = replace(verdict, queries=self._before, seeded=seeded, seed_error=seed_error)
+                self._verdict = verdict
                 self._is_own_verdict = self._write(self._verdict)
 
     def _made(self, outcome: RehearsalOutcome, error: str, traceback: str) -> RehearsalVerdict:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, UnavailableError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS
 from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.data_events import Undone
@@ -47,6 +50,134 @@ def test_a_version_that_fails_before_its_first_batch_gives_way_at_the_handover(u
     view = upgraded.advance(view)
     assert (view.outcome, view.is_what_was_asked, upgraded.held_by()) == ("given_up", False, None)
     assert "the old one is back" in str(view.as_error())
+
+
+def given_up_alive(upgraded: UpgradeStage, last: int, **asked: Any) -> UpgradeView:
+    """A new version that is cancelled while it runs, with batches up to this one; its way back has begun."""
+    view = upgraded.to_started(warm=True, **asked)
+    upgraded.new_runs(last)
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+    return upgraded.advance(view)
+
+
+def orders(upgraded: UpgradeStage, deployment_id: str = "d-0002") -> int:
+    return len(upgraded.stage.control.journal(deployment_id).commands())
+
+
+@pytest.mark.parametrize("way", ["handover", "forward", "undo"])
+def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeStage, way: str) -> None:
+    """In each way: rehearsed on what it will start from, and at its first start; only then the bad version is ordered
+    to stop, and its successor is that driver. The journal says so."""
+    upgraded.sink = FILES
+    view = given_up_alive(upgraded, 3 if way == "handover" else 5)
+    if way == "undo":
+        view = upgraded.rehearsed(view, refused=True)
+    assert (view.state.phase, orders(upgraded)) == ("trying", 0)
+    rehearsal_id = upgraded.rehearsal(view).rehearsal_id
+    start = upgraded.stage.control.spec(rehearsal_id).start
+    assert start.snapshot_id == (rehearsal_id if way == "forward" else "d-0001-stopped-000001")
+    assert runs_the_old_code(upgraded, rehearsal_id)
+    view = upgraded.rehearsed(view, waits=True)
+    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returning", way, "waits")
+    assert orders(upgraded) == 1
+    assert any("comes up beside the one that is given up" in line for line in upgraded.told)
+    assert any("the new version ends, and a driver waits" in line for line in upgraded.told)
+    upgraded.stops("d-0002")
+    view = upgraded.advance(view)
+    assert view.state.phase == "returned"
+    assert upgraded.is_warm("d-0003", rehearsal_id)
+    start = upgraded.stage.spec("d-0003").start
+    assert (start.snapshot_id == "d-0001-stopped-000001", start.undoes is not None) == (way != "forward", way == "undo")
+    upgraded.new_runs(7, "d-0003")
+    view = upgraded.advance(view)
+    assert (view.outcome, view.to_json()["driver"]) == ("given_up", "waits")
+
+
+def no_room(upgraded: UpgradeStage, _: UpgradeView) -> None:
+    upgraded.stage.launcher.states[f"{upgraded.rehearsal(_).rehearsal_id}-a0001"] = "exited"
+
+
+def never_there(upgraded: UpgradeStage, _: UpgradeView) -> None:
+    upgraded.stage.clock.advance(1_000.0)
+
+
+def not_accepted(upgraded: UpgradeStage, view: UpgradeView) -> None:
+    upgraded.rehearsed(view, refused=True)
+
+
+def bad_one_dies(upgraded: UpgradeStage, _: UpgradeView) -> None:
+    upgraded.fails()
+
+
+@pytest.mark.parametrize(
+    ("strike", "reason"),
+    [
+        (no_room, "its driver has ended"),
+        (never_there, "its rehearsal was not over at its deadline"),
+        (not_accepted, "its rehearsal was not accepted: [STATE_STORE_VALUE_SCHEMA"),
+        (bad_one_dies, "what is given up does not run"),
+    ],
+)
+def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
+    upgraded: UpgradeStage, strike: Callable[[UpgradeStage, UpgradeView], None], reason: str
+) -> None:
+    """There is no room for two, it does not come up, or the bad version ends by itself: nothing hangs on it."""
+    view = given_up_alive(upgraded, 3)
+    assert (view.state.phase, view.state.last.way) == ("trying", "handover")
+    strike(upgraded, view)
+    view = upgraded.advance(view)
+    assert reason in (view.state.last.driver or "")
+    assert any(f"no driver waits: {reason}" in line for line in upgraded.told)
+    if view.state.phase == "returning":
+        upgraded.stops("d-0002")
+        view = upgraded.advance(view)
+    assert view.state.phase == "returned"
+    assert "launch d-0003-a0001" in upgraded.stage.launcher.calls
+
+
+def test_where_the_old_driver_cannot_be_launched_beside_the_bad_one_the_way_back_is_cold(
+    upgraded: UpgradeStage,
+) -> None:
+    """What stands in its way is the reason; the bad version is ordered to stop at once."""
+    view = upgraded.to_started(warm=True)
+    upgraded.new_runs(3)
+    upgraded.advance(view)
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+    upgraded.stage.launcher.complaint = InvalidRequestError("no more drivers on this machine")
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way, orders(upgraded)) == ("returning", "handover", 1)
+    assert "no more drivers" in (view.state.last.driver or "")
+
+
+def test_a_driver_that_waits_for_a_way_that_is_not_taken_is_ended(upgraded: UpgradeStage) -> None:
+    """The bad version ran a batch while it was being ended: the old code is rehearsed on that, and the driver that
+    waited for the handover makes room first."""
+    view = given_up_alive(upgraded, 3)
+    waiting = upgraded.rehearsal(view).rehearsal_id
+    view = upgraded.rehearsed(view, waits=True)
+    assert view.state.phase == "returning"
+    upgraded.stage.run_batches(5, deployment_id="d-0002")
+    upgraded.stops("d-0002")
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.is_decided) == ("trying", False)
+    assert upgraded.stage.launcher.states[f"{waiting}-a0001"] == "gone"
+    view = upgraded.rehearsed(view, waits=True)
+    assert (view.state.phase, view.state.last.way) == ("returned", "forward")
+    assert upgraded.is_warm("d-0003", upgraded.rehearsal(view).rehearsal_id)
+
+
+def test_a_rollback_by_hand_is_warm_unless_that_is_not_wanted(upgraded: UpgradeStage) -> None:
+    """The current version runs on until the driver of the one before waits."""
+    upgraded.to_upgraded()
+    view = upgraded.begin_rollback(warm=True)
+    view = upgraded.advance(view)
+    assert (view.state.phase, orders(upgraded)) == ("trying", 0)
+    view = upgraded.rehearsed(view, waits=True)
+    assert (view.state.phase, view.state.last.driver) == ("returning", "waits")
+    upgraded.stops("d-0002")
+    view = upgraded.advance(view)
+    assert upgraded.is_warm("d-0003", upgraded.rehearsal(view).rehearsal_id)
+    assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.upgrade.warm
 
 
 def test_a_version_that_fails_after_a_batch_is_gone_on_from(upgraded: UpgradeStage) -> None:

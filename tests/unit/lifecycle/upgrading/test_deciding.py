@@ -14,8 +14,10 @@ from airflow_streamstate.lifecycle.upgrading.deciding import (
     can_drain,
     decide_mode,
     decide_return,
+    decide_trials,
     passed,
 )
+from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import Upgrade, UpgradeMode
@@ -45,6 +47,16 @@ NEEDS_DRAIN_BAD = report("refused", "needs-drain", BAD)
 REFUSED_BY_SPARK = report("refused", "same", BAD)
 HAZARDOUS = report("refused", "hazardous")
 HAZARDOUS_BAD = report("refused", "hazardous", BAD)
+SINK, WINDOW = difference("sink-replaced", "", "another folder"), difference("window-changed", "", "another length")
+
+
+def of_both(rehearsed: RehearsedQuery) -> PlanReport:
+    """A new target, which a person has to accept, and another window, which wants a drain."""
+    query = QueryReport("hazardous", (SINK, WINDOW), rehearsed=rehearsed)
+    return replace(report("refused", "hazardous", rehearsed), queries={"q": query})
+
+
+HAZARD_AND_DRAIN, HAZARD_AND_DRAIN_BAD = of_both(OK), of_both(BAD)
 UNKNOWN = report("refused", None)
 NO_QUERY = replace(report("refused", None), queries={}, error="the script started no query")
 FAILED = report("failed", None, None, error="ImportError")
@@ -76,6 +88,17 @@ RESTORE, DRAIN, FRESH = Go("restore"), Go("drain"), Go("fresh")
         (HAZARDOUS, {"accept_hazards": True, "mode": "restore"}, RESTORE),
         (HAZARDOUS, {"accept_hazards": True, "mode": "drain"}, DRAIN),
         (HAZARDOUS_BAD, {"accept_hazards": True}, None),
+        (HAZARDOUS_BAD, {"accept_hazards": True, "allow_drain": True}, DRAIN),
+        *[(found, asked, expected)
+          for found in (HAZARD_AND_DRAIN, HAZARD_AND_DRAIN_BAD)
+          for asked, expected in (
+              ({"accept_hazards": True, "allow_drain": True}, DRAIN),
+              ({"accept_hazards": True, "mode": "drain"}, DRAIN),
+              ({"accept_hazards": True}, None),
+              ({"accept_hazards": True, "mode": "restore"}, None),
+              ({"allow_drain": True}, None),
+              ({"mode": "drain"}, None),
+          )],
         (HAZARDOUS_BAD, {"accept_hazards": True, "mode": "restore"}, None),
         (HAZARDOUS_BAD, {"accept_hazards": True, "mode": "drain"}, DRAIN),
         (UNKNOWN, {}, None),
@@ -99,7 +122,10 @@ def test_how_the_state_is_handed_over(found: PlanReport, asked: dict[str, Any], 
     assert decision.reason
 
 
-ALL = (SAME, COMPATIBLE, NEEDS_DRAIN, NEEDS_DRAIN_BAD, REFUSED_BY_SPARK, HAZARDOUS, HAZARDOUS_BAD, UNKNOWN, NO_QUERY)
+ALL = (
+    SAME, COMPATIBLE, NEEDS_DRAIN, NEEDS_DRAIN_BAD, REFUSED_BY_SPARK, HAZARDOUS, HAZARDOUS_BAD, HAZARD_AND_DRAIN,
+    HAZARD_AND_DRAIN_BAD, UNKNOWN, NO_QUERY,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", ["auto", "restore", "drain"])
@@ -112,10 +138,51 @@ def test_law_5_nothing_begins_with_nothing_but_by_name(mode: UpgradeMode, found:
             assert decide_mode(asked, found) != FRESH
 
 
+def test_a_drain_is_not_made_for_what_could_not_be_started_after_it() -> None:
+    """As far as that was tried; a seed that went well, or that nobody tried, changes nothing."""
+    for found in (NEEDS_DRAIN, NEEDS_DRAIN_BAD, SAME):
+        for seed_ok in (True, None):
+            assert decide_mode(replace(PLAIN, mode="drain"), replace(found, seed_ok=seed_ok)) == DRAIN
+        bad = replace(found, seed_ok=False, seed_error="no such source")
+        decision = decide_mode(replace(PLAIN, mode="drain"), bad)
+        assert isinstance(decision, NoGo)
+        assert decision.reason.endswith("drained it could not be started either: no such source")
+    assert decide_mode(PLAIN, replace(SAME, seed_ok=False)) == RESTORE
+
+
+HAZARD, DRAINS = "hazardous", "needs-drain"
+
+
+@pytest.mark.parametrize(
+    ("asked", "refuses", "seeds"),
+    [
+        ({}, {HAZARD, DRAINS}, "never"),
+        ({"accept_hazards": True}, {DRAINS}, "never"),
+        ({"mode": "restore"}, {HAZARD, DRAINS}, "never"),
+        ({"allow_drain": True}, {HAZARD}, "if_needed"),
+        ({"allow_drain": True, "accept_hazards": True}, set(), "if_needed"),
+        ({"mode": "drain"}, {HAZARD}, "always"),
+        ({"mode": "drain", "accept_hazards": True}, set(), "always"),
+        ({"mode": "fresh"}, set(), "never"),
+        ({"runs_batches": False}, set(), "never"),
+    ],
+)
+def test_what_is_tried_is_what_may_be_done(asked: dict[str, Any], refuses: set[str], seeds: str) -> None:
+    """And what a plan refuses by itself, the decision refuses whatever the rehearsal said."""
+    upgrade = replace(PLAIN, **{"runs_batches": True, **asked})
+    found_refuses, found_seeds = decide_trials(upgrade)
+    assert (set(found_refuses), found_seeds) == (refuses, seeds)
+    for verdict, found in ((HAZARD, HAZARDOUS), (DRAINS, NEEDS_DRAIN), (DRAINS, HAZARD_AND_DRAIN)):
+        if verdict in refuses:
+            assert isinstance(decide_mode(upgrade, found), NoGo)
+
+
 def test_a_refusal_has_both_reasons() -> None:
     """Why it does not fit, and why it is not drained."""
     decision = decide_mode(PLAIN, NEEDS_DRAIN)
     assert decision == NoGo("it is another; and nobody allowed to drain: --allow-drain does")
+    accepted = decide_mode(replace(PLAIN, accept_hazards=True), HAZARD_AND_DRAIN)
+    assert accepted == NoGo("query q is needs-drain: another length; and nobody allowed to drain: --allow-drain does")
     hazard = decide_mode(replace(PLAIN, allow_drain=True), HAZARDOUS)
     assert hazard == NoGo("it is another; a drain does not mend that, and nobody accepted the hazard")
 

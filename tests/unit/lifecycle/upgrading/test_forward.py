@@ -13,10 +13,13 @@ from airflow_streamstate.lifecycle.upgrading.forward import CONFLICT_SECONDS, MA
 from airflow_streamstate.lifecycle.upgrading.tools import MIN_HANDOVER_PAUSE_SECONDS, SILENCE_SECONDS
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected
+from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
+
+SEEDED = {"counts": RehearsedQuery("accepted", "seeded", 0.5)}
 
 
 def test_a_version_that_fits_is_restored_and_proves_itself(upgraded: UpgradeStage) -> None:
@@ -116,6 +119,51 @@ def test_a_drain_that_is_allowed_flushes_the_old_version_and_seeds_the_new_one(u
     view = upgraded.advance(view)
     start = upgraded.stage.spec("d-0002").start
     assert (view.state.phase, start.mode, start.snapshot_id) == ("started", "seed", "d-0001-drained-000001")
+
+
+def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed(upgraded: UpgradeStage) -> None:
+    """Spark refuses the old state, and takes what a drain would leave: that driver waits, and the journal says so."""
+    view = upgraded.begin(allow_drain=True, warm=True)
+    upgraded.advance(view)
+    rehearsal = upgraded.rehearsal(view)
+    assert (rehearsal.seeds, rehearsal.refuses) == ("if_needed", ("hazardous",))
+    view = upgraded.rehearsed(view, refused=True, seeded=SEEDED, waits=True)
+    assert (view.state.phase, view.state.last.mode) == ("stopping", "drain")
+    upgraded.drains()
+    view = upgraded.advance(view)
+    assert (view.state.phase, upgraded.stage.spec("d-0002").start.mode) == ("started", "seed")
+    assert upgraded.is_warm("d-0002", rehearsal.rehearsal_id)
+    assert upgraded.texts(view) == ["the new driver waits"]
+    assert view.to_json()["driver"] == "waits"
+
+
+@pytest.mark.parametrize("asked", [{"allow_drain": True}, {"mode": "drain"}])
+def test_a_version_that_could_not_be_started_after_the_drain_is_refused_before_it(
+    upgraded: UpgradeStage, asked: dict[str, object]
+) -> None:
+    """Nothing is drained for what would be refused then; both reasons are told."""
+    before = upgraded.outside()
+    view = upgraded.begin(**asked)  # type: ignore[arg-type]
+    upgraded.advance(view)
+    bad = {"counts": RehearsedQuery("refused", "", 0.1, "another number of sources")}
+    view = upgraded.rehearsed(view, refused=True, seeded=bad)
+    assert view.outcome == "refused"
+    assert "STATE_STORE_VALUE_SCHEMA" in view.state.last.text
+    assert "drained it could not be started either" in view.state.last.text
+    assert "another number of sources" in view.state.last.text
+    assert upgraded.outside() == before
+
+
+def test_without_the_leave_to_drain_the_driver_is_told_that_the_plan_decides(upgraded: UpgradeStage) -> None:
+    """So that it opens no state for an answer that is known; a plan alone is enough of a verdict."""
+    view = upgraded.begin()
+    upgraded.advance(view)
+    rehearsal = upgraded.rehearsal(view)
+    assert (rehearsal.seeds, set(rehearsal.refuses)) == ("never", {"hazardous", "needs-drain"})
+    untried = {"counts": RehearsedQuery("not_run", "restored")}
+    view = upgraded.rehearsed(view, plan=with_an_aggregate_more(), queries=untried)
+    assert (view.outcome, view.state.last.verdict) == ("refused", "needs-drain")
+    assert "nobody allowed to drain" in view.state.last.text
 
 
 def test_a_drain_whose_driver_dies_is_gone_on_with_some_times(upgraded: UpgradeStage) -> None:

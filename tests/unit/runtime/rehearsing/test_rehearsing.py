@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, SeedTrial
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import AnalyzedPlan, WriterFacts
 from airflow_streamstate.runtime.ending.finishing import ScriptFailure
@@ -52,6 +52,8 @@ class Stage:
         runs_batches: bool = True,
         control: Any = None,
         waits_seconds: float | None = None,
+        refuses: tuple[str, ...] = (),
+        seeds: SeedTrial = "never",
         **start: Any,
     ) -> Rehearsing:
         """The rehearsal of a version that would start from this snapshot."""
@@ -67,6 +69,8 @@ class Stage:
             STREAM, REHEARSAL, "d-0001", runs_batches, clock.now(), clock.now() + timedelta(seconds=100), "tests",
             "request", "0" * 64, "w",
             waits_until=None if waits_seconds is None else clock.now() + timedelta(seconds=waits_seconds),
+            refuses=refuses,
+            seeds=seeds,
         )  # fmt: skip
         attempt = RehearsedAttempt(
             own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append, do_at_once
@@ -291,6 +295,113 @@ def test_a_script_that_never_ends_by_itself_is_ended_a_while_after_its_last_star
     assert any("ran on for 30 s" in note for note in stage.verdict.notes)
     assert rehearsing.script_ended(ScriptFailure("too late", "", 1)) == 0
     assert stage.verdict.outcome == "done"
+
+
+def refused_by_spark(stage: Stage, plan: SimulatedPlan, snapshot_id: str) -> SimulatedPlan:
+    """A version whose trial on the old state fails."""
+    last = stage.stream.control.need_manifest(snapshot_id).queries["counts"].position.batch_id
+    assert last is not None
+    return replace(plan, fails_at={last + 1}, failure_words="[NOT_COMPATIBLE]")
+
+
+def folders(stage: Stage) -> set[str]:
+    """What lies right below the rehearsal."""
+    own = layout.deployment_folder(STREAM, REHEARSAL)
+    keys = [info.key for info in stage.stream.checkpoints.list_objects(f"{own}/")]
+    return {key[len(own) + 1 :].partition("/")[0] for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("refuses", "is_tried"), [(("needs-drain", "hazardous"), False), (("hazardous",), True), ((), True)]
+)
+def test_where_the_plan_alone_decides_no_batch_is_run(refuses: tuple[str, ...], is_tried: bool) -> None:
+    """Nothing is forked, no state is opened, of this query and of those after it; their plans are recorded."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan), refuses=refuses, fresh_queries=("more",))
+    stage.start(rehearsing, replace(plan, delay_ms=7_000))
+    stage.start(rehearsing, make_plan(), "more")
+    assert rehearsing.script_ended(None) == 0
+    assert {query.outcome for query in stage.verdict.queries.values()} == {"accepted" if is_tried else "not_run"}
+    assert ("checkpoints" in folders(stage)) is is_tried
+    assert stage.recorded == ["counts", "more"]
+
+
+def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain() -> None:
+    """By one more pass of the script in the same driver, which then waits; the snapshot is still not touched, no input
+    is read, and what the first pass found stays (Law 4)."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    before, reads, sink = stage.outside(), list(plan.sources[0].reads), dict(plan.sink.counts())
+    rehearsing = stage.rehearsing(snapshot_id, seeds="if_needed", waits_seconds=60.0)
+    bad = refused_by_spark(stage, plan, snapshot_id)
+    stage.start(rehearsing, bad)
+    assert rehearsing.script_ended(None) == 0
+    assert stage.stream.control.verdict(REHEARSAL) is None
+    assert rehearsing.begins_seeds()
+    assert stage.start(rehearsing, bad).ended
+    assert rehearsing.script_ended(None) == 0
+    assert not rehearsing.begins_seeds()
+    verdict = stage.verdict
+    assert [(query.outcome, query.start) for query in verdict.queries.values()] == [("failed", "restored")]
+    assert [(query.outcome, query.start) for query in verdict.seeded.values()] == [("accepted", "seeded")]
+    assert (verdict.is_accepted, verdict.is_accepted_as_seed, verdict.seed_error) == (False, True, "")
+    assert rehearsing.goes_on()
+    assert (stage.outside(), plan.sources[0].reads, plan.sink.counts()) == (before, reads, sink)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "is_changed", "is_begun"),
+    [("if_needed", False, False), ("if_needed", True, True), ("never", True, False), ("always", False, True)],
+)
+def test_a_pass_for_the_seed_follows_where_the_plan_needs_a_drain_or_one_is_wanted(
+    seeds: SeedTrial, is_changed: bool, is_begun: bool
+) -> None:
+    """Spark takes another delay of a watermark without a word: the plan tells."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan), seeds=seeds)
+    stage.start(rehearsing, replace(plan, delay_ms=7_000) if is_changed else plan)
+    rehearsing.script_ended(None)
+    assert rehearsing.begins_seeds() is is_begun
+
+
+def test_what_is_wrong_with_the_seed_is_told_beside_what_was_wrong_with_the_state() -> None:
+    """A query that would be refused, a script that fails in that pass, and a pass that is not over in time."""
+    for how in ("refused", "script", "deadline"):
+        stage, plan = Stage(), make_plan()
+        snapshot_id = stage.stopped(plan)
+        rehearsing = stage.rehearsing(snapshot_id, seeds="if_needed", waits_seconds=600.0)
+        bad = refused_by_spark(stage, plan, snapshot_id)
+        stage.start(rehearsing, bad)
+        rehearsing.script_ended(None)
+        assert rehearsing.begins_seeds()
+        if how == "refused":
+            stage.start(rehearsing, replace(bad, sources=[*bad.sources, *make_plan().sources]))
+            rehearsing.script_ended(None)
+            assert "number of sources" in stage.verdict.seeded["counts"].error
+        elif how == "script":
+            rehearsing.script_ended(ScriptFailure(f"ValueError: {SECRET}", "", 1))
+            assert stage.verdict.seed_error.startswith("ValueError: ")
+            assert SECRET not in stage.verdict.seed_error
+        else:
+            stage.stream.clock.advance(200)
+            assert rehearsing.end_if_overdue() == 1
+            assert "tried as after a drain" in stage.verdict.seed_error
+        verdict = stage.verdict
+        assert (verdict.outcome, verdict.queries["counts"].outcome) == ("done", "failed")
+        assert (verdict.is_accepted_as_seed, rehearsing.goes_on()) == (False, False)
+
+
+def test_a_stream_that_is_drained_already_is_tried_once() -> None:
+    """Its first pass is the pass of the seed."""
+    stage, plan = Stage(), make_plan()
+    stage.stream.deploy()
+    stage.stream.order_at(2.1, DrainNotification)
+    assert stage.stream.run(waiting_script(plan)) == 0
+    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id, seeds="always")
+    stage.start(rehearsing, replace(plan, window_ms=3_000))
+    rehearsing.script_ended(None)
+    assert not rehearsing.begins_seeds()
+    assert stage.verdict.queries["counts"].start == "seeded"
 
 
 @pytest.mark.parametrize(("waits_seconds", "goes_on"), [(60.0, True), (None, False), (0.0, False)])
