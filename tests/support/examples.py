@@ -37,7 +37,7 @@ from airflow_streamstate.protocol.events import (
     Started,
     Stopped,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
+from airflow_streamstate.protocol.heartbeat import Heartbeat, LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.readings import StateReading
@@ -201,10 +201,14 @@ EXAMPLES: tuple[Message, ...] = (
             input_rows_per_second=1000.5, processed_rows_per_second=2500.0, skipped_batches=2,
             rows_behind=44_615, rows_behind_at=LATER,
             lags=(
-                SourceLag("kafka subscribe orders", 44_615, "rows", 17.5, 1200, "rows"),
+                SourceLag(
+                    "kafka subscribe orders", 44_615, "rows", 17.5, 1200, "rows",
+                    trend=LagTrend(11, 55_000, 22.5, 50_000, 22.25, 49_000, 44_500, 44_600),
+                ),
                 SourceLag("rate rowspersecond=5", untold="it makes up rows as time passes"),
             ),
             lags_at=LATER, is_idle=True, snapshot_id="d-0003-live-000006", batches_since_snapshot=3,
+            batch_seconds=2.045,
         ),
         "raw": QueryBeat(None, None, is_active=False),
     }, {"counts per minute": FirstBatch(17, LATER, AT, AT, {"addBatch": 812, "walCommit": 41}, 120)}),
@@ -301,8 +305,9 @@ EXAMPLES: tuple[Message, ...] = (
     Handover("orders", "r-0b8e3c525f0e-0001", "d-0004", 1, "d-0004-a0001", AT, WRITE_ID),
     Upgrade(
         "orders", "u-0b8e3c525f0e", "upgrade", "d-0003", "auto", "af-0123456789", "56" * 32, "airflow upgrade.upgrade",
-        "café upgrade", AT, WRITE_ID, HealthyWhen(5, 120.0, caught_up=True), allow_drain=True, runs_batches=False,
-        warm=False, needs_approval=True, accept_hazards=True, rehearsal_within_seconds=90.0, discard_state=True,
+        "café upgrade", AT, WRITE_ID, HealthyWhen(5, 120.0, caught_up=True, roll_back_if_slower=2.5),
+        allow_drain=True, runs_batches=False, warm=False, needs_approval=True, accept_hazards=True,
+        rehearsal_within_seconds=90.0, discard_state=True,
         fresh_queries=("raw",), accept_lost_input=("counts per minute",), way="forward",
         undo_command=("undo.sh", "--batch"), accepts_duplicates=True,
         to_snapshot_id="d-0003-live-000004",
@@ -328,6 +333,14 @@ EXAMPLES: tuple[Message, ...] = (
                 (Mark("last_commit", AT, "store"), Mark("deployed", LATER, "controller")), 120,
             ),
         ),
+                old_beats={
+            "counts per minute": QueryBeat(
+                41, AT, is_active=True, batch_seconds=0.75, lags=(
+                    SourceLag("file /in", 12, "files", trend=LagTrend(3, None, None, None, None, 9, 12, 12)),
+                ),
+            )
+        },
+        warnings=("query raw falls behind",),
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),

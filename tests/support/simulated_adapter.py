@@ -49,6 +49,9 @@ class SimulatedAdapter:
     def compare(self, first: str, second: str) -> OffsetOrder:
         return "apart"
 
+    def between(self, first: str, second: str) -> Lag | None:
+        return Lag(max(0, _index(second) - _index(first)))
+
     def open(self, source: Source, spark: SimulatedDoor) -> OpenSimulated:
         return OpenSimulated(source.options["name"], spark.sources[source.options["name"]])
 

@@ -566,6 +566,7 @@ class SimulatedRun:
 
     def _report(self, batch: _Batch, result: _Result) -> Progress:
         has_state = self._plan.window_ms is not None
+        took_ms = round((self._clock.now() - self._triggered_at).total_seconds() * 1000)
         return Progress(
             batch_id=batch.batch_id,
             input_rows=result.input_rows,
@@ -578,7 +579,7 @@ class SimulatedRun:
             processed_rows_per_second=1.0,
             dropped_rows=result.dropped_rows,
             triggered_at=self._triggered_at,
-            durations_ms={"addBatch": int(self._plan.batch_seconds * 1000)},
+            durations_ms={"addBatch": int(self._plan.batch_seconds * 1000), "triggerExecution": took_ms},
         )
 
     def _compute(self, batch: _Batch) -> _Result:

@@ -165,6 +165,7 @@ class QueryStatus:
         caught_up, caught_up_why: whether it has read what there is, and by what that is known; None and "" where it
             does not run.
         batches_since_snapshot: committed batches that are not in the newest snapshot.
+        batch_seconds: from one commit to the next, over the last batches; None before there were two.
     """
 
     batch_id: int | None
@@ -182,11 +183,12 @@ class QueryStatus:
     caught_up_why: str = ""
     batches_since_snapshot: int | None = None
     behind_age_seconds: float | None = None
+    batch_seconds: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """``batch_id committed_at state_rows watermark_at idle_triggers is_active drain_phase skipped_batches
         rows_behind lags[] lags_at behind behind_age_seconds seconds_to_zero caught_up caught_up_why
-        batches_since_snapshot since_snapshot``."""
+        batches_since_snapshot since_snapshot batch_seconds``."""
         is_told = self.behind_age_seconds is not None
         return {
             "batch_id": self.batch_id,
@@ -207,6 +209,7 @@ class QueryStatus:
             "caught_up_why": self.caught_up_why,
             "batches_since_snapshot": self.batches_since_snapshot,
             "since_snapshot": since_snapshot_in_words(self.batches_since_snapshot, self.lags) or None,
+            "batch_seconds": self.batch_seconds,
         }
 
 

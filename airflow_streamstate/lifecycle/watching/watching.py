@@ -318,6 +318,7 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
                 caught_up=caught_up.is_so if is_active else None,
                 caught_up_why=caught_up.why if is_active else "",
                 batches_since_snapshot=query.batches_since_snapshot,
+                batch_seconds=query.batch_seconds,
                 behind_age_seconds=_age(now, asked) if is_active and query.lags else None,
             )
     end = seen.drained or seen.terminal

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
@@ -68,6 +68,14 @@ class Progress:
     triggered_at: datetime | None = None
     durations_ms: Mapping[str, int] = field(default_factory=dict)
     state_load_ms: int | None = None
+
+    @property
+    def committed_at(self) -> datetime | None:
+        """When the trigger of that batch was over; the commit is its last act. None where Spark did not say."""
+        took_ms = self.durations_ms.get("triggerExecution")
+        if self.triggered_at is None or took_ms is None:
+            return None
+        return self.triggered_at + timedelta(milliseconds=took_ms)
 
 
 @dataclass(frozen=True)
