@@ -130,6 +130,7 @@ def status(console: Console, row: Row) -> None:
         "last event": _last_event(row.get("last_event")),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
+        "rows": row.get("repeats"),
         "error": _words(row.get("error")),
         "next": row.get("next_step"),
     }
@@ -240,6 +241,8 @@ def custody(console: Console, row: Row) -> None:
             place = f"{kind} at {found['deployment_id']}, {found['query']} {found['source']}".rstrip()
             style = "yellow" if found["accepted"] else "bold red"
             console.print(shown(f"{place}: {found['ended_at']} -> {found['began_at']}: {found['detail']}", style))
+    for found in (*row["may_be_doubled"], *row["not_doubled"]):
+        console.print(_repeat(found))
     for sentence in row["unread"]:
         console.print(shown(f"not read: {sentence}", "bold red"))
     for one in row["downtimes"]:
@@ -255,6 +258,17 @@ def custody(console: Console, row: Row) -> None:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""
         but += ", but for what was accepted by name" if row["gaps"] or row["overlaps"] or row["undone"] else ""
         console.print(f"every deployment began exactly where its predecessor ended{but}", style="green")
+
+
+def _repeat(row: Row) -> Text:
+    which = f"{'the flush, ' if row['is_flush'] else ''}batch {row['batch_id']} ran again"
+    rows = "" if row["rows_at_most"] is None else f", input of at most {row['rows_at_most']:,} rows"
+    offsets = "".join(f", {move['source']} {move['from_offset']} -> {move['to_offset']}" for move in row["moves"])
+    place = f"{row['deployment_id']} attempt {row['attempt']}, {row['query']}"
+    if row["means"] == "skipped":
+        return shown(f"not doubled in {row['sink']} at {place}: {which}{offsets}")
+    sink = row["sink"] if row["means"] == "doubled" else f"{row['sink']} (only the script knows)"
+    return shown(f"may be doubled in {sink} at {place}: {which}{rows}{offsets}", "yellow")
 
 
 def checks(console: Console, rows: Sequence[Row]) -> None:

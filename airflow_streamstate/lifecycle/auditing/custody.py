@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from airflow_streamstate.adapters.registry import SOURCES, find_adapters
 from airflow_streamstate.adapters.source import SourceAdapter
@@ -27,6 +28,7 @@ from airflow_streamstate.lifecycle.auditing.handovers import (
     undone_break,
 )
 from airflow_streamstate.lifecycle.auditing.not_running import NotRunning, not_running
+from airflow_streamstate.lifecycle.auditing.repeats import Repeat, repeats_of
 from airflow_streamstate.lifecycle.auditing.untold_skips import untold_skips
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
@@ -77,6 +79,7 @@ class Custody:
         not_running: the periods in which no query of the stream ran, oldest first.
         downtimes: per query and handover, oldest first.
         unread: what could not be read, one sentence each: nothing is proved of it.
+        repeats: batches that ran again after a kill, oldest first.
         settled: what was found of the first deployments before a prune removed the evidence; None for none.
     """
 
@@ -87,6 +90,7 @@ class Custody:
     unread: tuple[str, ...]
     settled: SettledCustody | None = None
     downtimes: tuple[Downtime, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -95,7 +99,8 @@ class Custody:
         return all(one.accepted for one in self.breaks) and not self.unread and was_whole
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id ok deployments[] gaps[] overlaps[] undone[] not_running[] downtimes[] unread[] settled``."""
+        """``stream_id ok deployments[] gaps[] overlaps[] undone[] may_be_doubled[] not_doubled[] not_running[]
+        downtimes[] unread[] settled``."""
         return {
             "stream_id": self.stream_id,
             "ok": self.is_whole,
@@ -119,6 +124,8 @@ class Custody:
             "gaps": [one.to_json() for one in self.breaks if one.kind == "gap"],
             "overlaps": [one.to_json() for one in self.breaks if one.kind == "overlap"],
             "undone": [one.to_json() for one in self.breaks if one.kind == "undone"],
+            "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
+            "not_doubled": [one.to_json() for one in self.repeats if not one.may_be_doubled],
             "not_running": [one.to_json() for one in self.not_running],
             "downtimes": [downtime_json(one) for one in self.downtimes],
             "unread": list(self.unread),
@@ -197,7 +204,14 @@ class _Reader:
             tuple(self._unread),
             self._settled,
             tuple(downtimes(self._home, self._control, deployment_ids, said, beats)),
+            tuple(repeat for deployment_id in deployment_ids for repeat in self._repeats(deployment_id)),
         )
+
+    def _repeats(self, deployment_id: str) -> list[Repeat]:
+        if self._is_settled(deployment_id):
+            return []  # of what is settled only the sum is kept
+        events = self._events(deployment_id)
+        return repeats_of(self._control, deployment_id, events, partial(self._checkpoint, deployment_id))
 
     def _is_settled(self, deployment_id: str) -> bool:
         return self._settled is not None and order_of(deployment_id) <= order_of(self._settled.through)

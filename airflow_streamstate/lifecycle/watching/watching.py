@@ -29,6 +29,7 @@ from airflow_streamstate.lifecycle.observing.outcomes import (
     decide_end,
 )
 from airflow_streamstate.lifecycle.observing.pending_orders import pending_orders
+from airflow_streamstate.lifecycle.observing.repeating import foreseen_in_words, repeated
 from airflow_streamstate.lifecycle.observing.state import ALIVE, State, decide_state, explain_state
 from airflow_streamstate.lifecycle.observing.views import (
     Outcome,
@@ -99,12 +100,13 @@ class Watching:
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
-            next_step=next_step_of_failure(seen) if state == "failed" else "",
+            next_step=self._next_step(seen) if state == "failed" else "",
             orders=tuple(
                 dataclasses.replace(order, reason=redacted(seen, order.reason))
                 for order in pending_orders(seen, slots, state)
             ),
             unreadable=_unreadable(seen, slots),
+            repeats=repeated(self._home, seen),
         )
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
@@ -173,7 +175,7 @@ class Watching:
             snapshot_id=end.snapshot_id,
             traceback=redacted(seen, end.traceback),
             log_tail=self.log_tail(seen),
-            next_step=next_step_of_drain(seen, end.event) if is_drain else next_step_of_failure(seen),
+            next_step=next_step_of_drain(seen, end.event) if is_drain else self._next_step(seen),
         )
 
     def log_tail(self, seen: Observation) -> str:
@@ -184,6 +186,9 @@ class Watching:
     def end_of(self, seen: Observation) -> End | None:
         """How the deployment ended; None while it has not."""
         return decide_end(seen)
+
+    def _next_step(self, seen: Observation) -> str:
+        return next_step_of_failure(seen, foreseen_in_words(self._home, seen))
 
     def _facts(self, control: StreamControl, snapshot_id: str | None) -> SnapshotFacts | None:
         if snapshot_id is None:
