@@ -18,6 +18,10 @@ BROKEN = "broken"
 """A source of this name: its adapter fails at every question."""
 
 
+ONCE = "once"
+"""A source with this in its name sends each row once."""
+
+
 @dataclass(frozen=True)
 class SimulatedDoor:
     """What the adapter is handed; there is no JVM behind it."""
@@ -83,6 +87,8 @@ class OpenSimulated:
             source.silent_after -= 1
             if source.silent_after < 0:
                 raise TimeoutError("it does not answer any more")
+        if ONCE in self._name and at:
+            return Preflight((LostInput(self._name, "sent_once"),), _line(0))
         if source.unseen:
             source.unseen -= 1
             return Preflight((LostInput(self._name, "gone"),), _line(0))

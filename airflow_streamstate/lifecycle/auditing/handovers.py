@@ -17,7 +17,7 @@ from airflow_streamstate.protocol.data_events import Repositioned, Skipped, Undo
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.positions import SourceIdentity
 
-BreakKind = Literal["gap", "overlap", "undone"]
+BreakKind = Literal["gap", "overlap", "undone", "backwards"]
 Evidence = Literal["logs", "records"]
 """By what an end or a beginning is known: Spark's own logs, or what was written down of it when it was there."""
 
@@ -49,7 +49,8 @@ class Edge:
 class Break:
     """Where a chain does not hold: input that nobody counted (gap), or that two deployments did (overlap).
 
-    Or where it was taken back on purpose: batches that are out of the sink again (undone).
+    Or where it was taken back on purpose: batches that are out of the sink again (undone). Or where a source's position
+    went backwards within a deployment.
 
     Attributes:
         deployment_id: the one that began, or in whose log it is.

@@ -233,6 +233,7 @@ class StreamStatus:
         orders: orders to this deployment that have not had their end.
         unreadable: events and orders of it that cannot be read: by key, what is wrong with each.
         repeats: batches of this deployment that ran again after a kill.
+        remarks: per query, what a person should know of how it was started last, and of how its sources are read.
     """
 
     stream_id: str
@@ -263,6 +264,7 @@ class StreamStatus:
     orders: tuple[PendingOrder, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     repeats: tuple[Repeat, ...] = ()
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -298,6 +300,7 @@ class StreamStatus:
             "unreadable": dict(self.unreadable),
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
             "repeats": repeats_in_words(self.stream_id, self.repeats),
+            "remarks": {name: list(said) for name, said in self.remarks.items()},
         }
 
 

@@ -41,7 +41,7 @@ from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained, Failed, Finished, SnapshotReady, Started, Stopped
+from airflow_streamstate.protocol.events import Drained, Failed, Finished, QueryStarted, SnapshotReady, Started, Stopped
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
@@ -107,6 +107,7 @@ class Watching:
             ),
             unreadable=_unreadable(seen, slots),
             repeats=repeated(self._home, seen),
+            remarks=_remarks(seen),
         )
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
@@ -214,6 +215,14 @@ class Watching:
         except DataError:
             manifest = None
         return start, None if manifest is None else manifest.taken_at
+
+
+def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:
+    """Per query, what its last start said beside the facts; those that said nothing are left out."""
+    starts = {event.query_name: event for event in reversed(list(seen.of_kind(QueryStarted, any_attempt=True)))}
+    return {
+        name: tuple(redacted(seen, one) for one in start.remarks) for name, start in starts.items() if start.remarks
+    }
 
 
 def log_tail_of(

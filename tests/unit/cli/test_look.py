@@ -296,7 +296,7 @@ def test_a_whole_chain_is_told(desk: Desk) -> None:
     assert (answer.status, answer.json["ok"]) == (0, True)
     assert set(answer.json) == {
         "stream_id", "ok", "deployments", "gaps", "overlaps", "undone", "not_running", "unread", "downtimes", "settled",
-        "may_be_doubled", "not_doubled",
+        "may_be_doubled", "not_doubled", "backwards", "sent_once",
     }  # fmt: skip
     (deployment,) = answer.json["deployments"]
     assert list(deployment["queries"]) == ["delays"]
