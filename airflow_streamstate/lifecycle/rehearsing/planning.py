@@ -71,7 +71,7 @@ class Planning:
         plans = recorded_plans(control, seen.deployment_id)
         unknown = _unplanned(control, seen.deployment_id, plans)
         spark = next((plan.spark_version for plan in plans.values()), "")
-        bad = _known_bad(control, seen.deployment_id, spark)
+        bad = _known_bad(_brought(control, seen.deployment_id), spark)
         return RecordedPlans(stream_id, seen.deployment_id, plans, unknown, bad)
 
     def begin(
@@ -129,9 +129,10 @@ class Planning:
         Raises:
             InvalidRequestError: no such rehearsal.
         """
-        rehearsal, verdict = self._rehearsals.report(stream_id, rehearsal_id)
         control = self._means.home.control(stream_id)
-        bad = _known_bad(control, rehearsal.rehearsal_id, verdict.spark_version)
+        brought = _brought(control, rehearsal_id)  # its record is removed with it
+        rehearsal, verdict = self._rehearsals.report(stream_id, rehearsal_id)
+        bad = _known_bad(brought, verdict.spark_version)
         return report_of(rehearsal, verdict, self._compare(control, rehearsal, verdict), bad)
 
     def wait(self, view: RehearsalView, on_progress: Report | None = None) -> PlanReport:
@@ -192,14 +193,18 @@ class Planning:
         return with_kept_state(plan, kept)
 
 
-def _known_bad(control: StreamControl, deployment_id: str, spark_version: str) -> tuple[str, ...]:
-    """What a version brings along that is known to fail, one sentence each; of one without a record nothing."""
+def _brought(control: StreamControl, deployment_id: str) -> tuple[str, ...]:
+    """What a version brings along; of one without a record nothing."""
     try:
         spec = control.spec(deployment_id)
     except (DeploymentNotFoundError, DataError):
         return ()
-    names = brought_names(spec.packages, spec.jars, spec.conf)
-    return tuple(found.in_words for found in known_bad_among(names, spark_version))
+    return brought_names(spec.packages, spec.jars, spec.conf)
+
+
+def _known_bad(brought: tuple[str, ...], spark_version: str) -> tuple[str, ...]:
+    """What of it is known to fail, one sentence each."""
+    return tuple(found.in_words for found in known_bad_among(brought, spark_version))
 
 
 def _unplanned(control: StreamControl, deployment_id: str, plans: Mapping[str, QueryPlan]) -> tuple[str, ...]:
