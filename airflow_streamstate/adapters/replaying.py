@@ -11,7 +11,7 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 def sending_once(
     identities: Sequence[SourceIdentity], lines: Sequence[str], adapters: Iterable[SourceAdapter]
 ) -> dict[str, str]:
-    """The sources that have read something and cannot read it again: what each is -> why.
+    """The sources that have an offset and cannot read it again: what each is -> why.
 
     Args:
         identities: what each source is, in the order of the offsets; shorter where unknown.
@@ -22,5 +22,5 @@ def sending_once(
     return {
         identity.what: known[identity.adapter].sends_once
         for identity, line in zip(identities, lines, strict=False)
-        if identity.adapter in known and line not in (NO_OFFSET, known[identity.adapter].first_offset)
+        if identity.adapter in known and line != NO_OFFSET
     }

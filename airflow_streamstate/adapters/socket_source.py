@@ -1,7 +1,8 @@
 """Spark's ``socket``: a source that sends each row once, and counts from its connection on.
 
 Each start connects anew and counts from -1. Started from an offset of before, Spark takes the new count for the older
-one: it commits -1 over the position that it had, and fails ("Offsets committed out of order") or passes rows over.
+one: it commits -1 over the position that it had, and fails ("Offsets committed out of order"). Started from -1 it waits
+for ever: it connects with its first batch, and there is none as long as nothing is new. So it begins without an offset.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from airflow_streamstate.adapters.source import (
 )
 
 SENDS_ONCE = "a socket sends each row once, and counts its rows from each connection on"
-FIRST_OFFSET = "-1"
 
 
 class SocketSource:
@@ -29,7 +29,6 @@ class SocketSource:
 
     name = "socket"
     sends_once = SENDS_ONCE
-    first_offset = FIRST_OFFSET
 
     def identify(self, source: Source) -> str | None:
         if source.format not in ("socket", "textsocket"):
@@ -73,9 +72,7 @@ class OpenSocket(UnaskedSource):
         self._what = what
 
     def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
-        if _count(offset) <= _count(FIRST_OFFSET):
-            return Preflight((), offset)
-        return Preflight((LostInput(self._what, "sent_once"),), FIRST_OFFSET)
+        return Preflight((LostInput(self._what, "sent_once"),), NO_OFFSET)
 
 
 def _count(offset: str) -> int:

@@ -239,11 +239,9 @@ class SendingOnceAdapter(Protocol):
 
     Attributes:
         sends_once: why, a lower-case clause without its full stop.
-        first_offset: where it begins at each start.
     """
 
     sends_once: str
-    first_offset: str
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.adapters.registry import SOURCES
-from airflow_streamstate.adapters.source import Lag, LostInput, OffsetOrder, Preflight, Source
+from airflow_streamstate.adapters.source import NO_OFFSET, Lag, LostInput, OffsetOrder, Preflight, Source
 
 if TYPE_CHECKING:
     from support.simulated_sources import SimulatedSource
@@ -88,7 +88,7 @@ class OpenSimulated:
             if source.silent_after < 0:
                 raise TimeoutError("it does not answer any more")
         if ONCE in self._name and at:
-            return Preflight((LostInput(self._name, "sent_once"),), _line(0))
+            return Preflight((LostInput(self._name, "sent_once"),), NO_OFFSET)
         if source.unseen:
             source.unseen -= 1
             return Preflight((LostInput(self._name, "gone"),), _line(0))
