@@ -249,7 +249,7 @@ class Builder:
     def _moved_on(self, files: Mapping[str, str], known: QuerySnapshot, readable: Readable) -> dict[str, bytes]:
         """The entries of the new checkpoint whose offsets are moved on, because the user accepted what is lost."""
         position = known.position
-        moved = {}
+        moved: dict[str, bytes] = {}
         if NO_OFFSET in readable.lines and position.batch_id:
             # Spark begins where the batch before the last one ended, as far as the last one does not say.
             moved |= self._without_offsets(files, f"offsets/{position.batch_id - 1}", readable.lines)
