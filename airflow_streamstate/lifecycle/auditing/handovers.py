@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_streamstate.adapters.moving import counted
-from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SourceAdapter
+from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SendingOnceAdapter, SourceAdapter
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, UndoneBy
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -212,11 +212,18 @@ def _of_source(pair: _Pair, adapters: Iterable[SourceAdapter], deployment_id: st
     order = _order(pair, adapters)
     if order == "same":
         return []
+    if pair.began_at == NO_OFFSET and _sends_once(pair, adapters):
+        detail = "the source sends each row once, so it began without an offset: what was sent between the two is lost"
+        return [Break("gap", deployment_id, query_name, pair.source, pair.ended_at, pair.began_at, detail)]
     parts = _parts(pair.ended_at, pair.began_at) or [("", pair.ended_at, pair.began_at, order)]
     return [
         Break(_KINDS[lies], deployment_id, query_name, part or pair.source, before, after, _SENTENCES[lies])
         for part, before, after, lies in parts
     ]
+
+
+def _sends_once(pair: _Pair, adapters: Iterable[SourceAdapter]) -> bool:
+    return any(adapter.name == pair.adapter_name and isinstance(adapter, SendingOnceAdapter) for adapter in adapters)
 
 
 _KINDS: Mapping[OffsetOrder, BreakKind] = {"ahead": "overlap", "behind": "gap", "apart": "gap"}
