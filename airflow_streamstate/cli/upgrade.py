@@ -14,6 +14,7 @@ from airflow_streamstate.cli.exits import DONE, FAILED, REFUSED
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
+    accept_lost_input_option,
     max_snapshot_age_option,
     pass_session,
     reason_option,
@@ -219,6 +220,7 @@ def restart(
 @max_snapshot_age_option
 @_undo_command_option
 @click.option("--accept-duplicates", is_flag=True, help="Rows may come twice on sinks that cannot be undone.")
+@accept_lost_input_option
 @_healthy_options
 @_rehearsal_within_option
 @reason_option
@@ -240,6 +242,7 @@ def rollback(session: Session, /, stream_id: str, request_id: str | None, wait_s
         way=given["way"],
         undo_command=_words(given["undo_command"]),
         accepts_duplicates=given["accept_duplicates"],
+        accept_lost_input=given["accept_lost_input"],
         snapshot_id=given["snapshot_id"],
         max_snapshot_age_seconds=given["max_snapshot_age_seconds"],
         healthy_when=_healthy_when(given),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.lifecycle.upgrading.requests import WAYS, RollbackRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
@@ -30,6 +30,7 @@ class RollbackStreamOperator(DrivingOperator):
         (templated)
     :param max_snapshot_age_seconds: refuse that snapshot where it is older. (templated)
     :param accept_duplicates: rows may come twice on sinks that cannot be undone. (templated)
+    :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
 
     .. seealso:: :ref:`howto/operator:RollbackStreamOperator`
     """
@@ -40,6 +41,7 @@ class RollbackStreamOperator(DrivingOperator):
         "snapshot_id",
         "max_snapshot_age_seconds",
         "accept_duplicates",
+        "accept_lost_input",
     )
 
     def __init__(
@@ -49,6 +51,7 @@ class RollbackStreamOperator(DrivingOperator):
         snapshot_id: str | None = None,
         max_snapshot_age_seconds: float | str | None = None,
         accept_duplicates: bool | str = False,
+        accept_lost_input: Sequence[str] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -56,6 +59,7 @@ class RollbackStreamOperator(DrivingOperator):
         self.snapshot_id = snapshot_id
         self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.accept_duplicates = accept_duplicates
+        self.accept_lost_input = accept_lost_input
 
     def wish_digest(self) -> str:
         return self._request().digest
@@ -71,6 +75,7 @@ class RollbackStreamOperator(DrivingOperator):
             max_snapshot_age_seconds=optional_seconds(self.max_snapshot_age_seconds, "max_snapshot_age_seconds"),
             undo_command=self.undo_words(),
             accepts_duplicates=yes_or_no(self.accept_duplicates, "accept_duplicates"),
+            accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
             healthy_when=self.healthy_when(),
             rehearsal_within_seconds=self.rehearsal_seconds(),
             reason=str(self.reason),

@@ -14,7 +14,14 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.data_events import BatchesSkipped, Repositioned, Skipped, Undoing, Undone
+from airflow_streamstate.protocol.data_events import (
+    BatchesSkipped,
+    BatchRepeated,
+    Repositioned,
+    Skipped,
+    Undoing,
+    Undone,
+)
 from airflow_streamstate.protocol.downtimes import Downtime, FirstBatch, Mark, QueryEnd
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
@@ -193,6 +200,10 @@ EXAMPLES: tuple[Message, ...] = (
     _event(
         Repositioned, query_name="raw", batch_id=42, reason="the offsets that were given",
         moves=(SourceMove("kafka subscribe orders", '{"orders":{"0":7}}', '{"orders":{"0":3}}', 0, 4, "rows"),),
+    ),
+    _event(
+        BatchRepeated, query_name="raw", batch_id=42, sink="kafka copies", means="doubled",
+        moves=(SourceMove("kafka subscribe orders", '{"orders":{"0":7}}', '{"orders":{"0":10}}', 3, 0, "rows"),),
     ),
     _event(Noted, text="a query of the snapshot was not started", facts={"query_name": "raw", "since_seconds": 30.5}),
     Heartbeat("orders", "d-0003", 2, AT, {

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.adapters.registry import SOURCES
-from airflow_streamstate.adapters.source import Lag, LostInput, OffsetOrder, Preflight, Source
+from airflow_streamstate.adapters.source import NO_OFFSET, Lag, LostInput, OffsetOrder, Preflight, Source
 
 if TYPE_CHECKING:
     from support.simulated_sources import SimulatedSource
 
 BROKEN = "broken"
 """A source of this name: its adapter fails at every question."""
+
+
+ONCE = "once"
+"""A source with this in its name sends each row once."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class OpenSimulated:
             source.silent_after -= 1
             if source.silent_after < 0:
                 raise TimeoutError("it does not answer any more")
+        if ONCE in self._name and at:
+            return Preflight((LostInput(self._name, "sent_once"),), NO_OFFSET)
         if source.unseen:
             source.unseen -= 1
             return Preflight((LostInput(self._name, "gone"),), _line(0))

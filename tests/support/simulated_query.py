@@ -39,6 +39,7 @@ from airflow_streamstate.checkpoint.entries import (
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
+from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from airflow_streamstate.runtime.attempt.ports import (
     AnalyzedPlan,
@@ -242,6 +243,9 @@ class SimulatedStartable:
 
     def undo_means(self) -> UndoMeans:
         return self.plan.sink.undo_means or ("exact by undo" if self.plan.sink.mode == "idempotent" else "only doubled")
+
+    def repeat_means(self) -> RepeatMeans:
+        return "skipped" if self.plan.sink.mode == "idempotent" else "doubled"
 
     def undo_needs_query_id(self) -> bool:
         return self.plan.sink.undo_needs_query_id

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from airflow_streamstate.lifecycle.auditing.repeats import Repeat, repeats_in_words
 from airflow_streamstate.lifecycle.observing.caught_up import behind_in_words, seconds_to_zero, since_snapshot_in_words
 from airflow_streamstate.lifecycle.observing.drain_phase import DrainPhase
 from airflow_streamstate.lifecycle.observing.pending_orders import PendingOrder
@@ -234,6 +235,8 @@ class StreamStatus:
             named gaps, and what was read again.
         orders: orders to this deployment that have not had their end.
         unreadable: events and orders of it that cannot be read: by key, what is wrong with each.
+        repeats: batches of this deployment that ran again after a kill.
+        remarks: per query, what a person should know of how it was started last, and of how its sources are read.
     """
 
     stream_id: str
@@ -263,6 +266,8 @@ class StreamStatus:
     next_step: str = ""
     orders: tuple[PendingOrder, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    repeats: tuple[Repeat, ...] = ()
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -296,6 +301,9 @@ class StreamStatus:
             "next_step": self.next_step,
             "orders": [order.to_json() for order in self.orders],
             "unreadable": dict(self.unreadable),
+            "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
+            "repeats": repeats_in_words(self.stream_id, self.repeats),
+            "remarks": {name: list(said) for name, said in self.remarks.items()},
         }
 
 

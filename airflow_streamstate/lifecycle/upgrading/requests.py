@@ -91,6 +91,7 @@ class RollbackRequest:
             where the checkpoint is lost, or more than the last version was wrong. None for the version before.
         max_snapshot_age_seconds: refuse that snapshot where it is older; None for no bound.
         healthy_when: when the old version is taken to be back.
+        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -105,6 +106,7 @@ class RollbackRequest:
     rehearsal_within_seconds: float = 300.0
     reason: str = ""
     max_snapshot_age_seconds: float | None = None
+    accept_lost_input: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
@@ -147,6 +149,8 @@ class RollbackRequest:
         asked = {"verb": "rollback", **vars(self), "healthy_when": _asked_of(self.healthy_when)}
         if self.max_snapshot_age_seconds is None:  # without a bound, the digest is the one of earlier versions
             del asked["max_snapshot_age_seconds"]
+        if not self.accept_lost_input:
+            del asked["accept_lost_input"]
         return digest_of(asked)
 
 

@@ -116,6 +116,7 @@ class Upgrades:
                 to_snapshot_id=request.snapshot_id,
                 undo_command=request.undo_command,
                 accepts_duplicates=request.accepts_duplicates,
+                accept_lost_input=request.accept_lost_input,
                 **self._signed(control, request_id),  # type: ignore[arg-type]
             )
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
 from airflow_streamstate.adapters.source import Source, SparkDoor
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
+from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
 Told = TypeVar("Told")
@@ -298,6 +299,9 @@ class StartableQuery(Protocol):
 
     def undo_means(self) -> UndoMeans:
         """What can be done about batches that the sink is to give back."""
+
+    def repeat_means(self) -> RepeatMeans:
+        """What the sink makes of a batch that it was given before; ``unknown`` where nobody can say what it is."""
 
     def undo_needs_query_id(self) -> bool:
         """Whether the sink remembers batches that were undone, so that the query has to go on under another id.
