@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.launch.known_bad import KNOWN_BAD
+
 DOCS = Path(__file__).resolve().parent
 SPARKS = ("4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
 CELLS = (
@@ -107,13 +109,23 @@ this page of it.
 """
 
 
+BAD = """\
+## Releases that are known to fail
+
+`streamstate doctor` looks for these among the jars of this machine's Spark, in its `spark-defaults.conf`, and in what
+the current deployment of each stream brings along; `streamstate plan` names in `notes` those of the version that it
+looks at.
+"""
+
+
 def page(results: dict[str, Any]) -> str:
     """The page that these results make."""
     lives: Lives = {
         tuple(life[name] for name in ("spark", "do", "cell", "of", "how")): life  # type: ignore[misc]
         for life in results["lives"]
     }
-    return "\n".join([HEAD, *_own(lives), "", MOVES, *_moves(lives, "restore"), *_moves(lives, "seed"), TAIL])
+    moves = [MOVES, *_moves(lives, "restore"), *_moves(lives, "seed")]
+    return "\n".join([HEAD, *_own(lives), "", *moves, *_known_bad(), "", TAIL])
 
 
 def _own(lives: Lives) -> list[str]:
@@ -138,6 +150,22 @@ def _moves(lives: Lives, how: str) -> list[str]:
             lines.append(_row([before, *said]))
         lines.append("")
     return lines
+
+
+def _known_bad() -> list[str]:
+    lines = [BAD, _row(["component", "releases", "on Spark", "what happens", "what to do"]), _row(["---"] * 5)]
+    return lines + [
+        _row(
+            [
+                f"{known.component} (`{known.artifact}`)",
+                ", ".join(known.releases),
+                ", ".join(known.sparks) or "every",
+                known.symptom,
+                known.remedy,
+            ]
+        )
+        for known in KNOWN_BAD
+    ]
 
 
 def _said(lives: Lives, key: tuple[str, str, str, str, str]) -> str:

@@ -8,11 +8,12 @@ From the newest snapshot down, each one is of the query, or changes no row, or i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoWish, cannot_undo, written_meanwhile
+from airflow_streamstate.protocol.data_events import RepeatMeans
 
 QUERY_ID = "spark.sql.streaming.queryId"
 EPOCH_ID = "spark.sql.streaming.epochId"
@@ -60,6 +61,12 @@ class IcebergSink:
             schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(row._jdf.schema())
             tables.create(schema, jvm.org.apache.iceberg.PartitionSpec.unpartitioned(), scratch_uri)
         row.write.format("iceberg").mode("append").save(scratch_uri)
+
+    def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
+        """Iceberg skips by the table's own history alone: what is written beside it is there twice."""
+        if _branch_of(sink):
+            return "doubled"
+        return "unknown" if any(conf.get(name) for name in (WAP_ID, WAP_BRANCH)) else "skipped"
 
     def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
         table = _load(sink, reach.session)

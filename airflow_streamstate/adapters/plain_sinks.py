@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkReach, Skips
+from airflow_streamstate.protocol.data_events import RepeatMeans
 
 
 class _PlainSink:
@@ -59,6 +61,9 @@ class MemorySink(_PlainSink):
     undo = "it is gone with its driver"
     unknown_reason = "what it holds is in the memory of one driver"
 
+    def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
+        return "skipped"  # what the driver before wrote is gone with it
+
 
 class ConsoleSink(_PlainSink):
     """Prints; holds nothing, and prints a batch again that runs again. Implements ``SinkAdapter``."""
@@ -75,6 +80,9 @@ class NoopSink(_PlainSink):
     name = "noop"
     formats = frozenset({"noop"})
     undo = "nothing is there"
+
+    def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
+        return "skipped"
 
     def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
         return HeldBatches()

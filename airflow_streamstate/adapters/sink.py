@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from airflow_streamstate.adapters.registry import SINKS, Found, find_adapters
+from airflow_streamstate.protocol.data_events import RepeatMeans
 
 Skips = Literal["batch_id", "query_id_and_batch_id", "nothing", "unknown"]
 """By what a sink knows a batch that it was given before, and skips it."""
@@ -43,7 +44,7 @@ class Sink:
     @property
     def place(self) -> str:
         """Where it is, for people."""
-        return self.table or self.path or self.format
+        return self.table or self.path or self.options.get("topic") or self.format
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,40 @@ class SinkAdapter(Protocol):
         Returns:
             What was done, in words; nothing where nothing was needed.
         """
+
+
+@runtime_checkable
+class RepeatedSink(Protocol):
+    """What the adapter of a sink has beside ``SinkAdapter`` where ``skips`` does not say what becomes of a batch that
+    runs again: it depends on the place that is written to, or on a setting."""
+
+    def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
+        """What this sink makes of a batch that it was given before; asks nobody.
+
+        Args:
+            sink: what is written to.
+            conf: settings of the session (``REPEAT_SETTINGS``); those that are not set are left out.
+        """
+
+
+REPEAT_SETTINGS = ("spark.wap.id", "spark.wap.branch")
+"""The settings of a session by which a sink is written to in another way."""
+
+
+def repeat_means(sink: Sink, adapters: Iterable[SinkAdapter], conf: Mapping[str, str] | None = None) -> RepeatMeans:
+    """What a sink makes of a batch that it was given before.
+
+    Args:
+        sink: what is written to.
+        adapters: as ``known_sinks().adapters``.
+        conf: as ``RepeatedSink.repeats``; None for unknown.
+    """
+    adapter = adapter_for(sink, adapters)
+    if isinstance(adapter, RepeatedSink):
+        return adapter.repeats(sink, conf or {})
+    if adapter is None or adapter.skips == "unknown":
+        return "unknown"
+    return "doubled" if adapter.skips == "nothing" else "skipped"
 
 
 @functools.cache

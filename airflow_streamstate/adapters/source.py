@@ -21,8 +21,9 @@ OffsetOrder = Literal["same", "ahead", "behind", "apart"]
 """How a first offset lies to a second: equal; nowhere behind and somewhere ahead of it; the reverse; neither."""
 Unit = Literal["rows", "files", "versions", "bytes"]
 """In which a source counts what it has."""
-LossReason = Literal["removed", "remade", "gone", "elsewhere"]
-"""Retention took it; another of the same name is there; nothing of the name is there; the offset is of other parts."""
+LossReason = Literal["removed", "remade", "gone", "elsewhere", "sent_once"]
+"""Retention took it; another of the same name is there; nothing of the name is there; the offset is of other parts; the
+source sends each row once."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,18 @@ class MeasuringAdapter(Protocol):
         Raises:
             ValueError: one of them is no offset of this kind of source.
         """
+
+
+@runtime_checkable
+class SendingOnceAdapter(Protocol):
+    """What the adapter of a source has beside ``SourceAdapter`` that cannot read again what it has read, so that no
+    start goes on from an offset of it.
+
+    Attributes:
+        sends_once: why, a lower-case clause without its full stop.
+    """
+
+    sends_once: str
 
 
 @runtime_checkable

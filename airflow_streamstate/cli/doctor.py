@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,11 @@ from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.command import find_java
 from airflow_streamstate.launch.connectors import connector_for
+from airflow_streamstate.launch.known_bad import brought_names, installed_names, known_bad_among
 from airflow_streamstate.launch.master import addresses_of, check_master, check_master_answers, own_disk_note
 from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
+from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.store.local import LocalStore
 
 JAVA_RELEASES = (17, 21)
@@ -57,10 +60,10 @@ class Check:
 def doctor(session: Session, master: str | None) -> int:
     """Say what is missing on this machine, and how to mend it.
 
-    Looks at Java, pyspark, what transformWithState needs, spark-submit, and the home, if one is given: whether it can
-    be written, whether conditional writes hold there, and what Spark would be given to reach checkpoints on S3; with
-    --master also whether that answers, and whether its executors would find the checkpoints. Exit status 1 if anything
-    is missing.
+    Looks at Java, pyspark, what transformWithState needs, spark-submit, releases that are known to fail, and the home,
+    if one is given: whether it can be written, whether conditional writes hold there, what its streams bring along, and
+    what Spark would be given to reach checkpoints on S3; with --master also whether that answers, and whether its
+    executors would find the checkpoints. Exit status 1 if anything is missing.
     """
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
     rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
@@ -82,7 +85,43 @@ def machine_checks() -> Iterator[Check]:
         return
     yield from stateful_checks(spark_home)
     version = version_of(spark_home)
+    yield known_bad_check("spark", installed_names(spark_home, _conf_folder()), version)
     yield Check("spark-submit", True, f"{' '.join(submit.prefix)} (Spark {version or 'of a version not to be seen'})")
+
+
+def known_bad_check(name: str, brought: Iterable[str], spark_version: str) -> Check:
+    """Whether any release among these is known to fail.
+
+    Args:
+        name: whose they are, for people.
+        brought: Maven coordinates, and names of jars.
+        spark_version: that they are used with; "" for unknown.
+    """
+    found = known_bad_among(brought, spark_version)
+    what = "; ".join(f"{one.known.component} {one.release} ({one.name}): {one.known.symptom}" for one in found)
+    remedy = " ".join(dict.fromkeys(one.known.remedy for one in found))
+    return Check(f"releases of {name}", not found, what or "none that is known to fail", remedy)
+
+
+def _conf_folder() -> Path | None:
+    folder = os.environ.get("SPARK_CONF_DIR")
+    return Path(folder) if folder else None
+
+
+def _stream_checks(home: Home) -> Iterator[Check]:
+    """What the current deployment of each stream brings along, where that is known to fail."""
+    for stream_id in home.stream_ids():
+        with contextlib.suppress(StreamStateError):  # `status` and `streams` say what is wrong with it
+            control = home.control(stream_id)
+            deployment_id = control.need_register().value.deployment_id
+            if deployment_id is None:
+                continue
+            spec = control.spec(deployment_id)
+            spark = next((plan.spark_version for plan in recorded_plans(control, deployment_id).values()), "")
+            brought = brought_names(spec.packages, spec.jars, spec.conf)
+            check = known_bad_check(f"stream {stream_id}", brought, spark)
+            if not check.ok:
+                yield check
 
 
 def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
@@ -203,6 +242,7 @@ def _home_checks(session: Session) -> Iterator[Check]:
             yield connector_check()
         yield from library_checks({home.home.uri, home.checkpoints.uri})
         yield Check("home", True, home.check())
+        yield from _stream_checks(home)
     except StreamStateError as error:
         yield Check("home", False, _fact(error), error.next_step or "Give a home that can be written.")
 

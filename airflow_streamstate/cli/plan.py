@@ -111,6 +111,7 @@ def _show(session: Session, controller: Controller, stream_id: str) -> int:
         "deployment_id": found.deployment_id,
         "queries": {name: asdict(known) for name, known in found.queries.items()},
         "unknown": list(found.unknown),
+        "notes": list(found.notes),
     }
     trees = {name: plan_tree_text(known) for name, known in found.queries.items()}
     session.emit(result, lambda console: plan_tables.recorded(console, found, trees))

@@ -82,6 +82,8 @@ def recorded(console: Console, found: RecordedPlans, trees: Mapping[str, str]) -
         console.print(shown("\n".join(f"  {row}" for row in trees[name].splitlines())), soft_wrap=True)
     for name in found.unknown:
         console.print(shown(f"query {name}: no plan is recorded"))
+    for note in found.notes:
+        console.print(shown(note, "yellow"))
     if not found.queries and not found.unknown:
         console.print("  no query was started yet")
 

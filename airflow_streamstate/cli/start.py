@@ -237,6 +237,7 @@ def wait_and_emit(session: Session, controller: Controller, view: DeploymentView
         with session.progress(f"{view.stream_id} {view.deployment_id}") as report:
             status = _waited(controller, view, goal.seconds, goal.behind_at_most, report)
         result = {**view.to_json(), "state": status.state, "queries": status.to_json()["queries"]}
+        result["remarks"] = status.to_json()["remarks"]
     session.emit(result, lambda console: tables.standing(console, result))
 
 

@@ -33,6 +33,7 @@ _STARTS = {
     "seed": "is seeded with the offsets of snapshot",
     "fresh": "starts fresh, with nothing",
 }
+_BREAKS = ("gaps", "overlaps", "undone", "backwards")
 _MAX_CHARACTERS = 100
 _MOST_COLUMNS = 4
 _TRACEBACK_LINES = 20
@@ -63,6 +64,7 @@ def standing(console: Console, row: Row) -> None:
     console.print(_sentence(row))
     _no_queries(console, row)
     _queries(console, row)
+    _remarks(console, row)
 
 
 def killed(console: Console, row: Row) -> None:
@@ -130,6 +132,7 @@ def status(console: Console, row: Row) -> None:
         "last event": _last_event(row.get("last_event")),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
+        "rows": row.get("repeats"),
         "error": _words(row.get("error")),
         "next": row.get("next_step"),
     }
@@ -139,12 +142,19 @@ def status(console: Console, row: Row) -> None:
     _orders(console, row)
     _no_queries(console, row)
     _queries(console, row)
+    _remarks(console, row)
     for event in row.get("moves") or ():
         moved(console, event)
         if event["reason"]:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
         _block(console, "traceback", "\n".join(_words(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
+
+
+def _remarks(console: Console, row: Row) -> None:
+    for name, remarks in (row.get("remarks") or {}).items():
+        for remark in remarks:
+            console.print(shown(f"  query {name}: {remark}", "yellow"))
 
 
 def _orders(console: Console, row: Row) -> None:
@@ -235,11 +245,12 @@ def custody(console: Console, row: Row) -> None:
             f"up to {row['settled']['through']}: {found}, by an audit of {row['settled']['audited_at']}; pruned since"
         )
         console.print(shown(text, "" if row["settled"]["ok"] else "bold red"))
-    for kind, key in (("gap", "gaps"), ("overlap", "overlaps"), ("undone", "undone")):
+    for kind, key in (("gap", "gaps"), ("overlap", "overlaps"), ("undone", "undone"), ("backwards", "backwards")):
         for found in row[key]:
             place = f"{kind} at {found['deployment_id']}, {found['query']} {found['source']}".rstrip()
             style = "yellow" if found["accepted"] else "bold red"
             console.print(shown(f"{place}: {found['ended_at']} -> {found['began_at']}: {found['detail']}", style))
+    _sources_and_repeats(console, row)
     for sentence in row["unread"]:
         console.print(shown(f"not read: {sentence}", "bold red"))
     for one in row["downtimes"]:
@@ -253,8 +264,26 @@ def custody(console: Console, row: Row) -> None:
     recorded = sum(query["evidence"] == "records" for one in row["deployments"] for query in one["queries"].values())
     if row["ok"]:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""
-        but += ", but for what was accepted by name" if row["gaps"] or row["overlaps"] or row["undone"] else ""
+        but += ", but for what was accepted by name" if any(row[key] for key in _BREAKS) else ""
         console.print(f"every deployment began exactly where its predecessor ended{but}", style="green")
+
+
+def _sources_and_repeats(console: Console, row: Row) -> None:
+    for one in row["sent_once"]:
+        console.print(shown(f"{one['source']} of {one['deployment_id']}, {one['query']}: {one['why']}", "yellow"))
+    for found in (*row["may_be_doubled"], *row["not_doubled"]):
+        console.print(_repeat(found))
+
+
+def _repeat(row: Row) -> Text:
+    which = f"{'the flush, ' if row['is_flush'] else ''}batch {row['batch_id']} ran again"
+    rows = "" if row["rows_at_most"] is None else f", input of at most {row['rows_at_most']:,} rows"
+    offsets = "".join(f", {move['source']} {move['from_offset']} -> {move['to_offset']}" for move in row["moves"])
+    place = f"{row['deployment_id']} attempt {row['attempt']}, {row['query']}"
+    if row["means"] == "skipped":
+        return shown(f"not doubled in {row['sink']} at {place}: {which}{offsets}")
+    sink = row["sink"] if row["means"] == "doubled" else f"{row['sink']} (only the script knows)"
+    return shown(f"may be doubled in {sink} at {place}: {which}{rows}{offsets}", "yellow")
 
 
 def checks(console: Console, rows: Sequence[Row]) -> None:

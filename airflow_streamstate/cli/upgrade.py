@@ -14,6 +14,7 @@ from airflow_streamstate.cli.exits import DONE, FAILED, REFUSED
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
+    accept_lost_input_option,
     max_snapshot_age_option,
     pass_session,
     reason_option,
@@ -25,7 +26,14 @@ from airflow_streamstate.cli.session import Report, Session
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.requests import MODES, WAYS, RollbackRequest, UpgradeRequest
+from airflow_streamstate.lifecycle.upgrading.requests import (
+    LEAST_SLOWER_FACTOR,
+    MODES,
+    MOST_SLOWER_FACTOR,
+    WAYS,
+    RollbackRequest,
+    UpgradeRequest,
+)
 from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
 from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON, UpgradeView
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
@@ -39,7 +47,9 @@ SETTLE_SECONDS = 300.0
 def _healthy_options(command: AnyCommand) -> AnyCommand:
     for option in (
         click.option(
-            "--caught-up", is_flag=True, help="Healthy only when nothing is left to read; else lag must not grow."
+            "--caught-up",
+            is_flag=True,
+            help="Healthy only when nothing is left to read, or no more than the version before had left.",
         ),
         click.option(
             "--healthy-within",
@@ -63,6 +73,14 @@ def _healthy_options(command: AnyCommand) -> AnyCommand:
     return command
 
 
+_slower_option = click.option(
+    "--roll-back-if-slower",
+    "roll_back_if_slower",
+    type=click.FloatRange(LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR),
+    metavar="FACTOR",
+    help="Give a version up that falls behind its input, and reads one in FACTOR, or less, of what the version before "
+    "read per second. By default it is kept, with a warning that has both rates.",
+)
 _undo_command_option = click.option(
     "--undo-command",
     default="",
@@ -114,6 +132,7 @@ _wait_option = click.option(
 )
 @click.option("--needs-approval", is_flag=True, help="Wait for a person to say yes to the plan: --approve, --reject.")
 @_healthy_options
+@_slower_option
 @_rehearsal_within_option
 @_undo_command_option
 @click.option("--continue", "goes_on", is_flag=True, help="Go on with the upgrade that is under way.")
@@ -145,8 +164,9 @@ def upgrade(
     """Upgrade STREAM: rehearse, stop or drain, start, prove healthy; back to the old version where that fails.
 
     What is not given stays as it runs now. The new version is rehearsed on a fork of the real state while the old one
-    runs: where it cannot work, nothing is stopped (exit status 4). A version that has not committed its batches in time
-    is given up, and the old one goes on, without a lost or doubled row (exit status 1).
+    runs: where it cannot work, nothing is stopped (exit status 4). A version that fails, or stands still, is given up,
+    and the old one goes on, without a lost or doubled row (exit status 1). One that is only slower is kept, with a
+    warning, unless --roll-back-if-slower says otherwise.
 
     Every step is recorded: after a crash, --continue goes on, from any machine.
     """
@@ -171,6 +191,7 @@ def upgrade(
 @stream_argument
 @click.option("--warm/--no-warm", default=True, help="Launch the new driver before the old one is stopped.")
 @_healthy_options
+@_slower_option
 @reason_option
 @request_option
 @_wait_option
@@ -210,6 +231,7 @@ def restart(
     help="Launch the driver of the version before, before the current one is stopped; not where there is no room for"
     " two.",
 )
+@accept_lost_input_option
 @_healthy_options
 @_rehearsal_within_option
 @reason_option
@@ -232,6 +254,7 @@ def rollback(session: Session, /, stream_id: str, request_id: str | None, wait_s
         undo_command=_words(given["undo_command"]),
         accepts_duplicates=given["accept_duplicates"],
         warm=given["warm"],
+        accept_lost_input=given["accept_lost_input"],
         snapshot_id=given["snapshot_id"],
         max_snapshot_age_seconds=given["max_snapshot_age_seconds"],
         healthy_when=_healthy_when(given),
@@ -252,7 +275,12 @@ def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _healthy_when(given: dict[str, Any]) -> HealthyWhen:
-    return HealthyWhen(given["healthy_batches"], given["healthy_within_seconds"], given["caught_up"])
+    return HealthyWhen(
+        given["healthy_batches"],
+        given["healthy_within_seconds"],
+        given["caught_up"],
+        given.get("roll_back_if_slower"),
+    )
 
 
 def _words(command: str) -> tuple[str, ...]:

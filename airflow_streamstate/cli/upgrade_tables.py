@@ -64,6 +64,8 @@ def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None)
     last = view.state.last
     if last.text:
         console.print(shown(f"  {without_launch_folder(last.text)}"))
+    for warning in last.warnings or ():
+        console.print(shown("  ") + Text("warning", "yellow") + shown(f": {warning}"))
     for name, value in _facts(view):
         if value is not None:
             console.print(shown(f"  {name}: {value}"))

@@ -89,6 +89,16 @@ def optional_seconds(value: object, field: str) -> float | None:
     return None if optional_text(value) is None else as_seconds(value, field)
 
 
+def optional_factor(value: object, field: str) -> float | None:
+    """A number that may be missing; raises as ``texts`` does."""
+    if optional_text(value) is None:
+        return None
+    try:
+        return float(str(value))
+    except ValueError:
+        raise InvalidRequestError("this field is no number", field=field, value=str(value)[:60]) from None
+
+
 def texts_by_name(value: object, field: str) -> dict[str, tuple[str, ...]]:
     """Lists of texts by name, given as such or as JSON; raises as ``texts`` does."""
     found = _parsed(value, field, "{") if isinstance(value, str) else value

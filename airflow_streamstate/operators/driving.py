@@ -48,7 +48,8 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
 
     :param healthy_batches: so many batches each query has to commit past the handover. (templated)
     :param healthy_within_seconds: how long it has for that. (templated)
-    :param caught_up: healthy only when nothing is left to read; else what is left must not grow. (templated)
+    :param caught_up: healthy only when nothing is left to read, or no more than the version before had left.
+        (templated)
     :param rehearsal_within_seconds: how long a rehearsal may take. (templated)
     :param undo_command: undoes what a ``foreachBatch`` wrote, should there be no other way back. (templated)
     :param wait_seconds: how long to stay with it; then the task fails, the upgrade stays under way, and a retry goes on
@@ -192,6 +193,8 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         )
 
     def _judged(self, context: Context, view: UpgradeView) -> dict[str, Any]:
+        for warning in view.state.last.warnings or ():
+            self.log.warning("The new version is kept: %s", warning)
         error = view.as_error()
         if error is None:
             return view.to_json()

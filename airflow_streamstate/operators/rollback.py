@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.lifecycle.upgrading.requests import WAYS, RollbackRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
@@ -32,6 +32,7 @@ class RollbackStreamOperator(DrivingOperator):
     :param accept_duplicates: rows may come twice on sinks that cannot be undone. (templated)
     :param warm: launch the driver of the version before, before the current one is stopped; not where there is no room
         for two. (templated)
+    :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
 
     .. seealso:: :ref:`howto/operator:RollbackStreamOperator`
     """
@@ -43,6 +44,7 @@ class RollbackStreamOperator(DrivingOperator):
         "max_snapshot_age_seconds",
         "accept_duplicates",
         "warm",
+        "accept_lost_input",
     )
 
     def __init__(
@@ -53,6 +55,7 @@ class RollbackStreamOperator(DrivingOperator):
         max_snapshot_age_seconds: float | str | None = None,
         accept_duplicates: bool | str = False,
         warm: bool | str = True,
+        accept_lost_input: Sequence[str] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -61,6 +64,7 @@ class RollbackStreamOperator(DrivingOperator):
         self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.accept_duplicates = accept_duplicates
         self.warm = warm
+        self.accept_lost_input = accept_lost_input
 
     def wish_digest(self) -> str:
         return self._request().digest
@@ -77,6 +81,7 @@ class RollbackStreamOperator(DrivingOperator):
             undo_command=self.undo_words(),
             accepts_duplicates=yes_or_no(self.accept_duplicates, "accept_duplicates"),
             warm=yes_or_no(self.warm, "warm"),
+            accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
             healthy_when=self.healthy_when(),
             rehearsal_within_seconds=self.rehearsal_seconds(),
             reason=str(self.reason),

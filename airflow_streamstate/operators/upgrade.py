@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from airflow_streamstate.hooks.rendered import one_of, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_factor, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.hooks.upgrading import refuse_unless_planned, upgrade_of
 from airflow_streamstate.lifecycle.upgrading.requests import MODES, UpgradeRequest
@@ -21,9 +22,10 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
     """Bring a stream to another version: rehearse it, end the old one, start it, and see it prove itself.
 
     The new version is rehearsed on a fork of the real state while the old one runs: where it cannot work, the task
-    fails and nothing was touched. A version that does not prove itself in time is given up: the old one goes on,
-    without a lost or doubled row, and the task fails. Neither is tried again by a retry. What is not given stays as it
-    runs now; with nothing given it is a restart.
+    fails and nothing was touched. A version that fails, or stands still, is given up: the old one goes on, without a
+    lost or doubled row, and the task fails. Neither is tried again by a retry. A version that is only slower is kept:
+    the log and ``warnings`` have both rates. What is not given stays as it runs now; with nothing given it is a
+    restart.
 
     Idempotent: a retry, or a task that was cleared, goes on with the upgrade that it began, wherever that stands. Where
     that was refused, or given up, a task that is cleared tries anew.
@@ -31,8 +33,8 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
     Returns ``{upgrade_id, stream_id, phase, outcome, mode, old_deployment_id, new_deployment_id,
     returned_deployment_id, way, bad_batches, begun_batches, downtime_seconds, downtime_by_query,
     downtimes, not_running_seconds, verdict, differences, audit_ok, cancelled_by,
-    reason, driver, waits_for}``, as its XCom also where it fails the task. The XCom ``upgrade``, ``{stream_id,
-    upgrade_id}``, is there from the beginning.
+    reason, driver, warnings, waits_for}``, as its XCom also where it fails the task. The XCom ``upgrade``,
+    ``{stream_id, upgrade_id}``, is there from the beginning.
 
     :param mode: ``auto`` restores the state where it fits, and drains where it does not and ``allow_drain`` is given;
         or ``restore``, ``drain``, ``fresh``. (templated)
@@ -44,6 +46,8 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
         there is no room for two. (templated)
     :param needs_approval: wait until somebody says yes to the plan, by ``streamstate upgrade STREAM --approve``.
         (templated)
+    :param roll_back_if_slower: a factor, such as 2: give a version up that falls behind its input, and reads one in so
+        many, or less, of what the version before read per second; by default it is kept. (templated)
     :param rehearsal_id: of the ``PlanUpgradeOperator`` whose report was approved: refused where by now the change is
         another one, or something else runs. (templated)
     :param on_cancel: what becomes of the upgrade when the task is killed, marked or cleared after the old version was
@@ -67,6 +71,7 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
                 "rehearse",
                 "warm",
                 "needs_approval",
+                "roll_back_if_slower",
                 "rehearsal_id",
                 "on_cancel",
             )
@@ -82,6 +87,7 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
         rehearse: bool | str = True,
         warm: bool | str = True,
         needs_approval: bool | str = False,
+        roll_back_if_slower: float | str | None = None,
         rehearsal_id: str | None = None,
         on_cancel: str = "finish",
         **kwargs: Any,
@@ -93,6 +99,7 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
         self.rehearse = rehearse
         self.warm = warm
         self.needs_approval = needs_approval
+        self.roll_back_if_slower = roll_back_if_slower
         self.rehearsal_id = rehearsal_id
         self.on_cancel = on_cancel
 
@@ -117,7 +124,10 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
             warm=yes_or_no(self.warm, "warm"),
             needs_approval=yes_or_no(self.needs_approval, "needs_approval"),
-            healthy_when=self.healthy_when(),
+            healthy_when=replace(
+                self.healthy_when(),
+                roll_back_if_slower=optional_factor(self.roll_back_if_slower, "roll_back_if_slower"),
+            ),
             rehearsal_within_seconds=self.rehearsal_seconds(),
             undo_command=self.undo_words(),
         )

@@ -16,6 +16,14 @@ _SINK_FUNCTIONS = frozenset({"foreachbatch", "foreach"})
 
 def advice_on(plan: QueryPlan) -> Iterator[Advice]:
     """All that is worth knowing of this plan."""
+    for source in plan.sources:
+        if source.sends_once:
+            text = (
+                f"The source {source.identity or source.format} cannot be read again ({source.sends_once}): what was"
+                " read and not committed when a driver ends is lost, and restore, rollback and seed need"
+                f" --accept-lost-input {plan.query_name}."
+            )
+            yield advice("source-sends-once", source.path, text)
     for operator in plan.operators:
         yield from _bound(plan, operator)
         if operator.kind in _USER_CODE:

@@ -202,6 +202,7 @@ ADVICE: Mapping[str, str] = {
     "timeout-missing": "a function with state and no timeout",
     "function-unseen": "a function of the script before or in an operator with state, whose body a plan does not show",
     "sink-function-unseen": "a function of the script that writes",
+    "source-sends-once": "a source that cannot read again what it has read, such as a socket",
     "duplicates-forever": "duplicates are looked for without an event time",
 }
 """Code -> what it is about, in the order of the docs."""

@@ -179,6 +179,7 @@ class PlannedSource:
         columns: of its rows.
         name: that the script gave it, by which Spark finds its offset; "" for none.
         path: where it stands in the plan, for people.
+        sends_once: why it cannot read again what it has read, by its adapter; "" where it can, or that is not known.
     """
 
     format: str
@@ -188,6 +189,7 @@ class PlannedSource:
     columns: tuple[Expression, ...] = ()
     name: str = ""
     path: str = ""
+    sends_once: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,12 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.positions import SourceMove
 
 UndoneBy = Literal["undo", "command", "doubled"]
+RepeatMeans = Literal["skipped", "doubled", "unknown"]
+"""What a sink makes of a batch that it was given before.
+
+``skipped``: it knows its batches, or keeps nothing of an earlier run, so that no row is there twice. ``doubled``: it
+cannot tell, and has the rows twice. ``unknown``: only the script's own function knows, or no adapter knows the sink.
+"""
 
 
 @message
@@ -104,3 +110,23 @@ class Repositioned(Event):
     batch_id: int
     moves: tuple[SourceMove, ...]
     reason: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class BatchRepeated(Event):
+    """A batch that an earlier run planned and did not commit is about to run again; that run may have written it.
+
+    Attributes:
+        sink: what it writes to, for people.
+        means: what that sink makes of it.
+        moves: per source, the offsets between which the batch reads; empty where unknown.
+        is_flush: it is the flush of a drain, which reads no input.
+    """
+
+    query_name: str
+    batch_id: int
+    sink: str
+    means: RepeatMeans
+    moves: tuple[SourceMove, ...] = ()
+    is_flush: bool = False

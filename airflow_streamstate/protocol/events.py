@@ -12,7 +12,14 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import message
-from airflow_streamstate.protocol.data_events import BatchesSkipped, Repositioned, Skipped, Undoing, Undone
+from airflow_streamstate.protocol.data_events import (
+    BatchesSkipped,
+    BatchRepeated,
+    Repositioned,
+    Skipped,
+    Undoing,
+    Undone,
+)
 from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.ids import SnapshotKind
@@ -321,6 +328,6 @@ class Noted(Event):
 ALL_EVENTS: tuple[type[Event], ...] = (
     Claimed, Started, QueryStarted, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady, Drained,
     DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
-    Undone, FunctionCalled, Skipped, Repositioned, SnapshotMirrored, Noted,
+    Undone, FunctionCalled, Skipped, Repositioned, BatchRepeated, SnapshotMirrored, Noted,
 )  # fmt: skip
 TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)

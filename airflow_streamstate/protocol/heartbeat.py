@@ -11,6 +11,50 @@ from airflow_streamstate.protocol.downtimes import FirstBatch
 
 
 @dataclass(frozen=True)
+class LagTrend:
+    """How a query went with one source over a window of its last batches, in the unit of its ``SourceLag``.
+
+    What is behind at one moment depends on how much of a batch has passed by then: it is least right after a commit and
+    most right before the next one. So what came and what was read are counted from offsets, and of what was behind only
+    the least of several batches is kept.
+
+    Where a trigger found no input within the window, nothing was behind at that moment, and the counts begin there.
+
+    Attributes:
+        batches: committed from the first look that is counted to the last.
+        read, read_seconds: what these batches read, and the time from the commit of the first to that of the last.
+            None where the offsets of the source do not tell.
+        came, came_seconds: what came to the source from that look to the last. None as ``read``.
+        least_before: the least that was behind in the older half of the window.
+        least: the same of the newer half.
+        least_lately: the same of the newest three batches.
+    """
+
+    batches: int
+    read: int | None
+    read_seconds: float | None
+    came: int | None
+    came_seconds: float | None
+    least_before: int
+    least: int
+    least_lately: int
+
+    @property
+    def read_per_second(self) -> float | None:
+        """How fast the query read; None where that is not known."""
+        return _per_second(self.read, self.read_seconds)
+
+    @property
+    def came_per_second(self) -> float | None:
+        """How fast the input came; None where that is not known."""
+        return _per_second(self.came, self.came_seconds)
+
+
+def _per_second(count: int | None, seconds: float | None) -> float | None:
+    return None if count is None or not seconds or seconds <= 0 else count / seconds
+
+
+@dataclass(frozen=True)
 class SourceLag:
     """How far one source is ahead of what its query has read.
 
@@ -23,6 +67,7 @@ class SourceLag:
         since_snapshot: what was read of it since the newest snapshot, and would be read again behind that; in
             ``since_snapshot_unit``. None where that cannot be told.
         untold: why ``behind`` is None; "" where it is not.
+        trend: how it went over the last batches; None before there were two, and of a driver of before there was any.
     """
 
     source: str
@@ -32,6 +77,7 @@ class SourceLag:
     since_snapshot: int | None = None
     since_snapshot_unit: str = ""
     untold: str = ""
+    trend: LagTrend | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +100,7 @@ class QueryBeat:
         snapshot_id: the newest snapshot that has it, when the sources were asked; None for none.
         batches_since_snapshot: committed batches that are not in that; None for no snapshot.
         input_rows_per_second, processed_rows_per_second: Spark's own rates; None before the first progress.
+        batch_seconds: from one commit to the next, over the last batches of this attempt; None before there were two.
     """
 
     batch_id: int | None
@@ -72,6 +119,7 @@ class QueryBeat:
     is_idle: bool = False
     snapshot_id: str | None = None
     batches_since_snapshot: int | None = None
+    batch_seconds: float | None = None
 
 
 @message

@@ -38,13 +38,16 @@ class HealthyWhen:
         batches: that every query must have committed past the handover; a query that finds no input is taken for one
             that would.
         within_seconds: from its launch.
-        caught_up: nothing may be left to read, as far as each source can tell or by a trigger that found no input; else
-            it is enough that what is known to be left does not grow.
+        caught_up: nothing may be left to read, as far as each source can tell or by a trigger that found no input, or
+            no more than the version before had left. Else a version that is only slower is kept.
+        roll_back_if_slower: give a version up that cannot keep up with its input, and reads less than one in so many of
+            what the version before read in the same time; None to keep it, with a warning.
     """
 
     batches: int = 3
     within_seconds: float = 300.0
     caught_up: bool = False
+    roll_back_if_slower: float | None = None
 
 
 @message
@@ -119,7 +122,8 @@ class UpgradeStep(Message):
         bad_batches: first and last batch of each query that the version that was given up committed: its output.
         begun_batches: the batch of each query that it had begun and not committed: the version that came back runs it
             again over the same bounds, or has undone it. Versions before this field counted it to ``bad_batches``.
-        first_beats: how the new version's queries stood when it had begun: what is behind must not grow from there.
+        first_beats: how the new version's queries stood when it had begun.
+        old_beats: how the old version's queries stood, and went, before it was told to end.
         gap_seconds: as earlier releases wrote ``not_running_seconds``; not written any more.
         not_running_seconds: how long no query of the stream ran while it was moved, the way back included.
         downtimes: per query, from the last commit of one deployment to the first commit of the next, the way back
@@ -129,6 +133,7 @@ class UpgradeStep(Message):
         is_decided: in the phase ``trying``: the way back is decided on, and a driver for it is to come up.
         driver: which driver takes over: ``waits``: the one that was rehearsed, warm; else one that is launched after
             the stop, and why none waits; "" where there is nothing to say of it.
+        warnings: what a person should know of a version that was kept, in sentences.
     """
 
     stream_id: str
@@ -159,6 +164,8 @@ class UpgradeStep(Message):
     downtimes: tuple[Downtime, ...] | None = None
     is_decided: bool | None = None
     driver: str | None = None
+    old_beats: Mapping[str, QueryBeat] | None = None
+    warnings: tuple[str, ...] | None = None
 
 
 @message

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.lifecycle.auditing.custody import custody_of
+from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted, SnapshotReady, Stopped
-from support.drivers import WINDOWED_COUNTS, Deployments, Driver, wait_until
+from support.drivers import STREAM, WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.held_disk import HELD_DRIVER, Gate
 from support.launches import end_processes, living_processes
 from support.window_rows import WindowRows
@@ -210,3 +213,17 @@ def test_a_driver_killed_at_any_moment_loses_nothing(stage: Stage) -> None:
     assert drained.queries["counts"].state_rows_left == 0
     assert stage.rows.found() == stage.rows.expected()
     assert len(stream.events(QueryStarted)) == 7
+    _assert_repeats_are_named(stage, flush_id)
+
+
+def _assert_repeats_are_named(stage: Stage, flush_id: int) -> None:
+    """An audit names each batch that ran again, the flush too; a file sink has none of them twice."""
+    stream = stage.stream
+    home = Home.of(stream.home, stream.home, stage.base / "launches", SYSTEM_CLOCK)
+    found = custody_of(home, STREAM)
+    began = [(event.attempt, event.planned_batch_id) for event in stream.events(QueryStarted)]
+    named = [(one.attempt, one.batch_id) for one in found.repeats if not one.is_flush]
+    assert named == [(attempt, planned) for attempt, planned in began if planned is not None]
+    assert [(one.attempt, one.batch_id) for one in found.repeats if one.is_flush] == [(8, flush_id)]
+    assert not any(one.may_be_doubled for one in found.repeats), found.repeats
+    assert all(one.moves for one in found.repeats if not one.is_flush), found.repeats

@@ -100,6 +100,7 @@ def a_restart_goes_on(stage: Stage) -> None:
     assert run.await_end(PATIENCE_SECONDS)
     assert (run.failure(), run.is_active()) == (None, False)
     assert stage.checkpoint.commit_ids() == [0, 1]
+    began_at = stage.clock.now()
     again = stage.startable.start(stage.uri)
     stage.feed(61, 62)
     until_committed(stage, 3)
@@ -114,6 +115,8 @@ def a_restart_goes_on(stage: Stage) -> None:
     assert again.progress_of(1) is None
     assert progress.watermark_at is not None
     assert int(progress.watermark_at.timestamp()) == BASE_SECONDS + 62 - DELAY_SECONDS
+    assert progress.committed_at is not None
+    assert began_at <= progress.committed_at <= stage.clock.now()
     assert again.query_id == run.query_id
     assert again.query_run_id != run.query_run_id
     again.stop()

@@ -14,7 +14,14 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.data_events import BatchesSkipped, Repositioned, Skipped, Undoing, Undone
+from airflow_streamstate.protocol.data_events import (
+    BatchesSkipped,
+    BatchRepeated,
+    Repositioned,
+    Skipped,
+    Undoing,
+    Undone,
+)
 from airflow_streamstate.protocol.downtimes import Downtime, FirstBatch, Mark, QueryEnd
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
@@ -37,7 +44,7 @@ from airflow_streamstate.protocol.events import (
     Started,
     Stopped,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
+from airflow_streamstate.protocol.heartbeat import Heartbeat, LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.readings import StateReading
@@ -194,6 +201,10 @@ EXAMPLES: tuple[Message, ...] = (
         Repositioned, query_name="raw", batch_id=42, reason="the offsets that were given",
         moves=(SourceMove("kafka subscribe orders", '{"orders":{"0":7}}', '{"orders":{"0":3}}', 0, 4, "rows"),),
     ),
+    _event(
+        BatchRepeated, query_name="raw", batch_id=42, sink="kafka copies", means="doubled",
+        moves=(SourceMove("kafka subscribe orders", '{"orders":{"0":7}}', '{"orders":{"0":10}}', 3, 0, "rows"),),
+    ),
     _event(Noted, text="a query of the snapshot was not started", facts={"query_name": "raw", "since_seconds": 30.5}),
     Heartbeat("orders", "d-0003", 2, AT, {
         "counts per minute": QueryBeat(
@@ -201,10 +212,14 @@ EXAMPLES: tuple[Message, ...] = (
             input_rows_per_second=1000.5, processed_rows_per_second=2500.0, skipped_batches=2,
             rows_behind=44_615, rows_behind_at=LATER,
             lags=(
-                SourceLag("kafka subscribe orders", 44_615, "rows", 17.5, 1200, "rows"),
+                SourceLag(
+                    "kafka subscribe orders", 44_615, "rows", 17.5, 1200, "rows",
+                    trend=LagTrend(11, 55_000, 22.5, 50_000, 22.25, 49_000, 44_500, 44_600),
+                ),
                 SourceLag("rate rowspersecond=5", untold="it makes up rows as time passes"),
             ),
             lags_at=LATER, is_idle=True, snapshot_id="d-0003-live-000006", batches_since_snapshot=3,
+            batch_seconds=2.045,
         ),
         "raw": QueryBeat(None, None, is_active=False),
     }, {"counts per minute": FirstBatch(17, LATER, AT, AT, {"addBatch": 812, "walCommit": 41}, 120)}),
@@ -304,8 +319,9 @@ EXAMPLES: tuple[Message, ...] = (
     Handover("orders", "r-0b8e3c525f0e-0001", "d-0004", 1, "d-0004-a0001", AT, WRITE_ID),
     Upgrade(
         "orders", "u-0b8e3c525f0e", "upgrade", "d-0003", "auto", "af-0123456789", "56" * 32, "airflow upgrade.upgrade",
-        "café upgrade", AT, WRITE_ID, HealthyWhen(5, 120.0, caught_up=True), allow_drain=True, runs_batches=False,
-        warm=False, needs_approval=True, accept_hazards=True, rehearsal_within_seconds=90.0, discard_state=True,
+        "café upgrade", AT, WRITE_ID, HealthyWhen(5, 120.0, caught_up=True, roll_back_if_slower=2.5),
+        allow_drain=True, runs_batches=False, warm=False, needs_approval=True, accept_hazards=True,
+        rehearsal_within_seconds=90.0, discard_state=True,
         fresh_queries=("raw",), accept_lost_input=("counts per minute",), way="forward",
         undo_command=("undo.sh", "--batch"), accepts_duplicates=True,
         to_snapshot_id="d-0003-live-000004",
@@ -332,6 +348,14 @@ EXAMPLES: tuple[Message, ...] = (
             ),
         ),
         is_decided=True, driver="waits",
+                old_beats={
+            "counts per minute": QueryBeat(
+                41, AT, is_active=True, batch_seconds=0.75, lags=(
+                    SourceLag("file /in", 12, "files", trend=LagTrend(3, None, None, None, None, 9, 12, 12)),
+                ),
+            )
+        },
+        warnings=("query raw falls behind",),
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),

@@ -5,6 +5,7 @@ script that is "run" holds one word per line, and these are what it knows:
 
 - ``runs``: commits a batch, then obeys stop, drain and snapshot until one of them ends it;
 - ``proves``: as ``runs``, with three batches past those that it began from;
+- ``lags``: as ``proves``, and its source has some left at the one look there was at it;
 - ``finishes``: commits a batch, and ends by itself;
 - ``fails``: ends before it has committed anything;
 - ``hangs``: starts, and never commits anything;
@@ -24,8 +25,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.ids import is_rehearsal_id
+
+if TYPE_CHECKING:
+    from support.scripted_stream import ScriptedAttempt
 
 STREAM_STATE_ROWS = 7
 WATERMARK_TEXT = "2001-03-31T21:27:00.000Z"
@@ -57,6 +63,16 @@ def script(folder: Path, *words: str, name: str = "job.py") -> Path:
     return path
 
 
+def _begin(attempt: ScriptedAttempt, words: set[str]) -> None:
+    """The batches that it commits at once."""
+    if {"proves", "lags"} & words:
+        attempt.proves(3)
+        if "lags" in words:
+            attempt.beat(lags=(SourceLag("file /in", 40, "files"),))
+    elif not {"hangs", "stalls", "late"} & words:
+        attempt.commits(0)
+
+
 def main(argv: list[str]) -> int:
     """The driver's life; returns its exit status."""
     from support.scripted_reader import read_by_script
@@ -79,10 +95,7 @@ def main(argv: list[str]) -> int:
     if {"fails", "crashes"} & set(words):
         attempt.failed("ValueError: boom")
         return 1
-    if "proves" in words:
-        attempt.proves(3)
-    elif not {"hangs", "stalls", "late"} & set(words):
-        attempt.commits(0)
+    _begin(attempt, set(words))
     if "finishes" in words:
         attempt.finished()
         return 0

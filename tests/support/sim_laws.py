@@ -76,9 +76,17 @@ def assert_rows(world: World) -> None:
 
 
 def _assert_custody(world: World) -> None:
-    """An audit by the logs alone finds a whole chain (Laws 9, 12, 14)."""
-    found = custody_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM).to_json()
+    """An audit by the logs alone finds a whole chain (Laws 9, 12, 14), and names each batch that a sink was given
+    again."""
+    audited = custody_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
+    found = audited.to_json()
     assert found["ok"], found
+    assert found["may_be_doubled"] == [], "these sinks know their batches"
+    named = {(one.query_name, one.batch_id) for one in audited.repeats}
+    for name, plan in world.plans.items():
+        again = {batch_id for batch_id, times in plan.sink.given.items() if times > 1}
+        unnamed = {batch_id for batch_id in again if (name, batch_id) not in named}
+        assert unnamed == set(), f"{name} gave its sink these batches again, and no audit names them: {unnamed}"
 
 
 def _assert_snapshots(world: World) -> None:

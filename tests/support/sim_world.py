@@ -10,6 +10,7 @@ import functools
 import shutil
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,11 +49,13 @@ class WatchedSink(SimulatedSink):
 
     def __init__(self) -> None:
         super().__init__("idempotent")
+        self.given: Counter[int] = Counter()
         self.offered: dict[int, set[tuple[OutputRow, ...]]] = {}
         self.added = 0
 
     def add_batch(self, batch_id: int, rows: tuple[OutputRow, ...]) -> bool:
         self.added += 1
+        self.given[batch_id] += 1
         self.offered.setdefault(batch_id, set()).add(rows)
         return super().add_batch(batch_id, rows)
 

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.adapters.registry import SOURCES
-from airflow_streamstate.adapters.source import Lag, LostInput, OffsetOrder, Preflight, Source
+from airflow_streamstate.adapters.source import NO_OFFSET, Lag, LostInput, OffsetOrder, Preflight, Source
 
 if TYPE_CHECKING:
     from support.simulated_sources import SimulatedSource
 
 BROKEN = "broken"
 """A source of this name: its adapter fails at every question."""
+
+
+ONCE = "once"
+"""A source with this in its name sends each row once."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,9 @@ class SimulatedAdapter:
 
     def compare(self, first: str, second: str) -> OffsetOrder:
         return "apart"
+
+    def between(self, first: str, second: str) -> Lag | None:
+        return Lag(max(0, _index(second) - _index(first)))
 
     def open(self, source: Source, spark: SimulatedDoor) -> OpenSimulated:
         return OpenSimulated(source.options["name"], spark.sources[source.options["name"]])
@@ -83,6 +90,8 @@ class OpenSimulated:
             source.silent_after -= 1
             if source.silent_after < 0:
                 raise TimeoutError("it does not answer any more")
+        if ONCE in self._name and at:
+            return Preflight((LostInput(self._name, "sent_once"),), NO_OFFSET)
         if source.unseen:
             source.unseen -= 1
             return Preflight((LostInput(self._name, "gone"),), _line(0))

@@ -39,6 +39,7 @@ from airflow_streamstate.checkpoint.entries import (
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
+from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from airflow_streamstate.runtime.attempt.ports import (
     AnalyzedPlan,
@@ -242,6 +243,9 @@ class SimulatedStartable:
 
     def undo_means(self) -> UndoMeans:
         return self.plan.sink.undo_means or ("exact by undo" if self.plan.sink.mode == "idempotent" else "only doubled")
+
+    def repeat_means(self) -> RepeatMeans:
+        return "skipped" if self.plan.sink.mode == "idempotent" else "doubled"
 
     def undo_needs_query_id(self) -> bool:
         return self.plan.sink.undo_needs_query_id
@@ -566,6 +570,7 @@ class SimulatedRun:
 
     def _report(self, batch: _Batch, result: _Result) -> Progress:
         has_state = self._plan.window_ms is not None
+        took_ms = round((self._clock.now() - self._triggered_at).total_seconds() * 1000)
         return Progress(
             batch_id=batch.batch_id,
             input_rows=result.input_rows,
@@ -578,7 +583,7 @@ class SimulatedRun:
             processed_rows_per_second=1.0,
             dropped_rows=result.dropped_rows,
             triggered_at=self._triggered_at,
-            durations_ms={"addBatch": int(self._plan.batch_seconds * 1000)},
+            durations_ms={"addBatch": int(self._plan.batch_seconds * 1000), "triggerExecution": took_ms},
         )
 
     def _compute(self, batch: _Batch) -> _Result:

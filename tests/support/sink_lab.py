@@ -27,7 +27,7 @@ from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink,
 from airflow_streamstate.adapters.warming import WarmingSink
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
-from airflow_streamstate.protocol.data_events import BatchesSkipped, Undoing, Undone
+from airflow_streamstate.protocol.data_events import BatchesSkipped, BatchRepeated, Undoing, Undone
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
@@ -504,7 +504,12 @@ def died(life: Life) -> dict[str, str]:
     started = life.stream.events(QueryStarted)[-1]
     assert started.planned_batch_id == last, started
     assert life.stream.events(BatchesSkipped) == []
-    return {"outcome": life.verdict()}
+    outcome = life.verdict()
+    (told,) = life.stream.events(BatchRepeated)
+    assert (told.batch_id, told.attempt) == (last, started.attempt), told
+    assert [(move.passed_over, move.unit) for move in told.moves] == [(1, "files")], told
+    assert told.means in ({"unknown", "skipped"} if outcome == "exact" else {"unknown", "doubled"}), (told, outcome)
+    return {"outcome": outcome}
 
 
 def new_output(life: Life) -> dict[str, str]:

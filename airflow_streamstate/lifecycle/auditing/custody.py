@@ -8,14 +8,17 @@ the time speak, and the report says so (``evidence``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 from airflow_streamstate.adapters.registry import SOURCES, find_adapters
+from airflow_streamstate.adapters.replaying import sending_once
 from airflow_streamstate.adapters.source import SourceAdapter
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.lifecycle.auditing.backwards import backward_breaks
 from airflow_streamstate.lifecycle.auditing.downtimes import downtime_json, downtimes
 from airflow_streamstate.lifecycle.auditing.edges import end_in_snapshot, end_of, start_of
 from airflow_streamstate.lifecycle.auditing.handovers import (
@@ -27,6 +30,7 @@ from airflow_streamstate.lifecycle.auditing.handovers import (
     undone_break,
 )
 from airflow_streamstate.lifecycle.auditing.not_running import NotRunning, not_running
+from airflow_streamstate.lifecycle.auditing.repeats import Repeat, repeats_of
 from airflow_streamstate.lifecycle.auditing.untold_skips import untold_skips
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol import layout
@@ -68,6 +72,16 @@ class DeploymentCustody:
 
 
 @dataclass(frozen=True)
+class SentOnce:
+    """A source that cannot be read again; ``why``: a lower-case clause."""
+
+    deployment_id: str
+    query: str
+    source: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Custody:
     """What an audit found.
 
@@ -77,6 +91,8 @@ class Custody:
         not_running: the periods in which no query of the stream ran, oldest first.
         downtimes: per query and handover, oldest first.
         unread: what could not be read, one sentence each: nothing is proved of it.
+        repeats: batches that ran again after a kill, oldest first.
+        sent_once: sources that cannot be read again, of each deployment.
         settled: what was found of the first deployments before a prune removed the evidence; None for none.
     """
 
@@ -87,6 +103,8 @@ class Custody:
     unread: tuple[str, ...]
     settled: SettledCustody | None = None
     downtimes: tuple[Downtime, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+    sent_once: tuple[SentOnce, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -95,7 +113,8 @@ class Custody:
         return all(one.accepted for one in self.breaks) and not self.unread and was_whole
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id ok deployments[] gaps[] overlaps[] undone[] not_running[] downtimes[] unread[] settled``."""
+        """``stream_id ok deployments[] gaps[] overlaps[] undone[] backwards[] sent_once[] may_be_doubled[]
+        not_doubled[] not_running[] downtimes[] unread[] settled``."""
         return {
             "stream_id": self.stream_id,
             "ok": self.is_whole,
@@ -119,6 +138,10 @@ class Custody:
             "gaps": [one.to_json() for one in self.breaks if one.kind == "gap"],
             "overlaps": [one.to_json() for one in self.breaks if one.kind == "overlap"],
             "undone": [one.to_json() for one in self.breaks if one.kind == "undone"],
+            "backwards": [one.to_json() for one in self.breaks if one.kind == "backwards"],
+            "sent_once": [asdict(one) for one in self.sent_once],
+            "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
+            "not_doubled": [one.to_json() for one in self.repeats if not one.may_be_doubled],
             "not_running": [one.to_json() for one in self.not_running],
             "downtimes": [downtime_json(one) for one in self.downtimes],
             "unread": list(self.unread),
@@ -132,7 +155,9 @@ class Custody:
         }
 
 
-def custody_of(home: Home, stream_id: str, since: str | None = None, through: str | None = None) -> Custody:
+def custody_of(
+    home: Home, stream_id: str, since: str | None = None, through: str | None = None, *, every_entry: bool = True
+) -> Custody:
     """Audit a stream, running or not; nothing is written.
 
     Args:
@@ -140,6 +165,8 @@ def custody_of(home: Home, stream_id: str, since: str | None = None, through: st
         stream_id: the stream.
         since: the deployment whose start is looked at first; None for the stream's first.
         through: the one whose start is looked at last; None for the newest.
+        every_entry: read each entry of the offset logs, for positions that went backwards; False where the handovers
+            alone are asked about.
 
     Raises:
         StreamNotFoundError, DeploymentNotFoundError: there is none.
@@ -149,7 +176,7 @@ def custody_of(home: Home, stream_id: str, since: str | None = None, through: st
     if since is not None:
         control.spec(since)
     adapters = find_adapters(SOURCES, SourceAdapter).adapters  # type: ignore[type-abstract]
-    reader = _Reader(home, control, adapters, _settled(control))
+    reader = _Reader(home, control, adapters, _settled(control), every_entry=every_entry)
     ids = [one for one in control.deployment_ids() if through is None or order_of(one) <= order_of(through)]
     return reader.read(ids[ids.index(since) :] if since is not None else ids)
 
@@ -170,13 +197,17 @@ class _Reader:
         control: StreamControl,
         adapters: Sequence[SourceAdapter],
         settled: SettledCustody | None,
+        *,
+        every_entry: bool,
     ) -> None:
+        self._every_entry = every_entry
         self._settled = settled
         self._home = home
         self._control = control
         self._adapters = adapters
         self._breaks: list[Break] = []
         self._unread: list[str] = []
+        self._sent_once: list[SentOnce] = []
         self._specs: dict[str, DeploymentSpec | None] = {}
         self._said: dict[str, list[Event]] = {}
 
@@ -197,7 +228,15 @@ class _Reader:
             tuple(self._unread),
             self._settled,
             tuple(downtimes(self._home, self._control, deployment_ids, said, beats)),
+            tuple(repeat for deployment_id in deployment_ids for repeat in self._repeats(deployment_id)),
+            tuple(self._sent_once),
         )
+
+    def _repeats(self, deployment_id: str) -> list[Repeat]:
+        if self._is_settled(deployment_id):
+            return []  # of what is settled only the sum is kept
+        events = self._events(deployment_id)
+        return repeats_of(self._control, deployment_id, events, partial(self._checkpoint, deployment_id))
 
     def _is_settled(self, deployment_id: str) -> bool:
         return self._settled is not None and order_of(deployment_id) <= order_of(self._settled.through)
@@ -264,6 +303,7 @@ class _Reader:
         checkpoint = self._checkpoint(spec.deployment_id, name)
         commits = [] if checkpoint is None else checkpoint.commit_ids()
         last = commits[-1] if commits else None
+        self._look_back(spec, first, checkpoint)
         self._breaks += [_passed_over(spec.deployment_id, name, batch_id) for batch_id in batches_passed_over(commits)]
         events = self._events(spec.deployment_id)
         said = [*moves_in(events), *untold_skips(events, name, checkpoint)]
@@ -302,6 +342,23 @@ class _Reader:
             self._unread.append(f"{spec.deployment_id}, query {name}: {compared.uncompared}: nobody can compare them")
         by_logs = start.evidence == end.evidence == "logs"
         return QueryCustody(start.batch_id, last, "logs" if by_logs else "records")
+
+    def _look_back(self, spec: DeploymentSpec, first: QueryStarted, checkpoint: Checkpoint | None) -> None:
+        """What its own log, and its sources, tell of the positions in it."""
+        name, deployment_id = first.query_name, spec.deployment_id
+        lines = [""] * len(first.identities)  # any that is no beginning
+        self._sent_once += [
+            SentOnce(deployment_id, name, what, why)
+            for what, why in sending_once(first.identities, lines, self._adapters).items()
+        ]
+        if checkpoint is None or not self._every_entry:
+            return
+        moved = any(
+            isinstance(event, Repositioned) and event.query_name == name for event in self._events(deployment_id)
+        )
+        began = [number for number in (first.batch_id, first.planned_batch_id) if number is not None]
+        accepted_to = max(began, default=None) if moved or name in spec.start.accept_lost_input else None
+        self._breaks += backward_breaks(checkpoint, deployment_id, name, first.identities, self._adapters, accepted_to)
 
     def _snapshot_holder(self, spec: DeploymentSpec) -> str:
         manifest = self._control.readable_manifest(str(spec.start.snapshot_id))

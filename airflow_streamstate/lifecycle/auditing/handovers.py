@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_streamstate.adapters.moving import counted
-from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SourceAdapter
+from airflow_streamstate.adapters.source import NO_OFFSET, OffsetOrder, SendingOnceAdapter, SourceAdapter
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, UndoneBy
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.positions import SourceIdentity
 
-BreakKind = Literal["gap", "overlap", "undone"]
+BreakKind = Literal["gap", "overlap", "undone", "backwards"]
 Evidence = Literal["logs", "records"]
 """By what an end or a beginning is known: Spark's own logs, or what was written down of it when it was there."""
 
@@ -49,7 +49,8 @@ class Edge:
 class Break:
     """Where a chain does not hold: input that nobody counted (gap), or that two deployments did (overlap).
 
-    Or where it was taken back on purpose: batches that are out of the sink again (undone).
+    Or where it was taken back on purpose: batches that are out of the sink again (undone). Or where a source's position
+    went backwards within a deployment.
 
     Attributes:
         deployment_id: the one that began, or in whose log it is.
@@ -211,11 +212,18 @@ def _of_source(pair: _Pair, adapters: Iterable[SourceAdapter], deployment_id: st
     order = _order(pair, adapters)
     if order == "same":
         return []
+    if pair.began_at == NO_OFFSET and _sends_once(pair, adapters):
+        detail = "the source sends each row once, so it began without an offset: what was sent between the two is lost"
+        return [Break("gap", deployment_id, query_name, pair.source, pair.ended_at, pair.began_at, detail)]
     parts = _parts(pair.ended_at, pair.began_at) or [("", pair.ended_at, pair.began_at, order)]
     return [
         Break(_KINDS[lies], deployment_id, query_name, part or pair.source, before, after, _SENTENCES[lies])
         for part, before, after, lies in parts
     ]
+
+
+def _sends_once(pair: _Pair, adapters: Iterable[SourceAdapter]) -> bool:
+    return any(adapter.name == pair.adapter_name and isinstance(adapter, SendingOnceAdapter) for adapter in adapters)
 
 
 _KINDS: Mapping[OffsetOrder, BreakKind] = {"ahead": "overlap", "behind": "gap", "apart": "gap"}

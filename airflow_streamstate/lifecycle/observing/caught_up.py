@@ -11,6 +11,7 @@ from datetime import datetime
 
 from airflow_streamstate.adapters.moving import counted
 from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.pace import left_at_least
 from airflow_streamstate.lifecycle.observing.state import decide_state
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
@@ -62,7 +63,8 @@ def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
     untold = [f"{lag.source}: {lag.untold}" for lag in lags if lag.behind is None]
     if untold:
         return CaughtUp(False, f"nobody can tell how far it is behind ({'; '.join(untold)})")
-    is_so = all(lag.behind is not None and lag.behind <= at_most for lag in lags)
+    # Of a source that never pauses something is always behind: least right after a commit, which no look need meet.
+    is_so = all((left := left_at_least(lag)) is not None and left <= at_most for lag in lags)
     return CaughtUp(is_so, behind_in_words(lags))
 
 
@@ -83,33 +85,24 @@ def asked_at(query: QueryBeat) -> datetime | None:
     return query.lags_at or query.rows_behind_at
 
 
-def what_grew(first: Sequence[SourceLag], later: Sequence[SourceLag]) -> str:
-    """``100 rows behind, and is 900``, of the first unit in which more is left than before; "" for none.
-
-    Sources of one unit are taken together. One that could not tell at one of the two times says nothing.
-    """
-    sums: dict[str, tuple[int, int]] = {}
-    for was, now in zip(first, later, strict=False):
-        if was.behind is not None and now.behind is not None and was.unit == now.unit:
-            before, after = sums.get(now.unit, (0, 0))
-            sums[now.unit] = before + was.behind, after + now.behind
-    for unit, (before, after) in sums.items():
-        if after > before:
-            return f"{counted(before, unit)} behind, and is {after:,}"
-    return ""
-
-
 def behind_in_words(lags: Sequence[SourceLag]) -> str:
-    """How far behind, and until when: ``120 files behind, about 40 s``; "" where nobody can tell."""
-    told = [(lag.behind, lag.unit) for lag in lags if lag.behind is not None]
+    """How far behind, and until when: ``120 files behind, about 40 s``; "" where nobody can tell.
+
+    Where less was behind at one of the newest batches, that is said, too: ``900 rows behind, 20 at the least``.
+    """
+    told = [(lag.behind, left_at_least(lag) or 0, lag.unit) for lag in lags if lag.behind is not None]
     if not told:
         return ""
-    sums: dict[str, int] = {}
-    for behind, unit in told:
-        sums[unit] = sums.get(unit, 0) + behind
-    left = " and ".join(counted(behind, unit) for unit, behind in sums.items() if behind)
+    sums: dict[str, tuple[int, int]] = {}
+    for behind, least, unit in told:
+        before = sums.get(unit, (0, 0))
+        sums[unit] = before[0] + behind, before[1] + least
+    left = " and ".join(counted(behind, unit) for unit, (behind, _) in sums.items() if behind)
+    words = f"{left or 'nothing'} behind"
+    if any(least < behind for behind, least in sums.values()):
+        words += f", {' and '.join(f'{least:,}' for behind, least in sums.values() if behind)} at the least"
     seconds = seconds_to_zero(lags)
-    return f"{left or 'nothing'} behind" + (f", about {seconds:,.0f} s" if left and seconds is not None else "")
+    return words + (f", about {seconds:,.0f} s" if left and seconds is not None else "")
 
 
 def since_snapshot_in_words(batches: int | None, lags: Sequence[SourceLag]) -> str:

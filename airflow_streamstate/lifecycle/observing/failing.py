@@ -13,14 +13,15 @@ _OF_A_QUERY = "[STREAM_FAILED]"
 _SIGNALS_FROM = 128
 
 
-def next_step_of_failure(seen: Observation) -> str:
+def next_step_of_failure(seen: Observation, repeats: str = "") -> str:
     """What can be done, one sentence, the first of it what is most likely wanted.
 
     Args:
         seen: a deployment that failed.
+        repeats: what a resume runs again, in words (``repeating.foreseen_in_words``).
     """
     failed = seen.terminal
-    return _of_words(seen, failed) if isinstance(failed, Failed) else _of_no_last_word(seen)
+    return _of_words(seen, failed) if isinstance(failed, Failed) else _of_no_last_word(seen, repeats)
 
 
 def next_step_of_drain(seen: Observation, event: object) -> str:
@@ -48,14 +49,15 @@ def _of_words(seen: Observation, failed: Failed) -> str:
     return f"Mend the script and deploy it again{back}; {outside}{skips}; {_log(seen)}."
 
 
-def _of_no_last_word(seen: Observation) -> str:
+def _of_no_last_word(seen: Observation, repeats: str) -> str:
     """It was cut off, or its driver never came to the script: then that is what is to be mended."""
     resume, status = f"`streamstate resume {seen.stream_id}`", seen.launch_status
     if seen.is_closed:
         return f"{resume} starts another driver for it."
     exit_code = None if status is None else status.exit_code
     if not exit_code or exit_code > _SIGNALS_FROM:
-        return f"{resume} goes on where it was cut off, without a lost row; {_log(seen)}."
+        told = f" ({repeats})" if repeats else ""
+        return f"{resume} goes on where it was cut off, without a lost row{told}; {_log(seen)}."
     other = "where that is a setting of this version, deploy it again with another"
     return f"Mend what the reason names, then {resume}; {other}{_back(seen.spec)}; {_log(seen)}."
 

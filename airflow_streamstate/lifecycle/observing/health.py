@@ -1,19 +1,17 @@
-"""Healthy is defined, not hoped: batches past the handover, no restart, and nothing left behind that grows."""
+"""Healthy is defined, not hoped: batches past the handover, no restart, and a pace that is not far below the old one's.
+
+A version that is only slower is kept, with a warning; one that fails, or stands still, is not. No single sample of what
+is behind decides: it depends on how much of a batch has passed (``pace``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_streamstate.lifecycle.observing.caught_up import (
-    asked_at,
-    behind_in_words,
-    decide_caught_up,
-    has_some_left,
-    lags_of,
-    what_grew,
-)
+from airflow_streamstate.lifecycle.observing.caught_up import behind_in_words, has_some_left, lags_of, query_caught_up
 from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.pace import decide_slower, left_at_least, paces_of
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state, explain_state
 from airflow_streamstate.protocol.events import Failed, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
@@ -22,11 +20,21 @@ from airflow_streamstate.protocol.upgrades import HealthyWhen
 
 Beats = Mapping[str, QueryBeat]
 """By query, what its last sign of life said."""
+STILL_SHARE = 0.5
+"""A query stands still that has committed nothing for so much of the time it has to prove itself,"""
+STILL_BATCHES = 3.0
+"""and for as long as so many of its batches, or of the old version's, take."""
 
 
 @dataclass(frozen=True)
 class Healthy:
-    """It has proven itself."""
+    """It has proven itself.
+
+    Attributes:
+        warnings: what a person should know of it all the same, in sentences.
+    """
+
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,11 +54,24 @@ class Unhealthy:
 Health = Healthy | NotYet | Unhealthy
 
 
+@dataclass(frozen=True)
+class _Doubt:
+    """What speaks against a query.
+
+    Attributes:
+        text: a clause.
+        is_fatal: the version is given up for it when its time is over; else it is kept, and that is said.
+    """
+
+    text: str
+    is_fatal: bool
+
+
 def decide_health(
     seen: Observation,
     handover: SnapshotManifest | None,
     wanted: HealthyWhen,
-    first_beats: Beats | None,
+    old_beats: Beats | None,
     waited_seconds: float,
 ) -> Health:
     """Whether a new deployment has proven itself.
@@ -59,7 +80,7 @@ def decide_health(
         seen: the deployment.
         handover: what it started from; None for nothing.
         wanted: when it has.
-        first_beats: how its queries stood when it had begun; None while it had not.
+        old_beats: how the queries of the version before went; None where nobody knows.
         waited_seconds: since it was launched.
     """
     state = decide_state(seen, seen.observed_at)
@@ -69,66 +90,141 @@ def decide_health(
     if state in ("failed", "fenced", "stopped", "drained"):
         why = failed.in_words if failed is not None else explain_state(seen, seen.observed_at)
         return Unhealthy(f"it is {state}: {why}")
-    missing = _missing(seen, handover, wanted.batches) if state in ALIVE else f"it is {state}"
-    if not missing and wanted.caught_up:
-        caught_up = decide_caught_up(seen)
-        missing = "" if caught_up.is_so else f"it has not caught up: {caught_up.why}"
-    elif not missing:
-        missing = _falls_behind(beats_of(seen), first_beats or {})
-    return _late(missing, wanted, waited_seconds) if missing else Healthy()
+    missing = _not_begun(seen, handover) if state in ALIVE else f"it is {state}"
+    doubts = [_Doubt(missing, is_fatal=True)] if missing else list(_doubts(seen, handover, wanted, old_beats or {}))
+    is_late = waited_seconds >= wanted.within_seconds
+    fatal = next((doubt for doubt in doubts if doubt.is_fatal), None)
+    if fatal is not None and is_late:
+        return Unhealthy(f"{fatal.text}, {wanted.within_seconds:g} s after its launch")
+    if doubts and not is_late:
+        return NotYet((fatal or doubts[0]).text)
+    return Healthy(tuple(doubt.text for doubt in doubts))
 
 
 def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
     """Whether every query has committed a batch past the handover, or found no input."""
-    return decide_state(seen, seen.observed_at) in ALIVE and not _missing(seen, handover, 1)
+    if decide_state(seen, seen.observed_at) not in ALIVE or _not_begun(seen, handover):
+        return False
+    queries = beats_of(seen)
+    return all(_committed(queries[name], handover, name) >= 1 or _is_idle(queries[name]) for name in _started(seen))
 
 
-def _falls_behind(beats: Beats, first_beats: Beats) -> str:
-    """Why it is not certain to keep up; "" where nothing speaks against it."""
-    for name, query in sorted(beats.items()):
-        if not has_some_left(query):
+def _doubts(
+    seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen, old_beats: Beats
+) -> Iterator[_Doubt]:
+    """What speaks against each query that has begun."""
+    queries = beats_of(seen)
+    for name in _started(seen):
+        query, before = queries[name], old_beats.get(name)
+        committed = _committed(query, handover, name)
+        doubt = _doubt_of(query, before, committed, wanted)
+        if doubt is None:
             continue
-        first = first_beats.get(name)
-        grown = "" if first is None else what_grew(lags_of(first), lags_of(query))
-        if grown:
-            return f"it falls behind: query {name} was {grown}"
-        if first is not None and asked_at(query) == asked_at(first):
-            return f"query {name} is {behind_in_words(lags_of(query))}, and was asked only once"
-    return ""
+        still_seconds = _stands_still(seen, query, before, wanted) if committed > 0 else 0.0
+        still = f"; it stands still: nothing was committed for {still_seconds:.0f} s" if still_seconds else ""
+        yield _Doubt(f"query {name} {doubt.text}{still}", doubt.is_fatal or bool(still))
 
 
-def _late(missing: str, wanted: HealthyWhen, waited_seconds: float) -> NotYet | Unhealthy:
-    if waited_seconds < wanted.within_seconds:
-        return NotYet(missing)
-    return Unhealthy(f"{missing}, {wanted.within_seconds:g} s after its launch")
+def _doubt_of(query: QueryBeat, before: QueryBeat | None, committed: int, wanted: HealthyWhen) -> _Doubt | None:
+    """What speaks against a query, by its batches and by its pace.
+
+    No batch at all is standing still. Some, and not as many as are wanted, are a slower version, which may have its
+    reason: a trigger that is set to minutes, or a machine that is busy.
+    """
+    pace = _doubt_of_pace(query, before, wanted)
+    if committed >= wanted.batches or _is_idle(query):
+        return pace
+    text = f"has committed {max(committed, 0)} of {wanted.batches} batches"
+    if committed <= 0:
+        return _Doubt(text, is_fatal=True)
+    took, took_before = query.batch_seconds, None if before is None else before.batch_seconds
+    is_slower = False
+    if took is not None and took_before is not None:
+        text += f": one in {took:.3g} s, and the version before one in {took_before:.3g} s"
+        limit = wanted.roll_back_if_slower
+        is_slower = limit is not None and pace is not None and took >= took_before * limit
+    if pace is None:
+        return _Doubt(text, is_fatal=False)
+    return _Doubt(f"{text}; it {pace.text}", pace.is_fatal or is_slower)
 
 
-def _missing(seen: Observation, handover: SnapshotManifest | None, batches: int) -> str:
-    """What it has not done yet; "" for nothing."""
-    started = {event.query_name for event in seen.of_kind(QueryStarted)}
-    known = set() if handover is None else set(handover.queries)
+def _doubt_of_pace(query: QueryBeat, before: QueryBeat | None, wanted: HealthyWhen) -> _Doubt | None:
+    if wanted.caught_up:
+        caught_up = query_caught_up(query)
+        is_so = caught_up.is_so or _has_no_more_left(query, before)
+        return None if is_so else _Doubt(f"has not caught up: {caught_up.why}", is_fatal=True)
+    if not has_some_left(query):
+        return None
+    slower = decide_slower(query, before)
+    if slower is not None:
+        limit = wanted.roll_back_if_slower
+        is_fatal = limit is not None and slower.factor is not None and slower.factor >= limit
+        return _Doubt(f"falls behind: it {slower.text}", is_fatal)
+    if any(lag.behind and lag.trend is None for lag in lags_of(query)):
+        words = behind_in_words(lags_of(query))
+        return _Doubt(f"is {words}, and was not looked at long enough to know whether it keeps up", is_fatal=False)
+    return None
+
+
+def _has_no_more_left(query: QueryBeat, before: QueryBeat | None) -> bool:
+    """Whether at its newest batches a query had no more left of any source than the version before had of that unit."""
+    if before is None or not query.lags:
+        return False
+    had = {unit: pace.least for unit, pace in paces_of(before).items()}
+    left: dict[str, int] = {}
+    for lag in query.lags:
+        least = left_at_least(lag)
+        if least is None:
+            return False
+        left[lag.unit] = left.get(lag.unit, 0) + least
+    return all(count <= had.get(unit, 0) for unit, count in left.items())
+
+
+def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None, wanted: HealthyWhen) -> float:
+    """For how many seconds nothing was committed although input waits; 0 where that is not long enough to say so."""
     beat = seen.heartbeat
+    if beat is None or query.committed_at is None or _has_nothing_left(query):
+        return 0.0
+    took = max(query.batch_seconds or 0.0, (before.batch_seconds if before is not None else None) or 0.0)
+    still_seconds = (beat.at - query.committed_at).total_seconds()
+    is_long = still_seconds >= max(STILL_SHARE * wanted.within_seconds, STILL_BATCHES * took)
+    return still_seconds if is_long else 0.0
+
+
+def _has_nothing_left(query: QueryBeat) -> bool:
+    """Whether it is known that there was nothing to read after its last commit; no where nobody can tell."""
+    if query.is_idle:
+        return True
+    lags = lags_of(query)
+    return bool(lags) and all(lag.behind == 0 for lag in lags)
+
+
+def _not_begun(seen: Observation, handover: SnapshotManifest | None) -> str:
+    """Which of its queries has not begun; "" where each has."""
+    started, beat = _started(seen), seen.heartbeat
+    known = set() if handover is None else set(handover.queries)
     if not started or beat is None or beat.attempt != seen.attempt:
         return "no query of it has run yet"
-    for name in sorted(started):
-        query = beat.queries.get(name)
-        if query is None:
-            return f"query {name} has not run yet"
-        before = handover.queries.get(name) if handover is not None else None
-        committed = _committed(query, None if before is None else before.position.batch_id)
-        if committed < batches and not _is_idle(query):
-            return f"query {name} has committed {committed} of {batches} batches"
-    unstarted = sorted(known - started)
+    silent = next((name for name in started if name not in beat.queries), None)
+    if silent is not None:
+        return f"query {silent} has not run yet"
+    unstarted = sorted(known - set(started))
     newest = max(event.at for event in seen.of_kind(QueryStarted))
     if unstarted and (beat.at - newest).total_seconds() <= seen.spec.settings.exit_grace_seconds:
         return f"query {unstarted[0]} is not started yet"
     return ""
 
 
-def _committed(query: QueryBeat, handover_batch_id: int | None) -> int:
-    if query.batch_id is None:
-        return 0
-    return query.batch_id - (-1 if handover_batch_id is None else handover_batch_id)
+def _started(seen: Observation) -> list[str]:
+    """The queries that this attempt has started, sorted."""
+    return sorted({event.query_name for event in seen.of_kind(QueryStarted)})
+
+
+def _committed(query: QueryBeat, handover: SnapshotManifest | None, name: str) -> int:
+    """Batches past the handover."""
+    before = None if handover is None else handover.queries.get(name)
+    begun_at = None if before is None else before.position.batch_id
+    return 0 if query.batch_id is None else query.batch_id - (-1 if begun_at is None else begun_at)
 
 
 def _is_idle(query: QueryBeat) -> bool:

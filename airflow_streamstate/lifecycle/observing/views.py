@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from airflow_streamstate.lifecycle.auditing.repeats import Repeat, repeats_in_words
 from airflow_streamstate.lifecycle.observing.caught_up import behind_in_words, seconds_to_zero, since_snapshot_in_words
 from airflow_streamstate.lifecycle.observing.drain_phase import DrainPhase
 from airflow_streamstate.lifecycle.observing.pending_orders import PendingOrder
@@ -165,6 +166,7 @@ class QueryStatus:
         caught_up, caught_up_why: whether it has read what there is, and by what that is known; None and "" where it
             does not run.
         batches_since_snapshot: committed batches that are not in the newest snapshot.
+        batch_seconds: from one commit to the next, over the last batches; None before there were two.
     """
 
     batch_id: int | None
@@ -182,11 +184,12 @@ class QueryStatus:
     caught_up_why: str = ""
     batches_since_snapshot: int | None = None
     behind_age_seconds: float | None = None
+    batch_seconds: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """``batch_id committed_at state_rows watermark_at idle_triggers is_active drain_phase skipped_batches
         rows_behind lags[] lags_at behind behind_age_seconds seconds_to_zero caught_up caught_up_why
-        batches_since_snapshot since_snapshot``."""
+        batches_since_snapshot since_snapshot batch_seconds``."""
         is_told = self.behind_age_seconds is not None
         return {
             "batch_id": self.batch_id,
@@ -207,6 +210,7 @@ class QueryStatus:
             "caught_up_why": self.caught_up_why,
             "batches_since_snapshot": self.batches_since_snapshot,
             "since_snapshot": since_snapshot_in_words(self.batches_since_snapshot, self.lags) or None,
+            "batch_seconds": self.batch_seconds,
         }
 
 
@@ -231,6 +235,8 @@ class StreamStatus:
             named gaps, and what was read again.
         orders: orders to this deployment that have not had their end.
         unreadable: events and orders of it that cannot be read: by key, what is wrong with each.
+        repeats: batches of this deployment that ran again after a kill.
+        remarks: per query, what a person should know of how it was started last, and of how its sources are read.
     """
 
     stream_id: str
@@ -260,6 +266,8 @@ class StreamStatus:
     next_step: str = ""
     orders: tuple[PendingOrder, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    repeats: tuple[Repeat, ...] = ()
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -293,6 +301,9 @@ class StreamStatus:
             "next_step": self.next_step,
             "orders": [order.to_json() for order in self.orders],
             "unreadable": dict(self.unreadable),
+            "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
+            "repeats": repeats_in_words(self.stream_id, self.repeats),
+            "remarks": {name: list(said) for name, said in self.remarks.items()},
         }
 
 

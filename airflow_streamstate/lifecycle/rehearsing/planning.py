@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DataError, UnavailableError
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, UnavailableError
+from airflow_streamstate.launch.known_bad import brought_names, known_bad_among
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.rehearsing.rehearsals import LATE_SECONDS, Rehearsals, RehearsalView
 from airflow_streamstate.lifecycle.requesting.changes import Change
@@ -37,12 +38,14 @@ class RecordedPlans:
     Attributes:
         queries: those whose plan is recorded, by name.
         unknown: those that run, or ran, without a recorded plan.
+        notes: releases among what it brings along that are known to fail, one sentence each.
     """
 
     stream_id: str
     deployment_id: str
     queries: Mapping[str, QueryPlan]
     unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Planning:
@@ -66,7 +69,10 @@ class Planning:
         seen = self._means.observer.observe(stream_id)
         control = self._means.home.control(stream_id)
         plans = recorded_plans(control, seen.deployment_id)
-        return RecordedPlans(stream_id, seen.deployment_id, plans, _unplanned(control, seen.deployment_id, plans))
+        unknown = _unplanned(control, seen.deployment_id, plans)
+        spark = next((plan.spark_version for plan in plans.values()), "")
+        bad = _known_bad(_brought(control, seen.deployment_id), spark)
+        return RecordedPlans(stream_id, seen.deployment_id, plans, unknown, bad)
 
     def begin(
         self,
@@ -136,9 +142,11 @@ class Planning:
         Raises:
             InvalidRequestError: no such rehearsal.
         """
-        rehearsal, verdict = self._rehearsals.report(stream_id, rehearsal_id)
         control = self._means.home.control(stream_id)
-        return report_of(rehearsal, verdict, self._compare(control, rehearsal, verdict))
+        brought = _brought(control, rehearsal_id)  # its record is removed with it
+        rehearsal, verdict = self._rehearsals.report(stream_id, rehearsal_id)
+        bad = _known_bad(brought, verdict.spark_version)
+        return report_of(rehearsal, verdict, self._compare(control, rehearsal, verdict), bad)
 
     def wait(self, view: RehearsalView, on_progress: Report | None = None) -> PlanReport:
         """Wait until a rehearsal is over, which it is at its deadline, and report."""
@@ -196,6 +204,20 @@ class Planning:
         except DataError:
             return plan  # whoever goes on from it is told
         return with_kept_state(plan, kept)
+
+
+def _brought(control: StreamControl, deployment_id: str) -> tuple[str, ...]:
+    """What a version brings along; of one without a record nothing."""
+    try:
+        spec = control.spec(deployment_id)
+    except (DeploymentNotFoundError, DataError):
+        return ()
+    return brought_names(spec.packages, spec.jars, spec.conf)
+
+
+def _known_bad(brought: tuple[str, ...], spark_version: str) -> tuple[str, ...]:
+    """What of it is known to fail, one sentence each."""
+    return tuple(found.in_words for found in known_bad_among(brought, spark_version))
 
 
 def _unplanned(control: StreamControl, deployment_id: str, plans: Mapping[str, QueryPlan]) -> tuple[str, ...]:

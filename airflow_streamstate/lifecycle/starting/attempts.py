@@ -11,6 +11,7 @@ from airflow_streamstate.errors import ConflictError, ObjectExistsError, Version
 from airflow_streamstate.lifecycle.decide import LaunchSame, NextAttempt, Refused, decide_resume
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
+from airflow_streamstate.lifecycle.observing.repeating import foreseen_in_words
 from airflow_streamstate.lifecycle.observing.state import decide_state
 from airflow_streamstate.lifecycle.observing.views import DeploymentView
 from airflow_streamstate.lifecycle.requesting.wish import digest_of
@@ -87,8 +88,11 @@ class Attempts:
             )
         if isinstance(decision, NextAttempt):
             self.move(control, seen, "run", assume_dead=assume_dead)
+        notes = [] if drain is None else [_drains_first(drain)]
+        if repeats := foreseen_in_words(self._home, seen):  # before the driver changes what is planned
+            notes.append(repeats)
         self._drivers.launch(control, seen.spec, attempt)
-        return self.view(control.stream_id, seen.deployment_id, () if drain is None else (_drains_first(drain),))
+        return self.view(control.stream_id, seen.deployment_id, tuple(notes))
 
     def go_on(self, control: StreamControl, seen: Observation, rehearsal_id: str | None = None) -> DeploymentView:
         """A request that has become this deployment is asked for again: give its attempt a driver if it never got one,

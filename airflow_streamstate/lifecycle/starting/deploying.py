@@ -41,6 +41,7 @@ from airflow_streamstate.lifecycle.starting.carrying import lost_with_start
 from airflow_streamstate.lifecycle.starting.elsewhere import decide_elsewhere
 from airflow_streamstate.lifecycle.starting.going_back import leave_behind, marked, refuse_used
 from airflow_streamstate.lifecycle.starting.left_behind import refuse_to_fall_back
+from airflow_streamstate.lifecycle.starting.sent_once import refuse_sent_once
 from airflow_streamstate.lifecycle.starting.spark_moves import refuse_spark
 from airflow_streamstate.lifecycle.starting.takeover import (
     ResumedError,
@@ -186,7 +187,8 @@ class Deploying:
             decision = replace(decision, plan=marked(decision.plan, self._wish.returns, predecessor_id))
         if manifest is not None and decision.plan.snapshot_id is not None:
             lost = () if predecessor is None else lost_with_start(self._home, self._control, predecessor, manifest)
-            return replace(decision, notes=(*decision.notes, *lost, *self._check(manifest)))
+            once = refuse_sent_once(self._request, manifest)
+            return replace(decision, notes=(*decision.notes, *once, *lost, *self._check(manifest)))
         return decision
 
     def _check(self, manifest: SnapshotManifest) -> tuple[str, ...]:

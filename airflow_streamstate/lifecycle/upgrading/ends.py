@@ -69,7 +69,7 @@ def _audited(tools: Tools) -> Custody | None:
     found: Custody | None = None
     for _ in range(AUDIT_TRIES):
         with suppress(StreamStateError):
-            found = custody_of(tools.means.home, tools.stream_id)
+            found = custody_of(tools.means.home, tools.stream_id, every_entry=False)
             if not found.unread:
                 break
     return found

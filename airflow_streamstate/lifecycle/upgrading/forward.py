@@ -175,7 +175,7 @@ def _ready(tools: Tools, state: UpgradeState) -> Next:
         return Act(lambda: finish(tools, state, "refused", text))
     if decide_state(seen, seen.observed_at) == "lost":
         return Wait("nobody can say whether the old driver lives")
-    return Act(lambda: tools.take(state, "stopping"))
+    return Act(lambda: tools.take(state, "stopping", old_beats=beats_of(seen)))
 
 
 # the handover
@@ -315,9 +315,10 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
         }
         return Act(lambda: tools.take(state, "started", **facts))
     waited_seconds = tools.waited_seconds(state)
-    health = decide_health(seen, handover, tools.upgrade.healthy_when, state.last.first_beats, waited_seconds)
+    health = decide_health(seen, handover, tools.upgrade.healthy_when, state.last.old_beats, waited_seconds)
     if isinstance(health, Healthy):
-        return Act(lambda: finish(tools, state, "upgraded"))
+        warnings = tuple(redacted(seen, text) for text in health.warnings)
+        return Act(lambda: finish(tools, state, "upgraded", warnings=warnings or None))
     if isinstance(health, NotYet):
         return Wait(redacted(seen, f"{health.text}; {describe(seen)}"), tools.pause_seconds(seen.spec))
     reason = redacted(seen, health.reason)

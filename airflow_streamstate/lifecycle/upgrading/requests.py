@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.lifecycle.observing.pace import NOISE
 from airflow_streamstate.lifecycle.observing.snapshot_age import check_max_age
 from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.requesting.literal_secrets import check_secrets
@@ -16,6 +17,7 @@ from airflow_streamstate.protocol.upgrades import HealthyWhen, ReturnWay, Upgrad
 
 MODES: tuple[UpgradeMode, ...] = ("auto", "restore", "drain", "fresh")
 WAYS: tuple[ReturnWay, ...] = ("forward", "undo")
+LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR = NOISE, 1_000.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class UpgradeRequest:
     @property
     def digest(self) -> str:
         """Over all that it asks for; raises InvalidRequestError where a file cannot be read."""
-        asked = {**vars(self), "change": self.change.digest, "healthy_when": asdict(self.healthy_when)}
+        asked = {**vars(self), "change": self.change.digest, "healthy_when": _asked_of(self.healthy_when)}
         return digest_of({"verb": "upgrade", **asked})
 
 
@@ -90,6 +92,7 @@ class RollbackRequest:
         max_snapshot_age_seconds: refuse that snapshot where it is older; None for no bound.
         healthy_when: when the old version is taken to be back.
         warm: launch its driver before the current one is stopped.
+        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -105,6 +108,7 @@ class RollbackRequest:
     reason: str = ""
     max_snapshot_age_seconds: float | None = None
     warm: bool = True
+    accept_lost_input: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
@@ -132,22 +136,45 @@ class RollbackRequest:
                 next_step="Name the snapshot, or leave out its age.",
             )
         check_healthy_when(self.healthy_when)
+        if self.healthy_when.roll_back_if_slower is not None:
+            raise InvalidRequestError(
+                "a rollback is not itself rolled back for being slower",
+                roll_back_if_slower=self.healthy_when.roll_back_if_slower,
+                next_step="Leave it out.",
+            )
         check_seconds("rehearsal_within_seconds", self.rehearsal_within_seconds)
         check_undo_command(self.undo_command)
 
     @property
     def digest(self) -> str:
         """Over all that it asks for."""
-        asked = {"verb": "rollback", **vars(self), "healthy_when": asdict(self.healthy_when)}
+        asked = {"verb": "rollback", **vars(self), "healthy_when": _asked_of(self.healthy_when)}
         if self.max_snapshot_age_seconds is None:  # without a bound, the digest is the one of earlier versions
             del asked["max_snapshot_age_seconds"]
         if self.warm:  # as well
             del asked["warm"]
+        if not self.accept_lost_input:
+            del asked["accept_lost_input"]
         return digest_of(asked)
+
+
+def _asked_of(healthy_when: HealthyWhen) -> dict[str, object]:
+    """For the digest: without a factor it is the one of earlier versions."""
+    asked = asdict(healthy_when)
+    if healthy_when.roll_back_if_slower is None:
+        del asked["roll_back_if_slower"]
+    return asked
 
 
 def check_healthy_when(healthy_when: HealthyWhen) -> None:
     """Raises InvalidRequestError where nothing could ever be healthy so."""
+    factor = healthy_when.roll_back_if_slower
+    if factor is not None and not LEAST_SLOWER_FACTOR <= factor <= MOST_SLOWER_FACTOR:
+        raise InvalidRequestError(
+            "a version cannot be told slower by this factor",
+            roll_back_if_slower=factor,
+            next_step=f"Use {LEAST_SLOWER_FACTOR:g} to {MOST_SLOWER_FACTOR:,.0f}; 2 is for what reads half as much.",
+        )
     if not 1 <= healthy_when.batches <= 1_000_000:
         raise InvalidRequestError(
             "a version proves itself by at least one batch", batches=healthy_when.batches, next_step="Use 1 or more."

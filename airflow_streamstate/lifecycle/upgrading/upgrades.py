@@ -117,6 +117,7 @@ class Upgrades:
                 undo_command=request.undo_command,
                 accepts_duplicates=request.accepts_duplicates,
                 warm=request.warm,
+                accept_lost_input=request.accept_lost_input,
                 **self._signed(control, request_id),  # type: ignore[arg-type]
             )
 

@@ -165,7 +165,7 @@ class UpgradeView:
     def to_json(self) -> dict[str, object]:
         """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
         bad_batches begun_batches downtime_seconds downtime_by_query downtimes[] not_running_seconds verdict
-        differences[] audit_ok cancelled_by reason driver waits_for``."""
+        differences[] audit_ok cancelled_by reason driver warnings[] waits_for``."""
         last = self.state.last
         return {
             "upgrade_id": self.upgrade_id,
@@ -189,6 +189,7 @@ class UpgradeView:
             "cancelled_by": last.cancelled_by,
             "reason": last.text,
             "driver": last.driver,
+            "warnings": list(last.warnings or ()),
             "waits_for": self.waits_for,
         }
 

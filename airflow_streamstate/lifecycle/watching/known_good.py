@@ -10,6 +10,7 @@ from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.caught_up import has_some_left
 from airflow_streamstate.lifecycle.observing.health import Healthy, beats_of, decide_health
 from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.pace import keeps_level
 from airflow_streamstate.lifecycle.observing.state import decide_state
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 
@@ -31,9 +32,10 @@ def has_proven_itself(means: Means, seen: Observation) -> bool:
         handover = None if snapshot_id is None else control.manifest(snapshot_id)
     except DataError:
         handover = None
-    # What is behind is looked at once: a deployment that still catches up is not known good yet. Where a source cannot
-    # tell, that alone holds nobody up: else a stream of such sources would keep everything for ever.
+    # A deployment that still catches up is not known good yet. One whose input never pauses always has some left: it is
+    # where that is no more than a batch or two. Where a source cannot tell, that alone is no reason against it: else a
+    # stream of such sources would keep everything for ever.
     is_over = decide_state(seen, seen.observed_at) == "finished"
-    if not is_over and any(has_some_left(query) for query in beats_of(seen).values()):
+    if not is_over and any(has_some_left(query) and not keeps_level(query) for query in beats_of(seen).values()):
         return False
     return isinstance(decide_health(seen, handover, HealthyWhen(), None, 0.0), Healthy)

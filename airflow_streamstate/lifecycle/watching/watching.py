@@ -29,6 +29,7 @@ from airflow_streamstate.lifecycle.observing.outcomes import (
     decide_end,
 )
 from airflow_streamstate.lifecycle.observing.pending_orders import pending_orders
+from airflow_streamstate.lifecycle.observing.repeating import foreseen_in_words, repeated
 from airflow_streamstate.lifecycle.observing.state import ALIVE, State, decide_state, explain_state
 from airflow_streamstate.lifecycle.observing.views import (
     Outcome,
@@ -40,7 +41,7 @@ from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained, Failed, Finished, SnapshotReady, Started, Stopped
+from airflow_streamstate.protocol.events import Drained, Failed, Finished, QueryStarted, SnapshotReady, Started, Stopped
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
@@ -99,12 +100,14 @@ class Watching:
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
-            next_step=next_step_of_failure(seen) if state == "failed" else "",
+            next_step=self._next_step(seen) if state == "failed" else "",
             orders=tuple(
                 dataclasses.replace(order, reason=redacted(seen, order.reason))
                 for order in pending_orders(seen, slots, state)
             ),
             unreadable=_unreadable(seen, slots),
+            repeats=repeated(self._home, seen),
+            remarks=_remarks(seen),
         )
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
@@ -173,7 +176,7 @@ class Watching:
             snapshot_id=end.snapshot_id,
             traceback=redacted(seen, end.traceback),
             log_tail=self.log_tail(seen),
-            next_step=next_step_of_drain(seen, end.event) if is_drain else next_step_of_failure(seen),
+            next_step=next_step_of_drain(seen, end.event) if is_drain else self._next_step(seen),
         )
 
     def log_tail(self, seen: Observation) -> str:
@@ -184,6 +187,9 @@ class Watching:
     def end_of(self, seen: Observation) -> End | None:
         """How the deployment ended; None while it has not."""
         return decide_end(seen)
+
+    def _next_step(self, seen: Observation) -> str:
+        return next_step_of_failure(seen, foreseen_in_words(self._home, seen))
 
     def _facts(self, control: StreamControl, snapshot_id: str | None) -> SnapshotFacts | None:
         if snapshot_id is None:
@@ -209,6 +215,14 @@ class Watching:
         except DataError:
             manifest = None
         return start, None if manifest is None else manifest.taken_at
+
+
+def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:
+    """Per query, what its last start said beside the facts; those that said nothing are left out."""
+    starts = {event.query_name: event for event in reversed(list(seen.of_kind(QueryStarted, any_attempt=True)))}
+    return {
+        name: tuple(redacted(seen, one) for one in start.remarks) for name, start in starts.items() if start.remarks
+    }
 
 
 def log_tail_of(
@@ -318,6 +332,7 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
                 caught_up=caught_up.is_so if is_active else None,
                 caught_up_why=caught_up.why if is_active else "",
                 batches_since_snapshot=query.batches_since_snapshot,
+                batch_seconds=query.batch_seconds,
                 behind_age_seconds=_age(now, asked) if is_active and query.lags else None,
             )
     end = seen.drained or seen.terminal

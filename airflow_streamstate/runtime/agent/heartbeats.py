@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -11,10 +12,26 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.downtimes import FirstBatch
 from airflow_streamstate.protocol.events import Draining, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
-from airflow_streamstate.runtime.agent.lag import LagLook
+from airflow_streamstate.runtime.agent.lag import TREND_BATCHES, LagLook
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.auditing import Audit, tell_skipped
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
+
+
+class Pace:
+    """How long it takes from one commit to the next, over the last batches that were seen."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, datetime]] = deque(maxlen=TREND_BATCHES)
+
+    def batch_seconds(self, batch_id: int, committed_at: datetime | None) -> float | None:
+        """Take in the last committed batch; the mean over the window, None before there were two batches."""
+        if committed_at is not None and (not self._seen or batch_id > self._seen[-1][0]):
+            self._seen.append((batch_id, committed_at))
+        if len(self._seen) < 2:
+            return None
+        (first_id, first_at), (last_id, last_at) = self._seen[0], self._seen[-1]
+        return round(max(0.0, (last_at - first_at).total_seconds()) / (last_id - first_id), 3)
 
 
 class Heart:
@@ -26,6 +43,7 @@ class Heart:
         self._earlier: tuple[Heartbeat, ...] | None = None
         self._first: dict[str, FirstBatch] = {}
         self._alive: set[str] = set()
+        self._paces: dict[str, Pace] = {}
         self._audit = Audit(attempt)
         self._lag = LagLook(attempt)
 
@@ -97,6 +115,9 @@ class Heart:
             watermark_at=progress.watermark_at,
             input_rows_per_second=progress.input_rows_per_second,
             processed_rows_per_second=progress.processed_rows_per_second,
+            batch_seconds=self._paces.setdefault(query.name, Pace()).batch_seconds(
+                progress.batch_id, progress.committed_at
+            ),
         )
 
     def _committed(self, query: LogicalQuery, before: QueryBeat | None) -> int | None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from airflow_streamstate.adapters.sink import HeldBatches, Sink
 from airflow_streamstate.adapters.source import Source, SparkDoor
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
+from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
 Told = TypeVar("Told")
@@ -68,6 +69,14 @@ class Progress:
     triggered_at: datetime | None = None
     durations_ms: Mapping[str, int] = field(default_factory=dict)
     state_load_ms: int | None = None
+
+    @property
+    def committed_at(self) -> datetime | None:
+        """When the trigger of that batch was over; the commit is its last act. None where Spark did not say."""
+        took_ms = self.durations_ms.get("triggerExecution")
+        if self.triggered_at is None or took_ms is None:
+            return None
+        return self.triggered_at + timedelta(milliseconds=took_ms)
 
 
 @dataclass(frozen=True)
@@ -290,6 +299,9 @@ class StartableQuery(Protocol):
 
     def undo_means(self) -> UndoMeans:
         """What can be done about batches that the sink is to give back."""
+
+    def repeat_means(self) -> RepeatMeans:
+        """What the sink makes of a batch that it was given before; ``unknown`` where nobody can say what it is."""
 
     def undo_needs_query_id(self) -> bool:
         """Whether the sink remembers batches that were undone, so that the query has to go on under another id.

@@ -17,6 +17,7 @@ from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, Logi
 from airflow_streamstate.runtime.attempt.ports import NotWatchedError, OperatorRows, QueryRun
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist
 from airflow_streamstate.runtime.ending.flush_reach import FlushReach
+from airflow_streamstate.runtime.starting.repeating import tell_repeated
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class Flush:
             "the exchange for the drain",
             lambda: exchange_for_drain(checkpoint, mark, batch_timestamp_ms=self._batch_time_ms),
         )
+        if not self._is_first_try:
+            tell_repeated(self._attempt, self.query, self.batch_id, is_flush=True)
         self._attempt.reporter.say(f"query {self.query.name}: batch {self.batch_id} flushes")
         try:
             self._run = self.query.startable.start_once(self._attempt.uri_of(checkpoint))

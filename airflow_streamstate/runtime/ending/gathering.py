@@ -12,6 +12,7 @@ from airflow_streamstate.runtime.attempt.snapshotting import checkpoint_names, h
 from airflow_streamstate.runtime.ending.begun_flushes import refuse_carrying_on
 from airflow_streamstate.runtime.ending.stopping import end_at_barriers, wait_until_ended
 from airflow_streamstate.runtime.starting.building import has_state
+from airflow_streamstate.runtime.starting.repeating import tell_repeated
 from airflow_streamstate.runtime.starting.running import describe_repairs
 from airflow_streamstate.runtime.starting.skipping import give_up_skip
 
@@ -105,6 +106,7 @@ def _run_planned(attempt: Attempt, query: LogicalQuery, batch_id: int | None, is
     """Whether it came to its end before it was enough."""
     attempt.reporter.say(f"query {query.name}: batch {batch_id} was planned, and is run before the flush")
     give_up_skip(attempt, query.name, batch_id)
+    tell_repeated(attempt, query, batch_id)
     need_current(attempt)
     try:
         run = query.startable.start_once(attempt.uri_of(query.checkpoint))

@@ -7,7 +7,7 @@ lie wherever Spark reaches.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -16,10 +16,11 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from airflow_streamstate.adapters.file_sink import FORMATS
-from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks
+from airflow_streamstate.adapters.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks, repeat_means
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoingSink, UndoMeans, UndoWish, cannot_undo, means_of
 from airflow_streamstate.adapters.warming import WarmingSink
 from airflow_streamstate.errors import ConflictError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.runtime.spark.jvm import jvm_is_gone, read_field, scala_text_map
 
 _PATH = "path"
@@ -138,6 +139,10 @@ class AskedSink:
     def undo_means(self) -> UndoMeans:
         """See ``ports.StartableQuery``. A sink of which nobody can say what it is, is unknown."""
         return means_of(self._adapter(self.found()))
+
+    def repeat_means(self, conf: Mapping[str, str]) -> RepeatMeans:
+        """See ``ports.StartableQuery``. ``conf``: of the session (``REPEAT_SETTINGS``)."""
+        return repeat_means(self.found(), known_sinks().adapters, conf)
 
     def undo_needs_query_id(self) -> bool:
         """See ``ports.StartableQuery``. What the writer says of a table is not enough: its catalog has to answer."""

@@ -18,8 +18,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
 from pyspark.sql import DataFrame, functions
 
-from airflow_streamstate.adapters.sink import HeldBatches
+from airflow_streamstate.adapters.sink import REPEAT_SETTINGS, HeldBatches
 from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
+from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.runtime.attempt.ports import (
     AnalyzedPlan,
     NotWatchedError,
@@ -312,6 +313,10 @@ class SparkWriter:
     def undo_means(self) -> UndoMeans:
         with jvm_answers():
             return self._sink.undo_means()
+
+    def repeat_means(self) -> RepeatMeans:
+        with jvm_answers():
+            return self._sink.repeat_means(self.session_conf(REPEAT_SETTINGS))
 
     def undo_needs_query_id(self) -> bool:
         with jvm_answers():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from airflow_streamstate.checkpoint.entries import OffsetEntry, format_offset_entry, parse_offset_entry
+from airflow_streamstate.checkpoint.entries import NO_OFFSET, OffsetEntry, format_offset_entry, parse_offset_entry
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.guards import guard_checkpoint
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -249,7 +249,10 @@ class Builder:
     def _moved_on(self, files: Mapping[str, str], known: QuerySnapshot, readable: Readable) -> dict[str, bytes]:
         """The entries of the new checkpoint whose offsets are moved on, because the user accepted what is lost."""
         position = known.position
-        moved = {}
+        moved: dict[str, bytes] = {}
+        if NO_OFFSET in readable.lines and position.batch_id:
+            # Spark begins where the batch before the last one ended, as far as the last one does not say.
+            moved |= self._without_offsets(files, f"offsets/{position.batch_id - 1}", readable.lines)
         for batch_id, before, after in (
             (position.batch_id, position.end_offsets, readable.lines),
             (position.planned_batch_id, None, readable.planned_lines),
@@ -260,6 +263,18 @@ class Builder:
             if entry is not None and after not in (before, entry.source_lines):
                 moved[path] = format_offset_entry(replace(entry, source_lines=after))
         return moved
+
+    def _without_offsets(self, files: Mapping[str, str], path: str, lines: Sequence[str]) -> dict[str, bytes]:
+        """An entry without the offsets of the sources that have none in these lines."""
+        stored = self._attempt.checkpoints.get(files[path]) if path in files else None
+        entry = None if stored is None else parse_offset_entry(stored.body, key=files[path])
+        if entry is None or len(entry.source_lines) != len(lines):
+            return {}
+        pairs = zip(entry.source_lines, lines, strict=True)
+        without = tuple(NO_OFFSET if line == NO_OFFSET else before for before, line in pairs)
+        return (
+            {} if without == entry.source_lines else {path: format_offset_entry(replace(entry, source_lines=without))}
+        )
 
     def _entry_of(self, name: str, manifest: SnapshotManifest, known: QuerySnapshot) -> OffsetEntry | None:
         """The entry that the restored query goes on from; None where none was ever written."""

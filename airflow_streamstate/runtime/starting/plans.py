@@ -6,6 +6,7 @@ Whatever is in the way of that becomes a remark: a query never waits for its pla
 from __future__ import annotations
 
 from airflow_streamstate.adapters.sink import Sink, adapter_for, known_sinks
+from airflow_streamstate.adapters.source import SendingOnceAdapter
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.plan.kept_state import kept_operators, with_kept_state
 from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan, RecordedPlan
@@ -102,6 +103,7 @@ def _source(attempt: Attempt, known: KnownSource) -> PlannedSource:
         identity=hide(known.identity.what or planned.table or planned.options.get("path", "")),
         options=kept_options(planned.options, SOURCE_OPTIONS | PACE_OPTIONS, hide),
         name=known.source.name,
+        sends_once=known.adapter.sends_once if isinstance(known.adapter, SendingOnceAdapter) else "",
     )
 
 

@@ -21,6 +21,7 @@ from airflow_streamstate.runtime.attempt.ports import QueryRun
 from airflow_streamstate.runtime.attempt.snapshotting import need_current
 from airflow_streamstate.runtime.starting.building import Builder, Built
 from airflow_streamstate.runtime.starting.plans import record_before_start
+from airflow_streamstate.runtime.starting.repeating import tell_repeated
 from airflow_streamstate.runtime.starting.sinks import check_sink
 from airflow_streamstate.runtime.starting.skipping import skip_if_asked
 from airflow_streamstate.runtime.starting.undoing import undo_sink
@@ -84,6 +85,7 @@ class Runs:
         if skipped:
             position = logical.checkpoint.position()
         note_gaps(attempt, [logical.name])
+        tell_repeated(attempt, logical, position.planned_id)
         done = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
         unread = record_before_start(attempt, logical.name, logical.startable)
         attempt.reporter.say(f"query {logical.name} starts ({built.how}, {_from_where(position)})")

@@ -19,6 +19,7 @@ _WORDS = {
     "removed": "removed at the source before they were read",
     "remade": "of another source of this name, made since the offset was kept",
     "gone": "not there any more",
+    "sent_once": "that were sent once, and that no start can read again",
     "elsewhere": "not read by this version, or of another system than the offset is of",
 }
 _LISTED = 20
@@ -90,18 +91,25 @@ def look_before_start(
     )
     if not lost:
         return Readable(tuple(lines), tuple(planned_lines))
-    if continues and all(book.remarks(name, (number,)) for number in lost_of):
+    is_sent_once = all(part.reason == "sent_once" for part in lost)
+    if continues and not is_sent_once and all(book.remarks(name, (number,)) for number in lost_of):
         # The script itself says of each that its lost input is to be passed over, and nothing of its start is new.
         return Readable(tuple(lines), tuple(planned_lines), _in_words("lost before this start", lost))
     if not is_accepted:
         raise InputLostError(
-            "input that this query has not read is lost at its source",
+            "a source of this query sends each row once, so that no start goes on from its offset"
+            if is_sent_once
+            else "input that this query has not read is lost at its source",
             query_name=name,
             rows=sum(part.rows or 0 for part in lost) if any(part.rows is not None for part in lost) else "not known",
             lost=[_one(part) for part in lost[:_LISTED]],
-            next_step=f"Bring it back; or deploy with --accept-lost-input {name}, which goes on with what is there.",
+            next_step=f"{_otherwise(is_sent_once)} with --accept-lost-input {name}, which goes on with what is there.",
         )
     return Readable(tuple(readable), tuple(planned), _in_words("passed over, as was asked for", lost))
+
+
+def _otherwise(is_sent_once: bool) -> str:
+    return "Deploy" if is_sent_once else "Bring it back; or deploy"
 
 
 def _said_behind(

@@ -25,6 +25,7 @@ OWN: dict[str, list[Source]] = {
         Source("kafka", {"assign": '{"flights":[0,1]}'}),
     ],
     "rate": [Source("rate"), Source("rate", {"rowspersecond": "5"}), Source("rate-micro-batch")],
+    "socket": [Source("socket", {"host": "a", "port": "1"}), Source("socket", {"host": "a", "port": "2"})],
     "table": [
         Source("delta", {"path": "/data/delta"}),
         Source("iceberg", table="lake.db.flights"),
@@ -40,6 +41,7 @@ OFFSETS = {
         '{"flights":{"0":10,"1":3},"orders":{"0":1}}',
     ],
     "rate": ["0", "9", "10"],
+    "socket": ["-1", "9", "10"],
     "table": [
         '{"reservoirVersion":1,"index":-1}',
         '{"reservoirVersion":1,"index":4}',

@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.cli.doctor import java_check, library_checks, machine_checks, pyspark_checks
+from airflow_streamstate.cli.doctor import java_check, known_bad_check, library_checks, machine_checks, pyspark_checks
 from airflow_streamstate.launch.master import own_disk_note
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.store.local import LocalStore
 from support.s3_server import BUCKET
 from support.shell import Answer, Desk, shell
 
@@ -84,7 +88,9 @@ def test_pyspark_and_its_client_must_be_equal(
 
 def test_everything_that_a_driver_needs_is_looked_at() -> None:
     """Java, pyspark, what transformWithState needs, and spark-submit."""
-    assert [check.name for check in machine_checks()] == ["java", "pyspark", "protobuf", "grpcio", "spark-submit"]
+    assert [check.name for check in machine_checks()] == [
+        "java", "pyspark", "protobuf", "grpcio", "releases of spark", "spark-submit",
+    ]  # fmt: skip
 
 
 def test_a_missing_spark_submit_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,3 +208,26 @@ def test_what_drivers_reach_the_home_with_is_looked_for_in_their_python(
     found = {check.name: check for check in library_checks({"gs://b/p", "az://c"})}
     assert {name: check.ok for name, check in found.items()} == {"google-auth": False, "obstore": True}
     assert f"{python} -m pip install google-auth" in found["google-auth"].mend
+
+
+def test_a_release_that_is_known_to_fail_is_named_with_what_to_do() -> None:
+    """By the same table that the docs show."""
+    check = known_bad_check("spark", ("spark-sql-kafka-0-10_2.13-4.1.2.jar",), "4.1.2")
+    assert not check.ok
+    assert "SPARK-57438" in check.found
+    assert "4.1.3" in check.mend
+    assert known_bad_check("spark", ("spark-sql-kafka-0-10_2.13-4.1.3.jar",), "4.1.2").ok
+
+
+def test_a_stream_that_brings_one_along_is_named(desk: Desk) -> None:
+    """A home is looked at, too: its streams may have been deployed from another machine."""
+    coordinates = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"
+    stream = desk.stream()
+    stream.deploy()
+    answer = shell("doctor", "--home", str(desk.home), "--json")
+    assert "releases of stream flights" not in [check["name"] for check in answer.json["checks"]]
+    spec = replace(stream.control.spec("d-0001"), packages=(coordinates,))
+    LocalStore(desk.home).put(layout.spec_key("flights", "d-0001"), to_bytes(spec))
+    answer = shell("doctor", "--home", str(desk.home), "--json")
+    (check,) = [check for check in answer.json["checks"] if check["name"] == "releases of stream flights"]
+    assert (check["ok"], coordinates in check["found"]) == (False, True)

@@ -11,7 +11,9 @@ import pytest
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
+from airflow_streamstate.protocol.data_events import BatchRepeated
 from airflow_streamstate.protocol.events import Fenced
+from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.records import LaunchRecord
 from airflow_streamstate.store.local import LocalStore
 from support.scripted_driver import script
@@ -296,6 +298,7 @@ def test_a_whole_chain_is_told(desk: Desk) -> None:
     assert (answer.status, answer.json["ok"]) == (0, True)
     assert set(answer.json) == {
         "stream_id", "ok", "deployments", "gaps", "overlaps", "undone", "not_running", "unread", "downtimes", "settled",
+        "may_be_doubled", "not_doubled", "backwards", "sent_once",
     }  # fmt: skip
     (deployment,) = answer.json["deployments"]
     assert list(deployment["queries"]) == ["delays"]
@@ -322,6 +325,27 @@ def test_a_broken_chain_is_named(desk: Desk) -> None:
     assert shell("audit", "flights").status == 1
     assert shell("audit", "flights", "--since", "d-0002", "--json").status == 0
     assert shell("audit", "flights", "--since", "d-0009").status == 2
+
+
+def test_batches_that_ran_again_and_sources_that_send_once_are_named(desk: Desk) -> None:
+    """By sink, with the rows at most; exit status 0, since the chain is whole. `status` says it in one sentence."""
+    attempt = desk.stream().deploy().runs()
+    move = SourceMove("kafka subscribe in", '{"in":{"0":3}}', '{"in":{"0":1203}}', 1200, 0, "rows")
+    for batch_id, sink, means in (
+        (4, "kafka out", "doubled"),
+        (5, "foreachBatch", "unknown"),
+        (6, "delta /t", "skipped"),
+    ):
+        attempt.say(BatchRepeated, query_name="delays", batch_id=batch_id, sink=sink, means=means, moves=(move,))
+    attempt.stopped()
+    answer = shell("audit", "flights")
+    assert answer.status == 0
+    lines = " ".join(answer.out.split())
+    assert "may be doubled in kafka out at d-0001 attempt 1, delays: batch 4 ran again, input of at most 1,200" in lines
+    assert "may be doubled in foreachBatch (only the script knows) at d-0001" in lines
+    assert "not doubled in delta /t at d-0001 attempt 1, delays: batch 6 ran again" in lines
+    said = " ".join(shell("status", "flights").out.split())
+    assert "rows rows may be doubled: batch 4 of delays ran again, into kafka out, which cannot tell" in said
 
 
 # logs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
@@ -97,6 +98,15 @@ def test_a_cancelled_upgrade_has_done_nothing(running: Desk) -> None:
     assert running.stream().control.deployment_ids() == ["d-0001"]
 
 
+def test_a_factor_is_recorded_as_it_was_asked_for(running: Desk) -> None:
+    """For whoever goes on with the upgrade."""
+    upgrade(running, "needs-drain", "--roll-back-if-slower", 2.5, "--json")
+    journal = UpgradeJournal(running.stream().control)
+    recorded = journal.upgrade(journal.ids()[0])
+    assert recorded is not None
+    assert recorded.healthy_when == HealthyWhen(1, 300.0, roll_back_if_slower=2.5)
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -104,6 +114,8 @@ def test_a_cancelled_upgrade_has_done_nothing(running: Desk) -> None:
         ("--continue", "--app", "other.py"),
         ("--mode", "restore", "--allow-drain"),
         ("--healthy-batches", "0"),
+        ("--roll-back-if-slower", "1"),
+        ("--roll-back-if-slower", "nan"),
         ("--undo-command", "python 'undo"),
     ],
 )

@@ -70,6 +70,13 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
         assert words in text
 
 
+def test_a_version_that_is_kept_though_it_is_slower_is_said_so() -> None:
+    """Beside that it is upgraded."""
+    text = read(upgrade_tables.ended, view("upgraded", new_deployment_id="d-0004", warnings=("it reads [half]",)))
+    assert "upgraded" in text
+    assert "  warning: it reads [half]\n" in text
+
+
 def test_a_rollback_goes_from_what_is_current_to_what_was_before() -> None:
     """And names the deployment in which that runs; the sinks that were undone hold none of the batches any more."""
     text = read(

@@ -12,6 +12,7 @@ from airflow_streamstate.hooks.rendered import (
     as_moment,
     as_seconds,
     one_of,
+    optional_factor,
     optional_text,
     text_mapping,
     texts,
@@ -122,3 +123,15 @@ def test_what_is_no_moment_is_refused_by_the_name_of_its_field(value: Any) -> No
     """A time without a zone would be another one elsewhere."""
     with pytest.raises(InvalidRequestError, match="requested_at"):
         as_moment(value, "requested_at")
+
+
+@pytest.mark.parametrize(("value", "factor"), [(None, None), ("", None), ("None", None), (2, 2.0), ("2.5", 2.5)])
+def test_a_factor_may_be_missing(value: Any, factor: float | None) -> None:
+    """However it was rendered."""
+    assert optional_factor(value, "roll_back_if_slower") == factor
+
+
+def test_what_is_no_factor_is_refused() -> None:
+    """By its field."""
+    with pytest.raises(InvalidRequestError, match="roll_back_if_slower"):
+        optional_factor("twice", "roll_back_if_slower")

@@ -17,6 +17,7 @@ from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.upgrades import HealthyWhen
 from airflow_streamstate.triggers.events import EventContent
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
@@ -91,6 +92,22 @@ def test_a_stream_is_upgraded_and_each_step_is_in_the_log(
     assert running.hook().status("flights").deployment_id == "d-0002"
     told = [line.partition(":")[0] for line in logged.messages if line.partition(":")[0] in set(WAY)]
     assert list(dict.fromkeys(told)) == WAY
+
+
+def test_a_version_that_may_be_slower_is_kept_and_said_in_the_log_and_the_result(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    """The task succeeds; what is known of its pace by the end of its time is a warning."""
+    task = upgrade(new(tmp_path, "lags"), healthy_within_seconds="2", roll_back_if_slower="2.5")
+    result = task.execute(context(xcom_push=pushed.push))
+    assert (result["outcome"], result["reason"]) == ("upgraded", "")
+    says = "query delays is 40 files behind, and was not looked at long enough to know whether it keeps up"
+    assert result["warnings"] == [says]
+    assert [one.message for one in logged.records if one.levelname == "WARNING"][
+        -1
+    ] == f"The new version is kept: {says}"
+    asked = view_of(running, result["upgrade_id"]).state.upgrade.healthy_when
+    assert asked == HealthyWhen(3, 2.0, roll_back_if_slower=2.5)
 
 
 WAY = ["begun", "rehearsing", "planned", "ready", "stopping", "ended", "started", "upgraded"]
@@ -338,6 +355,9 @@ def test_what_runs_is_what_was_planned(
         ("healthy_batches", "many"),
         ("healthy_batches", 0),
         ("healthy_within_seconds", "0"),
+        ("roll_back_if_slower", "a lot"),
+        ("roll_back_if_slower", 1),
+        ("roll_back_if_slower", "nan"),
         ("warm", "lukewarm"),
         ("wait_seconds", "soon"),
     ],
@@ -368,4 +388,13 @@ def test_every_argument_can_be_a_template() -> None:
     """But how it waits."""
     fields = UpgradeStreamOperator.template_fields
     assert len(fields) == len(set(fields))
-    assert {"application", "conf", "mode", "warm", "on_cancel", "healthy_batches", "wait_seconds"} <= set(fields)
+    assert {
+        "application",
+        "conf",
+        "mode",
+        "warm",
+        "on_cancel",
+        "healthy_batches",
+        "roll_back_if_slower",
+        "wait_seconds",
+    } <= set(fields)

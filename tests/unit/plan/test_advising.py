@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.plan.advising import advice_on
-from airflow_streamstate.plan.model import Expression, PlannedSink, PlanNode, QueryPlan, StateVariable
+from airflow_streamstate.plan.model import Expression, PlannedSink, PlannedSource, PlanNode, QueryPlan, StateVariable
 from support.built_plans import operator, plan, processor, without_state
 
 KEY = (Expression("k", "string", "k"),)
@@ -34,6 +34,7 @@ TIMED = (*KEY, Expression("ts", "timestamp", "ts", True))
         (without_state(nodes=(PlanNode("Filter", "udf:is_big(v)", 0),)), []),
         (plan(nodes=(PlanNode("Aggregate", "", 0, 0), PlanNode("Filter", "udf:is_big(v)", 1))), ["function-unseen"]),
         (without_state(sink=PlannedSink("foreachBatch", "foreachbatch")), ["sink-function-unseen"]),
+        (without_state(sources=(PlannedSource("socket", sends_once="it counts anew"),)), ["source-sends-once"]),
     ],
 )
 def test_state_without_a_bound_is_told(of: QueryPlan, codes: list[str]) -> None:

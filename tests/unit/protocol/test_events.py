@@ -21,6 +21,7 @@ def test_all_events_are_listed() -> None:
         "FunctionCalled",
         "Skipped",
         "Repositioned",
+        "BatchRepeated",
         "SnapshotMirrored",
     }  # fmt: skip
     assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}

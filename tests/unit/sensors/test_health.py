@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
-from airflow_streamstate.protocol.heartbeat import SourceLag
+from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
 from airflow_streamstate.sensors.health import StreamHealthSensor
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -46,3 +46,18 @@ def test_it_waits_until_nothing_is_left_to_read(named: NamedHome, context: MakeC
     assert status["queries"]["delays"]["behind"] == "3 files behind"
     attempt.beat(lags=(SourceLag("file /in", 0, "files"),))
     assert StreamHealthSensor(**options).execute(context())["queries"]["delays"]["caught_up"] is True
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_stream_whose_input_never_pauses_catches_up_though_no_look_meets_its_least(
+    named: NamedHome, context: MakeContext, deferrable: bool
+) -> None:
+    """What is behind grows from one commit to the next, and each look of the sensor may come late within a batch."""
+    attempt = named.stream().deploy().runs()
+    trend = LagTrend(9, 1_000, 100.0, 1_000, 100.0, 20, 20, 20)
+    attempt.beat(lags=(SourceLag("kafka flights", 900, "rows", trend=trend),))
+    options = {"task_id": "zero", "stream_id": "flights", "caught_up": True, "timeout": 0, "deferrable": deferrable}
+    status = StreamHealthSensor(**options, behind_at_most=20).execute(context())
+    assert status["queries"]["delays"]["behind"] == "900 rows behind, 20 at the least"
+    with pytest.raises(TaskDeferred if deferrable else AirflowSensorTimeout):
+        StreamHealthSensor(**options, behind_at_most=19).execute(context())

@@ -9,12 +9,13 @@ import pytest
 
 from airflow_streamstate.adapters.file_source import FileSource
 from airflow_streamstate.adapters.kafka_source import KafkaSource
+from airflow_streamstate.adapters.socket_source import SocketSource
 from airflow_streamstate.lifecycle.auditing.handovers import Break, Compared, Edge, compare_edges, move_breaks, moves_in
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
-ADAPTERS = (KafkaSource(), FileSource())
+ADAPTERS = (KafkaSource(), FileSource(), SocketSource())
 FLIGHTS = SourceIdentity("kafka", "topic flights")
 FILES = SourceIdentity("file", "files of /in")
 
@@ -60,6 +61,14 @@ def test_files_are_compared_by_their_adapter(began: int, kind: str) -> None:
     """A source whose offset has no partitions is named by what it is."""
     found = between(Edge(4, (files(5),), identities=(FILES,)), Edge(4, (files(began),), identities=(FILES,)))
     assert [(one.kind, one.source) for one in found] == [(kind, "files of /in")]
+
+
+def test_a_source_that_sends_once_and_begins_anew_is_a_gap() -> None:
+    """Nothing of it was read twice; what was sent meanwhile is lost, as was accepted."""
+    socket = SourceIdentity("socket", "socket a:1")
+    (gap,) = between(Edge(4, ("69",), identities=(socket,)), Edge(4, ("-",), identities=(socket,)), accepted=True)
+    assert (gap.kind, gap.source, gap.accepted) == ("gap", "socket a:1", True)
+    assert "what was sent between the two is lost" in gap.detail
 
 
 def test_sources_are_matched_by_what_they_are() -> None:

@@ -14,12 +14,18 @@ from airflow_streamstate.lifecycle.observing.caught_up import (
     since_snapshot_in_words,
 )
 from airflow_streamstate.protocol.events import Finished
-from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
 
 NONE_LEFT = SourceLag("file /in", 0, "files", 0.0)
 SOME_LEFT = SourceLag("kafka subscribe flights", 1_200, "rows", 40.2)
 UNTOLD = SourceLag("rate", untold="it makes up rows as time passes")
+
+
+def saw(behind: int, least_lately: int, *, came: int = 1_000, least: tuple[int, int] = (20, 20)) -> SourceLag:
+    """A source that never pauses, of which 10 rows/s are read."""
+    trend = LagTrend(9, 1_000, 100.0, came, 100.0, *least, least_lately)
+    return SourceLag("kafka subscribe flights", behind, "rows", trend=trend)
 
 
 def beat(*lags: SourceLag, **fields: Any) -> QueryBeat:
@@ -36,6 +42,12 @@ def beat(*lags: SourceLag, **fields: Any) -> QueryBeat:
         (beat(SOME_LEFT, is_idle=True), 0, True, "its newest trigger found no input"),
         (beat(UNTOLD, is_idle=True), 0, True, "its newest trigger found no input"),
         (beat(idle_triggers=3), 0, False, "nobody knows yet"),
+        (beat(saw(900, 0)), 0, True, "900 rows behind, 0 at the least"),
+        (beat(saw(900, 30)), 30, True, "900 rows behind, 30 at the least"),
+        (beat(saw(900, 31)), 30, False, "900 rows behind, 31 at the least"),
+        (beat(saw(20, 30)), 20, True, "20 rows behind"),
+        (beat(saw(900, 0, came=2_000, least=(20, 90))), 0, False, "900 rows behind"),  # it falls behind
+        (beat(saw(900, 0), SOME_LEFT), 0, False, "2,100 rows behind, 1,200 at the least"),
         (None, 0, False, "it has not run yet"),
     ],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from airflow_streamstate.lifecycle.observing.caught_up import decide_caught_up
+from airflow_streamstate.lifecycle.observing.caught_up import query_caught_up
 from airflow_streamstate.lifecycle.observing.health import (
+    Beats,
     Healthy,
     NotYet,
     Unhealthy,
@@ -17,7 +19,7 @@ from airflow_streamstate.lifecycle.observing.health import (
 )
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.protocol.events import Failed, Fenced, Finished
-from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.sim_stage import Stage
@@ -128,82 +130,226 @@ def test_a_driver_that_vanishes_is_unhealthy(stage: Stage, handover: SnapshotMan
     assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, {}, 0.0), Unhealthy)
 
 
-def files(count: int | None) -> SourceLag:
-    return SourceLag("file /in", count, "files", untold="" if count is not None else "it did not answer")
+def lag(
+    behind: int | None,
+    unit: str = "rows",
+    *,
+    came: float | None = 10.0,
+    read: float | None = 10.0,
+    least: tuple[int, int] = (20, 20),
+    seconds: float = 100.0,
+) -> SourceLag:
+    """What a source said, with a trend of these rates, by the second."""
+    trend = LagTrend(
+        10,
+        None if read is None else round(read * seconds),
+        None if read is None else seconds,
+        None if came is None else round(came * seconds),
+        None if came is None else seconds,
+        least[0],
+        least[1],
+        least[1],
+    )
+    return SourceLag("a source", behind, unit, trend=trend, untold="" if behind is not None else "it did not answer")
 
 
-def rows(count: int | None) -> SourceLag:
-    return SourceLag("kafka flights", count, "rows", untold="" if count is not None else "it did not answer")
+def beat(*lags: SourceLag, **fields: Any) -> QueryBeat:
+    return QueryBeat(9, None, is_active=True, lags=lags, **fields)
+
+
+GROWS = (20, 500)
+OLD = {"counts": beat(lag(90))}
+"""The version before: it read what came, 10 rows/s, and 20 rows were left at the least."""
+
+
+def judged(
+    stage: Stage,
+    handover: SnapshotManifest,
+    *lags: SourceLag,
+    old: Beats | None = None,
+    wanted: HealthyWhen = WANTED,
+    is_late: bool = False,
+    batch_id: int = 9,
+    still_seconds: float = 0.0,
+    **fields: Any,
+) -> Any:
+    """The verdict on a version whose sources said this."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    committed_at = stage.clock.now()
+    stage.clock.advance(still_seconds)
+    query = QueryBeat(batch_id, committed_at, is_active=True, lags=lags, lags_at=committed_at, **fields)
+    stage.beat("d-0002", counts=query)
+    waited_seconds = wanted.within_seconds if is_late else 10.0
+    return decide_health(stage.seen("d-0002"), handover, wanted, old, waited_seconds)
 
 
 @pytest.mark.parametrize(
-    ("first", "later", "missing"),
+    "lags",
     [
-        ([files(100)], [files(40)], ""),
-        ([files(100)], [files(100)], ""),
-        ([files(100)], [files(101)], "it falls behind: query counts was 100 files behind, and is 101"),
-        ([files(0)], [files(0)], ""),
-        ([files(9), rows(5)], [files(0), rows(6)], "it falls behind: query counts was 5 rows behind, and is 6"),
-        ([rows(9), rows(5)], [rows(0), rows(6)], ""),  # of one unit, they are one
-        ([rows(None), rows(5)], [rows(900), rows(5)], ""),  # nobody knows what the first one had
-        ([], [files(40)], ""),
+        [lag(900, least=(3, 60))],  # the first sample was low by chance: what came was read
+        [lag(900, came=10.9, least=GROWS)],  # nor by a tenth
+        [lag(900, came=40.0, read=38.0, least=GROWS)],  # a burst: it reads more than the one before ever did
+        [lag(900, came=40.0, read=9.5, least=GROWS)],  # as much, within what is noise
+        [lag(900, came=40.0, read=5.0, least=(700, 500))],  # it catches up
+        [lag(900, came=40.0, read=5.0, least=(9, 18))],  # no more is left than the version before had
+        [lag(0, came=40.0, read=5.0, least=GROWS)],  # it has read what there is
+        [lag(900, read=None, came=None, least=(30, 30))],
+        [lag(None)],
+        [
+            lag(9, came=30.0, read=5.0, least=GROWS),
+            lag(9, came=1.0, read=30.0, least=(9, 0)),
+        ],  # of one unit, they are one
     ],
 )
-def test_what_is_left_may_not_grow(
-    stage: Stage, handover: SnapshotManifest, first: list[SourceLag], later: list[SourceLag], missing: str
+def test_no_single_sample_makes_a_good_version_fail(
+    stage: Stage, handover: SnapshotManifest, lags: list[SourceLag]
 ) -> None:
-    """From when it had begun, in the unit of each source."""
-    first_beats = beats_of(seen(stage, 4, lags=tuple(first), lags_at=stage.clock.now()))
-    stage.clock.advance(5.0)
-    now = stage.clock.now()
-    stage.beat("d-0002", counts=QueryBeat(9, now, is_active=True, lags=tuple(later), lags_at=now))
-    observation = stage.seen("d-0002")
-    found = decide_health(observation, handover, WANTED, first_beats, 10.0)
-    assert found == (NotYet(missing) if missing else Healthy())
-    assert isinstance(
-        decide_health(observation, handover, WANTED, first_beats, 100.0), Unhealthy if missing else Healthy
-    )
+    """Nor holds it up: a version that keeps up with its input, or is no slower than the one before, is healthy at once,
+    also where it was asked to roll back what is slower."""
+    wanted = replace(WANTED, roll_back_if_slower=1.1)
+    assert judged(stage, handover, *lags, old=OLD, wanted=wanted) == Healthy()
 
 
-def test_one_look_at_what_is_left_says_not_whether_it_grows(stage: Stage, handover: SnapshotManifest) -> None:
-    """The sources have to have been asked once more, or a trigger to have found no input."""
-    lags: dict[str, Any] = {"lags": (files(40),), "lags_at": stage.clock.now()}
-    observation = seen(stage, 9, **lags)
-    found = decide_health(observation, handover, WANTED, beats_of(observation), 10.0)
-    assert found == NotYet("query counts is 40 files behind, and was asked only once")
-    stage.beat("d-0002", counts=QueryBeat(9, stage.clock.now(), is_active=True, is_idle=True, **lags))
-    idle = stage.seen("d-0002")
-    assert decide_health(idle, handover, WANTED, beats_of(idle), 10.0) == Healthy()
+SLOW = lag(900, came=10.0, read=4.0, least=GROWS)
+SLOW_IN_WORDS = (
+    "query counts falls behind: it reads 4 rows/s while 10 rows/s come, and the version before read 10 rows/s; "
+    "500 rows behind at the least, 20 before"
+)
+
+
+@pytest.mark.parametrize(("factor", "is_kept"), [(None, True), (2.6, True), (2.5, False), (1.1, False)])
+def test_a_version_that_is_only_slower_is_kept_unless_its_factor_was_asked_for(
+    stage: Stage, handover: SnapshotManifest, factor: float | None, *, is_kept: bool
+) -> None:
+    """It is given its time first; then both rates are told."""
+    wanted = replace(WANTED, roll_back_if_slower=factor)
+    assert judged(stage, handover, SLOW, old=OLD, wanted=wanted) == NotYet(SLOW_IN_WORDS)
+    found = decide_health(stage.seen("d-0002"), handover, wanted, OLD, 100.0)
+    late = Unhealthy(f"{SLOW_IN_WORDS}, 100 s after its launch")
+    assert found == (Healthy((SLOW_IN_WORDS,)) if is_kept else late)
 
 
 @pytest.mark.parametrize(
-    ("beat", "verdict"),
+    ("slow", "old", "says"),
     [
-        ({"lags": (files(40),)}, NotYet),
-        ({"lags": (files(0),)}, Healthy),
-        ({"lags": (files(0), rows(None))}, NotYet),
-        ({"lags": (files(0), rows(None)), "is_idle": True}, Healthy),
+        (SLOW, None, "the version before read an unknown number of rows/s"),
+        (SLOW, {"counts": beat(lag(900, "files"))}, "the version before read an unknown number of rows/s"),
+        (SLOW, {"other": beat(lag(900))}, "the version before read an unknown number of rows/s"),
+        (lag(900, came=None, read=None, least=GROWS), OLD, "reads an unknown number of rows/s"),
+        (lag(900, came=10.0, read=0.0, least=GROWS), OLD, "reads 0 rows/s while 10 rows/s come"),
+        (SourceLag("a source", 40, "files"), OLD, "40 files behind, and was not looked at long enough to know whether"),
+    ],
+)
+def test_what_nobody_knows_rolls_nothing_back(
+    stage: Stage, handover: SnapshotManifest, slow: SourceLag, old: Beats | None, says: str
+) -> None:
+    """It is said at the end; and a factor is asked of what is known alone."""
+    wanted = replace(WANTED, roll_back_if_slower=2.0)
+    found = judged(stage, handover, slow, old=old, wanted=wanted)
+    assert isinstance(found, NotYet)
+    found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
+    if "reads 0 rows/s" in says:  # all is known of it
+        assert isinstance(found, Unhealthy)
+        assert says in found.reason
+        return
+    assert isinstance(found, Healthy)
+    assert says in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("committed", "still_seconds", "fields", "old", "is_kept"),
+    [
+        (0, 0.0, {}, OLD, False),  # nothing at all
+        (1, 49.0, {"lags": [lag(30)]}, OLD, True),
+        (1, 50.0, {"lags": [lag(30)]}, OLD, False),
+        (1, 50.0, {}, OLD, False),  # nobody knows whether input waits; it has never found none
+        (1, 90.0, {"lags": [lag(0)]}, OLD, True),  # there was none to commit
+        (1, 90.0, {"is_idle": True}, OLD, True),
+        (1, 90.0, {"lags": [lag(30)], "batch_seconds": 31.0}, OLD, True),  # a batch of it takes so long
+        (1, 90.0, {"lags": [lag(30)]}, {"counts": beat(lag(30), batch_seconds=31.0)}, True),  # one of the old one did
+        (1, 90.0, {"lags": [lag(30)]}, {"counts": beat(lag(30), batch_seconds=29.0)}, False),
+        (5, 50.0, {"lags": [SLOW]}, OLD, False),  # slower, and by now it does nothing
+        (5, 49.0, {"lags": [SLOW]}, OLD, True),
+    ],
+)
+def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(
+    stage: Stage,
+    handover: SnapshotManifest,
+    committed: int,
+    still_seconds: float,
+    fields: dict[str, Any],
+    old: Beats,
+    *,
+    is_kept: bool,
+) -> None:
+    """Standing still is: no batch, or none for half of its time and for longer than three of its batches take, although
+    input waits. Fewer batches than are wanted are slow."""
+    lags = fields.pop("lags", [])
+    found = judged(
+        stage, handover, *lags, old=old, is_late=True, batch_id=3 + committed, still_seconds=still_seconds, **fields
+    )
+    assert isinstance(found, Healthy if is_kept else Unhealthy), found
+
+
+def test_few_batches_are_told_with_the_time_that_each_takes(stage: Stage, handover: SnapshotManifest) -> None:
+    """Of both versions; and where it cannot be known by rates, the factor is of these times."""
+    old = {"counts": beat(batch_seconds=10.0)}
+    found = judged(stage, handover, lag(0), old=old, is_late=True, batch_id=4, batch_seconds=40.0)
+    says = "query counts has committed 1 of 2 batches: one in 40 s, and the version before one in 10 s"
+    assert found == Healthy((says,))  # nothing is left: a trigger that is set to so long, perhaps
+    for factor, kept in ((4.1, True), (4.0, False)):
+        stage.beat("d-0002", counts=QueryBeat(
+            4, stage.clock.now(), is_active=True, lags=(SourceLag("file /in", 40, "files"),), batch_seconds=40.0,
+        ))  # fmt: skip
+        wanted = replace(WANTED, roll_back_if_slower=factor)
+        found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
+        assert isinstance(found, Healthy if kept else Unhealthy)
+        assert says in (found.warnings[0] if isinstance(found, Healthy) else found.reason)
+
+
+def test_one_look_at_what_is_left_says_not_whether_it_keeps_up(stage: Stage, handover: SnapshotManifest) -> None:
+    """The sources have to have been asked at two batches, or a trigger to have found no input."""
+    lags: dict[str, Any] = {"lags": (SourceLag("file /in", 40, "files"),), "lags_at": stage.clock.now()}
+    assert isinstance(decide_health(seen(stage, 9, **lags), handover, WANTED, OLD, 10.0), NotYet)
+    stage.beat("d-0002", counts=QueryBeat(9, stage.clock.now(), is_active=True, is_idle=True, **lags))
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, OLD, 10.0) == Healthy()
+
+
+CAUGHT_UP = HealthyWhen(2, 100.0, caught_up=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({"lags": (lag(40, "files"),)}, NotYet),
+        ({"lags": (lag(0, "files"),)}, Healthy),
+        ({"lags": (lag(0, "files"), lag(None))}, NotYet),
+        ({"lags": (lag(0, "files"), lag(None)), "is_idle": True}, Healthy),
         ({}, NotYet),
         ({"rows_behind": 40}, NotYet),  # said by a driver that counts rows alone
         ({"rows_behind": 0}, Healthy),
+        ({"lags": (lag(900, least=(500, 20)),)}, Healthy),  # as little as the version before had
+        ({"lags": (lag(900, least=(500, 21)),)}, NotYet),
+        ({"lags": (lag(900, least=(500, 0)),)}, Healthy),
     ],
 )
 def test_caught_up_is_what_it_is_everywhere(
-    stage: Stage, handover: SnapshotManifest, beat: dict[str, Any], verdict: type
+    stage: Stage, handover: SnapshotManifest, fields: dict[str, Any], verdict: type
 ) -> None:
-    """Nothing left in any unit, or no input found; what nobody can tell is never a yes, and is said."""
-    observation = seen(stage, 9, **beat)
-    wanted = HealthyWhen(2, 100.0, caught_up=True)
-    found = decide_health(observation, handover, wanted, {}, 10.0)
+    """Nothing left in any unit, or no input found, or no more left than before; what nobody can tell is never a yes,
+    and is said."""
+    observation = seen(stage, 9, **fields)
+    found = decide_health(observation, handover, CAUGHT_UP, OLD, 10.0)
     assert isinstance(found, verdict)
     if isinstance(found, NotYet):
-        assert decide_caught_up(observation).why in found.text
+        assert query_caught_up(beats_of(observation)["counts"]).why in found.text
+        assert isinstance(decide_health(observation, handover, CAUGHT_UP, OLD, 100.0), Unhealthy)
 
 
 def test_what_nobody_can_count_says_nothing(stage: Stage, handover: SnapshotManifest) -> None:
     """A source that cannot be asked holds nobody up who did not ask for more."""
-    observation = seen(stage, 9, lags=(rows(None),), lags_at=stage.clock.now())
-    assert decide_health(observation, handover, WANTED, beats_of(observation), 1.0) == Healthy()
+    observation = seen(stage, 9, lags=(lag(None),), lags_at=stage.clock.now())
+    assert decide_health(observation, handover, WANTED, OLD, 1.0) == Healthy()
 
 
 def test_a_start_with_nothing_counts_from_nothing(stage: Stage, handover: SnapshotManifest) -> None:

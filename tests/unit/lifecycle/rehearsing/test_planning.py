@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
+from airflow_streamstate.launch.known_bad import KNOWN_BAD
 from airflow_streamstate.lifecycle.rehearsing.rehearsals import LATE_SECONDS, RehearsalView
 from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.plan.report import PlanReport
@@ -139,3 +140,23 @@ def test_a_wait_outlives_a_store_that_is_away(stage: Stage, monkeypatch: pytest.
     monkeypatch.setattr(stage.controller.plans, "is_over", is_over)
     assert stage.controller.plans.wait(view).outcome == "refused"  # it started no query
     assert len(looks) == 3
+
+
+def test_a_release_that_is_known_to_fail_is_named(stage: Stage) -> None:
+    """Of the version that runs, and of the one that is to follow it, which may bring another along."""
+    connector = "org.apache.spark:spark-sql-kafka-0-10_2.13:"
+    stage.deploy(packages=(f"{connector}4.1.1",))
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    keep_plan(stage.control, "d-0001", "counts")
+    (note,) = stage.controller.plans.recorded(STREAM).notes
+    assert f"4.1.1 ({connector}4.1.1): a query" in note
+    for release, is_named in (("4.1.2", True), ("4.1.3", False)):
+        change = ChangeRequest(STREAM, stage.script("v2", "v2.py"), packages=(f"{connector}{release}",))
+        view = stage.controller.plans.begin(change, request_id=f"r-{release[-1]}")
+        report = stage.controller.plans.report(STREAM, view.rehearsal_id)
+        assert [note for note in report.notes if "SPARK-57438" in note] == (
+            [f"Spark's Kafka connector {release} ({connector}{release}): {KNOWN_BAD[0].symptom}. {KNOWN_BAD[0].remedy}"]
+            if is_named
+            else []
+        )

@@ -30,7 +30,7 @@ from airflow_streamstate.lifecycle.retention.settling import settle
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
 from airflow_streamstate.lifecycle.watching.known_good import has_proven_itself
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.register import Intent
@@ -331,6 +331,23 @@ def test_a_version_that_has_not_proven_itself_lets_nothing_go(stage: Stage) -> N
 def state_files(stage: Stage, deployment_id: str) -> list[str]:
     prefix = f"{stage.checkpoint(deployment_id=deployment_id).prefix}/"
     return [info.key[len(prefix) :] for info in stage.store.list_objects(prefix)]
+
+
+@pytest.mark.parametrize(
+    ("least", "read", "is_good"),
+    [((30, 40), 1_000, True), ((900, 400), 1_000, False), ((30, 40), 100, False), ((30, 90), 100, False)],
+)
+def test_a_version_whose_input_never_pauses_is_known_good_when_no_more_than_two_batches_are_left(
+    stage: Stage, least: tuple[int, int], read: int, *, is_good: bool
+) -> None:
+    """One that still catches up, or falls behind, is not; else a stream that is never without input would keep each of
+    its snapshots."""
+    grow(stage, 3)
+    at = stage.clock.now()
+    trend = LagTrend(10, read, 100.0, 1_000, 100.0, *least, least[1])
+    lags = (SourceLag("kafka subscribe flights", 500, "rows", trend=trend),)
+    stage.beat("d-0003", counts=QueryBeat(9, at, is_active=True, lags=lags, lags_at=at))
+    assert has_proven_itself(stage.controller._means, stage.seen("d-0003")) is is_good
 
 
 def test_of_an_older_checkpoint_the_ends_of_its_logs_stay(stage: Stage) -> None:

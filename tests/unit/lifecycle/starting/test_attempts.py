@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import ConflictError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.protocol.data_events import BatchRepeated
 from airflow_streamstate.protocol.events import Drained, Failed
 from airflow_streamstate.protocol.records import Claim
 from support.sim_stage import STREAM, Stage
+from support.snapshots import plan_stateful
 
 
 def test_a_stopped_deployment_is_resumed_as_its_next_attempt(stage: Stage) -> None:
@@ -160,3 +162,25 @@ def test_a_resume_that_failed_early_is_tried_again_also_after_older_commits(stag
     stage.end(attempt=3)
     view = stage.controller.resume(STREAM, request_id="r-1")
     assert (view.attempt, view.state) == (3, "failed")
+
+
+def test_a_resume_says_which_batch_runs_again_and_what_its_sink_makes_of_that(stage: Stage) -> None:
+    """Before the driver is launched: from then on the log says other things. `status` says the same until then."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    plan_stateful(stage.run_batches(3), 4)
+    stage.end(state="gone")
+    sentence = "nothing is doubled: batch 4 of counts runs again first, into file:parquet"
+    assert sentence in stage.controller.status(STREAM).next_step
+    (note,) = stage.controller.resume(STREAM).notes
+    assert note.startswith(sentence)
+
+
+def test_status_says_what_ran_again(stage: Stage) -> None:
+    """One sentence for people, and the batches as they are for programs."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.say(BatchRepeated, query_name="counts", batch_id=4, sink="kafka copies", means="doubled")
+    found = stage.controller.status(STREAM).to_json()
+    assert str(found["repeats"]).startswith("rows may be doubled: batch 4 of counts ran again, into kafka copies")
+    assert [one["batch_id"] for one in found["may_be_doubled"]] == [4]  # type: ignore[attr-defined]

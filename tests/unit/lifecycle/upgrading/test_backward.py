@@ -19,6 +19,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped
+from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen
@@ -257,8 +258,9 @@ def test_a_version_that_runs_and_is_given_up_is_told_to_stop(upgraded: UpgradeSt
     view = upgraded.to_started(healthy_when=HealthyWhen(9, 50.0))
     upgraded.new_runs(5)
     upgraded.advance(view)
+    committed_at = upgraded.stage.clock.now()
     upgraded.stage.clock.advance(60.0)
-    upgraded.beats(5)
+    upgraded.stage.beat("d-0002", counts=QueryBeat(5, committed_at, is_active=True))
     view = upgraded.advance(view)
     assert view.state.phase == "trying"
     assert upgraded.stage.control.journal("d-0002").commands() == []  # it may yet be found that nothing is to be done

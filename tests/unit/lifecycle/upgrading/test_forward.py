@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 from airflow_streamstate.lifecycle.upgrading.forward import CONFLICT_SECONDS, MAX_DRAIN_TRIES
 from airflow_streamstate.lifecycle.upgrading.tools import MIN_HANDOVER_PAUSE_SECONDS, SILENCE_SECONDS
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected
+from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
@@ -410,21 +412,40 @@ def test_a_conflict_at_the_handover_is_waited_for_and_then_is_an_answer(upgraded
     assert (view.state.phase, view.state.last.way) == ("returned", "resume")
 
 
-def test_a_version_that_falls_behind_is_given_up_in_time(upgraded: UpgradeStage) -> None:
-    """Healthy but far slower: what is left to read grows, and at the deadline it has not proven itself."""
-    view = upgraded.to_started(healthy_when=HealthyWhen(2, 100.0))
+def paced(read: int, least_before: int, least: int) -> tuple[SourceLag, ...]:
+    """A source of 10 rows/s, of which so much was read in 100 s."""
+    return (
+        SourceLag("t", least + 50, "rows", trend=LagTrend(9, read, 100.0, 1_000, 100.0, least_before, least, least)),
+    )
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(None, "upgraded"), (2.0, "given_up")])
+def test_a_version_that_is_only_slower_is_kept_with_both_rates(
+    upgraded: UpgradeStage, factor: float | None, outcome: str
+) -> None:
+    """Beside what the old one read before it was told to end, as its last sign of life told; given up where its factor
+    was asked for, and only when its time is over."""
+    upgraded.beats(3, "d-0001", lags=paced(1_000, 20, 20))
+    view = upgraded.to_started(healthy_when=HealthyWhen(2, 100.0, roll_back_if_slower=factor))
+    upgraded.beats(3, "d-0001", lags=paced(1, 20, 20))  # what it says while it ends is not what it read
     clock = upgraded.stage.clock
-    upgraded.new_runs(4, rows_behind=100, rows_behind_at=clock.now())
+    upgraded.new_runs(4)
     upgraded.advance(view)
     clock.advance(30.0)
-    upgraded.new_runs(6, rows_behind=900, rows_behind_at=clock.now())
+    upgraded.new_runs(6, lags=paced(400, 300, 500))
     view = upgraded.advance(view)
-    assert "falls behind: query counts was 100 rows behind, and is 900" in view.waits_for
+    says = "query counts falls behind: it reads 4 rows/s while 10 rows/s come, and the version before read 10 rows/s"
+    assert says in view.waits_for
     clock.advance(80.0)
-    upgraded.beats(6, rows_behind=1_900, rows_behind_at=clock.now())
+    upgraded.beats(7, lags=paced(400, 500, 900))
     view = upgraded.advance(view)
-    assert "unhealthy" in upgraded.phases(view)
-    assert "falls behind" in next(line for line in upgraded.told if "unhealthy" in line)
+    if outcome == "upgraded":
+        assert (view.outcome, view.state.last.text, view.as_error()) == ("upgraded", "", None)
+        assert says in (view.state.last.warnings or ("",))[0]
+    else:
+        assert "unhealthy" in upgraded.phases(view)
+        steps = UpgradeJournal(upgraded.stage.control).steps(view.upgrade_id)
+        assert says in next(step.text for step in steps if step.phase == "unhealthy")
 
 
 def test_what_it_cost_is_told_as_soon_as_the_new_version_runs(upgraded: UpgradeStage) -> None:

@@ -79,9 +79,10 @@ def test_the_answer_names_all_that_is_promised() -> None:
         "upgrade_id", "stream_id", "phase", "outcome", "mode", "old_deployment_id", "new_deployment_id",
         "returned_deployment_id", "way", "bad_batches", "begun_batches", "downtime_seconds", "downtime_by_query",
         "downtimes", "not_running_seconds", "verdict", "differences", "audit_ok", "cancelled_by", "reason", "driver",
-        "waits_for",
+        "warnings", "waits_for",
     }  # fmt: skip
-    assert (told["outcome"], told["way"], told["audit_ok"]) == ("given_up", "forward", True)
+    assert (told["outcome"], told["way"], told["audit_ok"], told["warnings"]) == ("given_up", "forward", True, [])
+    assert view("upgraded", warnings=("it falls behind",)).to_json()["warnings"] == ["it falls behind"]
     assert told["not_running_seconds"] == 1.5  # as an earlier release recorded it
 
 

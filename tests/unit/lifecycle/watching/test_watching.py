@@ -138,12 +138,13 @@ def test_how_far_a_query_is_behind_is_said_as_of_when_and_only_while_it_runs(sta
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     lags = (SourceLag("file /in", 0, "files", 0.0),)
-    beat = QueryBeat(7, stage.clock.now(), True, lags=lags, lags_at=stage.clock.now())
+    beat = QueryBeat(7, stage.clock.now(), True, lags=lags, lags_at=stage.clock.now(), batch_seconds=2.5)
     stage.clock.advance(3)
     stage.beat(counts=beat)
     stage.clock.advance(2)
     running = stage.controller.status(STREAM).queries["counts"].to_json()
     assert (running["behind"], running["behind_age_seconds"], running["seconds_to_zero"]) == ("nothing behind", 5, 0.0)
+    assert running["batch_seconds"] == 2.5
     stage.end(state="gone")  # without a last word
     dead = stage.controller.status(STREAM).queries["counts"].to_json()
     assert [dead[name] for name in ("behind", "behind_age_seconds", "seconds_to_zero", "caught_up")] == [None] * 4

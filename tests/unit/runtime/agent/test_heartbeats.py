@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.runtime.agent.heartbeats import Heart
+from airflow_streamstate.runtime.agent.heartbeats import Heart, Pace
 from support.checkpoints import HookedStore
+from support.fake_clock import START_AT
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
 
@@ -209,3 +212,15 @@ def test_a_batch_that_was_committed_before_its_start_could_be_told_is_dated() ->
     assert stream.run(script) == 0
     assert beat_of(stream).queries["counts"].batch_id is not None
     assert beat_of(stream).queries["counts"].committed_at is not None
+
+
+def test_the_time_of_a_batch_is_the_mean_of_the_last_ones() -> None:
+    """Also of those between two signs of life; a batch that is seen again, or without a time, adds nothing."""
+    pace = Pace()
+    assert pace.batch_seconds(3, START_AT) is None
+    assert pace.batch_seconds(3, START_AT + timedelta(seconds=99)) is None
+    assert pace.batch_seconds(7, START_AT + timedelta(seconds=10)) == 2.5
+    assert pace.batch_seconds(8, None) == 2.5
+    for number in range(100):
+        last = pace.batch_seconds(9 + number, START_AT + timedelta(seconds=14 + 4 * number))
+    assert last == 4.0

@@ -88,3 +88,11 @@ def test_offsets_that_moved_without_a_row_look_like_a_skip() -> None:
     assert not looks_skipped({**skipped, "durationMs": {"latestOffset": 1}})
     # The first batch of a query that begins at the end of a topic: nothing was passed over.
     assert not looks_skipped({**skipped, "sources": [{"startOffset": None, "endOffset": {"flights": {"0": 7}}}]})
+
+
+def test_a_batch_was_committed_when_its_trigger_was_over() -> None:
+    """Spark says when that began, and how long it took; where it does not, nobody guesses."""
+    timed = {**EXECUTED, "timestamp": "2026-11-21T11:49:00.500Z"}
+    assert parse_progress(timed, IDLE).committed_at == datetime(2026, 11, 21, 11, 49, 0, 794000, tzinfo=UTC)
+    for broken in (EXECUTED, {**timed, "durationMs": {"addBatch": 3}}):
+        assert parse_progress(broken, broken).committed_at is None

@@ -480,3 +480,33 @@ def test_a_source_that_does_not_say_what_is_lost_is_not_taken_for_the_old_one(is
     (started,) = stream.events_of(QueryStarted, "d-0002")
     assert started.identities[0].marks == {"made": "1"}
     assert any("made anew" in event.text for event in stream.events_of(Noted, "d-0002"))
+
+
+@pytest.mark.parametrize("kind", [StopRequest, DrainNotification])
+def test_no_start_goes_on_from_a_source_that_sends_each_row_once(kind: type) -> None:
+    """Restored or seeded: refused in words of its own; accepted by name it begins anew, and batch ids go on (Law 9)."""
+    stream, sink = SimulatedStream(), SimulatedSink()
+    source = a_source("sent-once")
+    start = first(stream, a_plan(source, sink=sink), kind)
+    assert second(stream, a_plan(source, sink=sink), start) == 1
+    assert "sends each row once" in failure(stream)
+    assert "Deploy with --accept-lost-input counts" in failure(stream)
+    anew = a_source("sent-once", 5)
+    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
+    stream.order_at(120.0, DrainNotification, "d-0003")
+    assert stream.run(waiting_script(a_plan(anew, sink=sink)), "d-0003") == 0
+    assert anew.reads[0] == (0, 5)
+    ids = [batch_id for batch_id, _ in sink.batches]
+    assert ids == sorted(set(ids))
+
+
+def test_a_source_that_sends_once_is_not_resumed_whatever_its_options_say() -> None:
+    """Remarks of an adapter mean elsewhere that the script passes lost input over; here they do not (Law 5)."""
+    stream = SimulatedStream()
+    plan = a_plan(a_source("remarkable-once"))
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    assert stream.run(waiting_script(plan), attempt=stream.next_attempt()) == 1
+    (failed,) = stream.events_of(Failed)
+    assert "sends each row once" in failed.error
