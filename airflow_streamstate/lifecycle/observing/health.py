@@ -66,7 +66,7 @@ def decide_health(
     if state == "finished":
         return Healthy()  # by itself: a script that reads what there is, and ends
     failed = next(seen.of_kind(Failed), None)
-    if state in ("failed", "fenced", "stopped", "drained"):
+    if state in ("failed", "fenced", "stopped", "drained", "degraded"):
         why = failed.in_words if failed is not None else explain_state(seen, seen.observed_at)
         return Unhealthy(f"it is {state}: {why}")
     missing = _missing(seen, handover, wanted.batches) if state in ALIVE else f"it is {state}"

@@ -165,6 +165,7 @@ class QueryStatus:
         caught_up, caught_up_why: whether it has read what there is, and by what that is known; None and "" where it
             does not run.
         batches_since_snapshot: committed batches that are not in the newest snapshot.
+        error: why it has failed in the current attempt, in one line; "" for a query that has not.
     """
 
     batch_id: int | None
@@ -182,11 +183,12 @@ class QueryStatus:
     caught_up_why: str = ""
     batches_since_snapshot: int | None = None
     behind_age_seconds: float | None = None
+    error: str = ""
 
     def to_json(self) -> dict[str, object]:
         """``batch_id committed_at state_rows watermark_at idle_triggers is_active drain_phase skipped_batches
         rows_behind lags[] lags_at behind behind_age_seconds seconds_to_zero caught_up caught_up_why
-        batches_since_snapshot since_snapshot``."""
+        batches_since_snapshot since_snapshot error``."""
         is_told = self.behind_age_seconds is not None
         return {
             "batch_id": self.batch_id,
@@ -207,6 +209,7 @@ class QueryStatus:
             "caught_up_why": self.caught_up_why,
             "batches_since_snapshot": self.batches_since_snapshot,
             "since_snapshot": since_snapshot_in_words(self.batches_since_snapshot, self.lags) or None,
+            "error": self.error,
         }
 
 
@@ -222,9 +225,9 @@ class StreamStatus:
         heartbeat_age_seconds: of the current attempt; None where it never beat.
         snapshot_age_seconds: of the newest snapshot of this deployment, or of what it started from; None for none.
         last_event, last_event_number: None and 0 where there is none.
-        error: of a failed or unreadable one, its words; "" otherwise.
-        traceback: of a failed one, the script's own.
-        next_step: of a failed one, what can be done about it; "" otherwise.
+        error: of a failed, degraded or unreadable one, its words, the cause first; "" otherwise.
+        traceback: of a failed one, the script's own; of a degraded one, what Spark said of the query.
+        next_step: of a failed or degraded one, what can be done about it; "" otherwise.
         intent: who is about to deploy; "" for nobody.
         upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
         moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the

@@ -69,6 +69,8 @@ class Waits:
             self._mark_known_good(seen)
             return self._watching.status(seen)
         end = self._watching.end_of(seen)
+        if end is None and decide_state(seen, seen.observed_at) == "degraded":
+            raise self._watching.query_failure(seen)
         if end is None or end.outcome == "lost":
             return None
         raise self.error_of(seen, end)

@@ -22,6 +22,7 @@ def test_all_events_are_listed() -> None:
         "Skipped",
         "Repositioned",
         "SnapshotMirrored",
+        "QueryFailed",
     }  # fmt: skip
     assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}
 
