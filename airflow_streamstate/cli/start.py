@@ -240,7 +240,8 @@ def wait_and_emit(session: Session, controller: Controller, view: DeploymentView
     else:
         with session.progress(f"{view.stream_id} {view.deployment_id}") as report:
             status = _waited(controller, view, goal.seconds, goal.behind_at_most, report)
-        result = {**view.to_json(), "state": status.state, "queries": status.to_json()["queries"]}
+        seen = status.to_json()
+        result = {**view.to_json(), **{name: seen[name] for name in ("state", "queries", "proofs")}}
     session.emit(result, lambda console: tables.standing(console, result))
 
 

@@ -60,8 +60,11 @@ def resuming(console: Console, row: Row) -> None:
 
 
 def standing(console: Console, row: Row) -> None:
-    """After deploy and resume: where the deployment stands."""
+    """After deploy and resume: where the deployment stands, and of which queries no batch was due."""
     console.print(_sentence(row))
+    for name, proof in (row.get("proofs") or {}).items():
+        if proof.startswith("no batch was due"):
+            console.print(shown(f"  query {name}: {proof}"))
     _no_queries(console, row)
     _queries(console, row)
 

@@ -212,6 +212,8 @@ class Stage:
         attempt: int = 1,
         batch_id: int | None = None,
         how: QueryStart = "fresh",
+        planned_batch_id: int | None = None,
+        trigger: str = "default",
     ) -> None:
         """Say that a query was started."""
         self.say(
@@ -223,19 +225,22 @@ class Stage:
             query_run_id="run",
             how=how,
             batch_id=batch_id,
-            planned_batch_id=None,
+            planned_batch_id=planned_batch_id,
             repairs=(),
             sink="file:parquet",
-            trigger="default",
+            trigger=trigger,
             output_mode="append",
             sources=("FileStreamSource[/in]",),
             watermarks=(WatermarkSpec("at", 60_000),),
         )
 
-    def query_failed(self, name: str = "counts", planned_batch_id: int | None = 7) -> None:
+    def query_failed(
+        self, name: str = "counts", planned_batch_id: int | None = 7, deployment_id: str = "d-0001"
+    ) -> None:
         """Say that a query has failed while the others run."""
         self.say(
             QueryFailed,
+            deployment_id,
             query_name=name,
             query_id="id",
             query_run_id=self.clock.new_uuid(),

@@ -18,6 +18,7 @@ from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state, e
 from airflow_streamstate.protocol.events import Failed, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 
 Beats = Mapping[str, QueryBeat]
@@ -115,7 +116,7 @@ def _missing(seen: Observation, handover: SnapshotManifest | None, batches: int)
         if query is None:
             return f"query {name} has not run yet"
         before = handover.queries.get(name) if handover is not None else None
-        committed = _committed(query, None if before is None else before.position.batch_id)
+        committed = _committed(query, None if before is None else _first_start_runs_to(before.position))
         if committed < batches and not _is_idle(query):
             return f"query {name} has committed {committed} of {batches} batches"
     unstarted = sorted(known - started)
@@ -123,6 +124,11 @@ def _missing(seen: Observation, handover: SnapshotManifest | None, batches: int)
     if unstarted and (beat.at - newest).total_seconds() <= seen.spec.settings.exit_grace_seconds:
         return f"query {unstarted[0]} is not started yet"
     return ""
+
+
+def _first_start_runs_to(position: QueryPosition) -> int | None:
+    """The planned batch is none of the new version's own: its start runs that, whatever the code can do."""
+    return position.batch_id if position.planned_batch_id is None else position.planned_batch_id
 
 
 def _committed(query: QueryBeat, handover_batch_id: int | None) -> int:

@@ -234,6 +234,8 @@ class StreamStatus:
             named gaps, and what was read again.
         orders: orders to this deployment that have not had their end.
         unreadable: events and orders of it that cannot be read: by key, what is wrong with each.
+        proofs: of one that was waited for until it is healthy: by query, the batch that it has committed, or why none
+            was due.
     """
 
     stream_id: str
@@ -263,6 +265,7 @@ class StreamStatus:
     next_step: str = ""
     orders: tuple[PendingOrder, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    proofs: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -296,6 +299,7 @@ class StreamStatus:
             "next_step": self.next_step,
             "orders": [order.to_json() for order in self.orders],
             "unreadable": dict(self.unreadable),
+            "proofs": dict(self.proofs),
         }
 
 
