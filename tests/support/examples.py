@@ -179,6 +179,7 @@ EXAMPLES: tuple[Message, ...] = (
     _event(
         Failed, error="ValueError: boom", traceback="Traceback …\nValueError: boom", query_name="raw",
         explanation="a file that it had listed is gone; bring it back and resume", cause="ValueError: boom",
+        is_refusal=True,
     ),
     _event(Fenced, current_deployment_id="d-0004", current_attempt=1),
     _event(BatchesSkipped, query_name="raw", batch_ids=(14, 15), count=2),

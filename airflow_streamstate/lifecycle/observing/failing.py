@@ -61,6 +61,8 @@ def _of_words(seen: Observation, failed: Failed) -> str:
     if failed.error.startswith(_ENDED_ITSELF):
         said = f"what it said, such as how its arguments are to be given, is in `streamstate logs {seen.stream_id}`"
         return f"The script ended itself: {said}; deploy it again as it wants to be called{back}."
+    if failed.is_refusal:
+        return f"Change what the error names, and deploy the script again{back}; {_log(seen)}."
     if not failed.traceback:
         return f"Mend what the error names, then {resume}, or deploy another version{back}; {_log(seen)}."
     skip = f"; where one batch can never run, `streamstate skip {seen.stream_id}` passes it over"

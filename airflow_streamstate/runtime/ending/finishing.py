@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    FencedError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+    UnsupportedCheckpointError,
+)
 from airflow_streamstate.protocol.causes import cause_of
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Failed, Finished
 from airflow_streamstate.runtime.attempt.attempt import Attempt
@@ -45,12 +53,29 @@ class ScriptFailure:
         traceback: its own, as Python prints it.
         exit_status: what the process ends with.
         query_name: the query whose failure it was; "" where it was none.
+        is_refusal: the runtime refused what the script asks for: the same script is refused again.
     """
 
     error: str
     traceback: str
     exit_status: int
     query_name: str = ""
+    is_refusal: bool = False
+
+
+def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda text: text) -> ScriptFailure | None:
+    """How a script failed that was refused what it asked the runtime for: the sentence, without a traceback.
+
+    Args:
+        error: what ended the script.
+        redacted: gives a text without secrets.
+
+    Returns:
+        None where the runtime did not refuse it.
+    """
+    if not isinstance(error, InvalidRequestError | UnsupportedCheckpointError):
+        return None
+    return ScriptFailure(redacted(str(error)), "", 1, is_refusal=True)
 
 
 def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
@@ -176,6 +201,7 @@ def write_failed(attempt: Attempt, failure: ScriptFailure) -> None:
         query_name=failure.query_name,
         explanation=_explained(attempt, failure),
         cause=_cause_of(attempt, failure),
+        is_refusal=failure.is_refusal,
     )
     attempt.latch.release("failed")
 

@@ -90,6 +90,16 @@ def test_a_degraded_stream_is_told_what_runs_its_failed_query_again(stage: Stage
     assert (SKIP in told) is (planned_id is not None)
 
 
+def test_what_the_runtime_refuses_is_not_resumed(stage: Stage) -> None:
+    """A continuous trigger is refused again by each start of the same script."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(Failed, error="the trigger continuous knows no barrier.", is_refusal=True)
+    told = advice(stage)
+    assert told.startswith("Change what the error names, and deploy the script again")
+    assert "resume" not in told
+
+
 def test_wrong_arguments_are_explained_in_the_log(stage: Stage) -> None:
     """argparse prints how it wants to be called, and leaves with 2: no error of the script, and nothing to resume."""
     stage.deploy()
