@@ -110,7 +110,7 @@ class Agent:
             fail_with_query(attempt, attempt.first_failed)
         if not self._desk.is_trying_a_drain:
             self._periodic.take_if_due()
-        if self._heart.has_news():
+        if self._heart.has_news() and not attempt.is_over:
             self._heart.beat()
         attempt.reporter.flush()
         status = end_overdue_script(attempt)
@@ -118,6 +118,8 @@ class Agent:
             self._end(status)
 
     def _beat(self) -> None:
+        if self._attempt.is_over:
+            return  # by now another attempt may be current, and this one has not been replaced, but has ended
         self._attempt.check_current()
         self._heart.beat()
 

@@ -16,6 +16,8 @@ from airflow_streamstate.runtime.attempt.ports import Progress, QueryRun, Skippe
 WAIT_SLICE_SECONDS = 0.5
 POLL_SECONDS = 0.05
 SHOWN_BATCHES = 10
+MAX_VAIN_WAITS = 10
+"""So often a wait for a query that is over comes back before it counts as a loop."""
 
 
 class RunView:
@@ -64,6 +66,7 @@ class LogicalQuery:
         self.last_end = QueryEnd()
         self.has_failed_itself = False
         self._stopped_run: QueryRun | None = None
+        self._vain_waits = 0
         self._failure: str | None = None
         self._over = False
         self._last_progress: Progress | None = None
@@ -116,7 +119,7 @@ class LogicalQuery:
         Raises:
             FencedError: this attempt was replaced; the process is about to end.
         """
-        clock = self._attempt.clock
+        clock, was_over = self._attempt.clock, self.is_over and not self.is_held_back
         end = None if timeout_seconds is None else clock.monotonic_seconds() + timeout_seconds
         while not self.ended or self.is_held_back:
             if self._attempt.is_fenced:
@@ -125,7 +128,26 @@ class LogicalQuery:
             if left <= 0:
                 return False
             self._wait(min(left, WAIT_SLICE_SECONDS))
+        if was_over:
+            self.wait_in_vain()
         return True
+
+    def wait_in_vain(self) -> None:
+        """What a wait does that comes back at once, because the query was over before it: a loop around one is not to
+        spin; where ``Attempt.ends_loops`` it is ended.
+
+        Raises:
+            SystemExit: with status 0, of a loop that is ended.
+        """
+        attempt = self._attempt
+        if not attempt.latch.is_released and not attempt.ends_loops:
+            return
+        self._vain_waits += 1
+        if self._vain_waits > 1:
+            attempt.clock.sleep(WAIT_SLICE_SECONDS)
+        if attempt.ends_loops and self._vain_waits >= MAX_VAIN_WAITS:
+            attempt.reporter.note("the script waits in a loop for a query that is over; it is ended", query=self.name)
+            raise SystemExit(0)
 
     def stop(self) -> None:
         """The script's own ``stop()``: as without us, unless an ending is under way; then it waits for that."""

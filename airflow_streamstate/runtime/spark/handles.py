@@ -123,6 +123,10 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         """Whether its failure is not raised yet, because other queries are to run on."""
         return self._logical.is_held_back
 
+    def wait_in_vain(self) -> None:
+        """As ``LogicalQuery.wait_in_vain``."""
+        self._logical.wait_in_vain()
+
     @property
     def has_failed(self) -> bool:
         """Whether it is over by a failure of its own."""

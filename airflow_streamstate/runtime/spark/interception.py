@@ -129,11 +129,15 @@ class Interception:
         """Spark's ``streams.awaitAnyTermination``; one deadline, however many queries end meanwhile."""
         check_timeout(timeout_seconds, zero_is_allowed=True)
         end = None if timeout_seconds is None else self._clock.monotonic_seconds() + timeout_seconds
-        while not self._any_is_over(jmanager):
+        was_over = self._any_is_over(jmanager)
+        while not was_over and not self._any_is_over(jmanager):
             left = POLL_SECONDS if end is None else end - self._clock.monotonic_seconds()
             if left <= 0:
                 return False
             self._clock.sleep(min(left, POLL_SECONDS))
+        over = [handle for handle in self._handles_of(jmanager) if handle.is_over] if was_over else []
+        if over:
+            over[0].wait_in_vain()
         return None if timeout_seconds is None else True
 
     def _any_is_over(self, jmanager: Any) -> bool:
