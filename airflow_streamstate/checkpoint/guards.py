@@ -58,7 +58,12 @@ def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: st
         UnsupportedCheckpointError: names the setting, option or trigger.
     """
     if trigger not in KNOWN_TRIGGERS:
-        raise _refused(f"the trigger {trigger} knows no barrier", trigger=trigger, known=KNOWN_TRIGGERS)
+        raise UnsupportedCheckpointError(
+            f"the trigger {trigger} knows no barrier, and no stop, drain or snapshot works without one",
+            trigger=trigger,
+            known=KNOWN_TRIGGERS,
+            next_step="Give the query one of these triggers, or run it without streamstate.",
+        )
     for name, value in options.items():
         if name.lower() == _ASYNC_PROGRESS.lower() and _is_true(value):
             raise _refused("asynchronous progress tracking knows no barrier", option=name)

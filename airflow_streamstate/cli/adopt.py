@@ -18,6 +18,7 @@ from airflow_streamstate.cli.options import (
     Seconds,
     code_options,
     fresh_query_option,
+    on_query_failure_option,
     pass_session,
     reason_option,
     request_option,
@@ -31,6 +32,7 @@ from airflow_streamstate.lifecycle.adopting.requests import DEADLINE_SECONDS, Ad
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.observing.views import DeploymentView
 from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
+from airflow_streamstate.protocol.records import OnQueryFailure
 
 
 @click.command(cls=HelpfulCommand, short_help="Go on with a query that ran without streamstate, as a stream.")
@@ -58,6 +60,7 @@ from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 @code_options
 @setting_option
 @fresh_query_option
+@on_query_failure_option
 @click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 @reason_option
 @request_option
@@ -81,6 +84,7 @@ def adopt(
     packages: tuple[str, ...],
     jars: tuple[str, ...],
     settings: dict[str, str],
+    on_query_failure: OnQueryFailure | None,
     **rest: Any,
 ) -> None:
     """Go on with a query that ran without streamstate, as the new STREAM: its state, its query id, its batch ids.
@@ -105,6 +109,7 @@ def adopt(
             packages=split(packages),
             jars=split(jars),
             settings=settings_of(session, settings),
+            on_query_failure=on_query_failure or "script",
             **rest,
         ),
         checkpoints=read_checkpoints(foreign),

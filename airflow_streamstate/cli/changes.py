@@ -13,6 +13,7 @@ from airflow_streamstate.cli.options import (
     code_options,
     discard_state_option,
     fresh_query_option,
+    on_query_failure_option,
     reason_option,
 )
 from airflow_streamstate.cli.start import split
@@ -23,7 +24,7 @@ _PATHS = ("py_files", "files")
 _LISTS = (*_PATHS, "packages", "jars")
 _OF_A_CHANGE = frozenset(
     {"application", "arguments", "conf", "environment", "master", *_LISTS, "fresh_queries", "accept_lost_input"}
-    | {"discard_state"}
+    | {"discard_state", "on_query_failure"}
 )
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified."),
@@ -32,6 +33,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     fresh_query_option,
     accept_lost_input_option,
     discard_state_option,
+    on_query_failure_option,
     click.option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
     reason_option,
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]..."),

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import re
 
-_REPORT = "=== Streaming Query ==="
-_AFTER_REPORT = ("JVM stacktrace:", "Traceback (most recent call last)", "Caused by:")
 _LAUNCH_FOLDER = re.compile(
     r"""(?:(?<=")/[^"\n]*|(?<![^\s'(=])/[^\s"']*)/launches/[a-z0-9-]+/code/(?:py-files/|files/)?"""
 )
-
-
-def without_query_report(text: str) -> str:
-    """The words without Spark's own report of the query, which ends in its whole logical plan; the log has that."""
-    kept, is_report = [], False
-    for line in text.splitlines():
-        if line.strip() == _REPORT:
-            is_report = True
-        elif line.startswith(_AFTER_REPORT):
-            is_report = False
-        if not is_report:
-            kept.append(line)
-    return "\n".join(kept)
 
 
 def without_launch_folder(text: str) -> str:

@@ -27,12 +27,13 @@ FOLLOW_SECONDS = 0.5
 @deployment_option
 @shared
 @pass_session
-def status(session: Session, /, stream_id: str, deployment_id: str | None) -> None:
-    """Show where STREAM, and each of its queries, stands."""
+def status(session: Session, /, stream_id: str, deployment_id: str | None) -> int:
+    """Show where STREAM, and each of its queries, stands. Exit status 1 if it is degraded."""
     controller = session.controller()
     result = controller.status(stream_id, deployment_id).to_json()
     result["full_disks"] = find_full_disks(controller.home)
     session.emit(result, lambda console: _status(console, result))
+    return FAILED if result["state"] == "degraded" else 0
 
 
 def _status(console: Console, result: Mapping[str, Any]) -> None:

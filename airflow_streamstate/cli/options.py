@@ -222,6 +222,12 @@ accept_lost_input_option = click.option(
     metavar="NAME",
     help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
 )
+on_query_failure_option = click.option(
+    "--on-query-failure",
+    type=click.Choice(["script", "degrade", "fail"]),
+    help="What a query that fails does to the others: `fail` stops them and ends the deployment, `degrade` lets them "
+    "run on, `script` leaves it to the script. The default of a new stream is `script`.",
+)
 max_snapshot_age_option = click.option(
     "--max-snapshot-age",
     "max_snapshot_age_seconds",

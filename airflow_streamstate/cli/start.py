@@ -21,6 +21,7 @@ from airflow_streamstate.cli.options import (
     fresh_query_option,
     key_values,
     max_snapshot_age_option,
+    on_query_failure_option,
     pass_session,
     reason_option,
     request_option,
@@ -33,7 +34,7 @@ from airflow_streamstate.cli.session import Report, Session
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.observing.views import DeploymentView, StreamStatus
 from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
-from airflow_streamstate.protocol.records import StartMode
+from airflow_streamstate.protocol.records import OnQueryFailure, StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 
 SETTINGS = tuple(field.name for field in fields(AgentSettings))
@@ -96,6 +97,7 @@ setting_option = click.option(
     default="",
     help="Keep its snapshots there instead of with its checkpoints; `none`: take none of it while it runs.",
 )
+@on_query_failure_option
 @click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 @reason_option
 @request_option
@@ -122,6 +124,7 @@ def deploy(
     settings: dict[str, str],
     offsets_path: str | None,
     mirrors: tuple[str, ...],
+    on_query_failure: OnQueryFailure | None,
     **rest: Any,
 ) -> None:
     """Make a script the next version of STREAM, and start it.
@@ -144,6 +147,7 @@ def deploy(
         settings=settings_of(session, settings),
         offsets=read_offsets_file(offsets_path),
         mirrors=tuple(dict.fromkeys(mirror_of(session, uri).uri for uri in mirrors)),
+        on_query_failure=on_query_failure or "script",
         **rest,
     )
     goal = _goal(wait_seconds, caught_up_seconds, behind_at_most)
@@ -236,8 +240,8 @@ def wait_and_emit(session: Session, controller: Controller, view: DeploymentView
     else:
         with session.progress(f"{view.stream_id} {view.deployment_id}") as report:
             status = _waited(controller, view, goal.seconds, goal.behind_at_most, report)
-        result = {**view.to_json(), "state": status.state, "queries": status.to_json()["queries"]}
-        result["remarks"] = status.to_json()["remarks"]
+        seen = status.to_json()
+        result = {**view.to_json(), **{name: seen[name] for name in ("state", "queries", "proofs", "remarks")}}
     session.emit(result, lambda console: tables.standing(console, result))
 
 

@@ -11,13 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_streamstate.adapters.moving import in_words
-from airflow_streamstate.cli.failures import is_told_by, without_launch_folder, without_query_report
+from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
+from airflow_streamstate.protocol.causes import without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]
 COLOURS = {
-    "running": "green", "launching": "cyan", "draining": "yellow", "stopping": "yellow", "drained": "blue",
-    "stopped": "blue", "finished": "blue", "failed": "red", "lost": "red", "fenced": "magenta",
+    "running": "green", "launching": "cyan", "degraded": "red", "draining": "yellow", "stopping": "yellow",
+    "drained": "blue", "stopped": "blue", "finished": "blue", "failed": "red", "lost": "red", "fenced": "magenta",
     "unreadable": "red",
 }  # fmt: skip
 _QUERY_COLUMNS = {
@@ -60,8 +61,11 @@ def resuming(console: Console, row: Row) -> None:
 
 
 def standing(console: Console, row: Row) -> None:
-    """After deploy and resume: where the deployment stands."""
+    """After deploy and resume: where the deployment stands, and of which queries no batch was due."""
     console.print(_sentence(row))
+    for name, proof in (row.get("proofs") or {}).items():
+        if proof.startswith("no batch was due"):
+            console.print(shown(f"  query {name}: {proof}"))
     _no_queries(console, row)
     _queries(console, row)
     _remarks(console, row)
@@ -185,7 +189,7 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
         )
     console.print(table)
     for row in rows:
-        if row["state"] in ("lost", "unreadable"):
+        if row["state"] in ("lost", "degraded", "unreadable"):
             why = row.get("error") or row.get("why")
             console.print(shown(f"{row['stream_id']} is {row['state']}: {why}"))
 

@@ -147,7 +147,7 @@ def decide_predecessor(
 
 
 def _alive(seen: Observation, state: State) -> ConflictError:
-    what = "launching" if state == "launching" else "running"
+    what = state if state in ("launching", "degraded") else "running"
     hint = "stop, drain or upgrade it first"
     if state == "launching" and seen.is_unlaunched:
         hint = f"`streamstate resume {seen.stream_id}` starts it, `streamstate kill {seen.stream_id}` gives it up"
@@ -377,14 +377,17 @@ def decide_resume(
         # An attempt that exists to flush, whose drain was never written, would do nothing at all.
         return NextAttempt() if seen.register.attempt_mode == "drain" and not has_drain else LaunchSame()
     if state in ALIVE:
+        shows = f"`streamstate status {seen.stream_id}` shows it."
+        again = f"`streamstate stop {seen.stream_id} --wait 300`, then resume: the failed query runs with the others."
+        is_degraded = state == "degraded"
         return Refused(
             ConflictError(
-                f"the stream is {state} already",
+                f"the stream is {state}: its other queries run" if is_degraded else f"the stream is {state} already",
                 stream_id=seen.stream_id,
                 deployment_id=seen.deployment_id,
                 attempt=seen.attempt,
                 state=state,
-                next_step=f"`streamstate status {seen.stream_id}` shows it.",
+                next_step=again if is_degraded else shows,
             )
         )
     if state == "lost" and not assume_dead:

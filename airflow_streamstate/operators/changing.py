@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.hooks.rendered import optional_text, text_mapping, texts, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_text, text_mapping, texts, yes_or_no
 from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
+from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
 
 
 class ChangingOperator(MasksSecrets, StreamStateOperator):
@@ -35,6 +36,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "discard_state",
         "allow_literal_secrets",
         "version_label",
+        "on_query_failure",
     )
 
     def __init__(
@@ -55,6 +57,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         discard_state: bool | str = False,
         allow_literal_secrets: bool | str = False,
         version_label: str | None = None,
+        on_query_failure: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -73,6 +76,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self.discard_state = discard_state
         self.allow_literal_secrets = allow_literal_secrets
         self.version_label = version_label
+        self.on_query_failure = on_query_failure
         self._built = True
 
     def change(self) -> ChangeRequest:
@@ -96,6 +100,9 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
             discard_state=yes_or_no(self.discard_state, "discard_state"),
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
             version_label=optional_text(self.version_label),
+            on_query_failure=one_of(
+                optional_text(self.on_query_failure), (None, *ON_QUERY_FAILURE), "on_query_failure"
+            ),
             reason=str(self.reason),
         )
 

@@ -23,6 +23,7 @@ from airflow_streamstate.lifecycle.requesting.wish import read_wish
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.launching import LaunchingOperator
 from airflow_streamstate.operators.masking import MasksSecrets
+from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -70,6 +71,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param version_label: your own name of this version. (templated)
     :param snapshots: the URI of the place in which its snapshots are kept, instead of with its checkpoints; ``none``:
         none is taken of it while it runs. (templated)
+    :param on_query_failure: what a query that fails does to the others: ``fail`` stops them and ends the deployment,
+        ``degrade`` lets them run on, ``script``: what the script itself does. (templated)
     :param attaches: the script calls ``runtime.attach()``, and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param settings: settings of the agent in the driver.
@@ -106,6 +109,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "assume_dead",
         "version_label",
         "snapshots",
+        "on_query_failure",
         "attaches",
         "spark_conn_id",
     )
@@ -138,6 +142,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         allow_literal_secrets: bool | str = False,
         attaches: bool | str = False,
         snapshots: str = "",
+        on_query_failure: str = "script",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -166,6 +171,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.allow_literal_secrets = allow_literal_secrets
         self.attaches = attaches
         self.snapshots = snapshots
+        self.on_query_failure = on_query_failure
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
@@ -203,4 +209,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
             attaches=yes_or_no(self.attaches, "attaches"),
             snapshots=optional_text(self.snapshots) or "",
+            on_query_failure=one_of(
+                optional_text(self.on_query_failure) or "script", ON_QUERY_FAILURE, "on_query_failure"
+            ),
         )

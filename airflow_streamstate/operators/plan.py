@@ -44,6 +44,8 @@ class PlanUpgradeOperator(ChangingOperator):
     :param discard_state: drop state that the drain could not flush. (templated)
     :param allow_literal_secrets: take values under secret-like names as they are, recorded in the home. (templated)
     :param version_label: your own name of the new version; None: none for another script. (templated)
+    :param on_query_failure: what a query that fails does to the others, as in ``DeployStreamOperator``; None: as it is.
+        (templated)
     :param rehearse: run the empty batches; else the plans alone are compared, by a run of the script all the same.
         (templated)
     :param fail_unless_it_fits: fail the task where the verdict is neither ``same`` nor ``state-compatible``, or the

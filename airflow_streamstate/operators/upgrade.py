@@ -55,7 +55,7 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
 
     The parameters of ``PlanUpgradeOperator`` say what is to change: ``application``, ``arguments``, ``conf``,
     ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``files``, ``packages``, ``jars``, ``fresh_queries``,
-    ``accept_lost_input``, ``discard_state``, ``allow_literal_secrets``, ``version_label``.
+    ``accept_lost_input``, ``discard_state``, ``allow_literal_secrets``, ``version_label``, ``on_query_failure``.
 
     .. seealso:: :ref:`howto/operator:UpgradeStreamOperator`
     """

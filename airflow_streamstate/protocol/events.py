@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from airflow_streamstate.protocol.causes import cause_of
 from airflow_streamstate.protocol.codec import message
 from airflow_streamstate.protocol.data_events import (
     BatchesSkipped,
@@ -29,6 +30,7 @@ QueryStart = Literal["continued", "restored", "seeded", "fresh"]
 DrainFailure = Literal["flush", "deadline", "flush_deadline", "cancelled"]
 Occasion = Literal["drain", "stop"]
 AfterDrain = Literal["", "runs_on", "stop", "kill"]
+AfterQueryFailure = Literal["degrade", "fail"]
 
 
 @message
@@ -260,16 +262,53 @@ class Failed(Event):
         traceback: the script's own, its last 8,000 characters.
         query_name: "" where no query did it.
         explanation: the same in one sentence with the next step, where an adapter of a source knows it; else "".
+        cause: the last line of the script's own traceback, or what Spark says was the cause; "" of older agents.
+        is_refusal: the runtime refused what the script asks for, so that the same version fails again.
     """
 
     error: str
     traceback: str = ""
     query_name: str = ""
     explanation: str = ""
+    cause: str = ""
+    is_refusal: bool = False
 
     @property
     def in_words(self) -> str:
-        """What a person reads first: the explanation, then what was raised."""
+        """What a person reads first: the explanation, then the cause in one line."""
+        cause = self.cause or cause_of(self.error, self.traceback)
+        return f"{self.explanation}. {cause}" if self.explanation else cause
+
+
+@message
+@dataclass(frozen=True)
+class QueryFailed(Event):
+    """A query failed while the latch was open; its checkpoint stays as it is, and the next start of it goes on there.
+
+    Attributes:
+        query_name, query_id, query_run_id: the query, and the run of it that failed.
+        batch_id: its last committed batch; None for none.
+        planned_batch_id: the batch that is planned and not committed: the next start runs it first; None for none.
+        error: the cause in one line: the last line of the script's own traceback, else Spark's words.
+        traceback: what Spark reported, its last 8,000 characters.
+        explanation: the same in one sentence with the next step, where an adapter of a source knows it; else "".
+        then: ``fail``: the driver ends the deployment; ``degrade``: it does not, and the script decides whether it goes
+            on.
+    """
+
+    query_name: str
+    query_id: str
+    query_run_id: str
+    batch_id: int | None
+    planned_batch_id: int | None
+    error: str
+    traceback: str = ""
+    explanation: str = ""
+    then: AfterQueryFailure = "degrade"
+
+    @property
+    def in_words(self) -> str:
+        """What a person reads first: the explanation, then the cause."""
         return f"{self.explanation}. {self.error}" if self.explanation else self.error
 
 
@@ -326,8 +365,8 @@ class Noted(Event):
 
 
 ALL_EVENTS: tuple[type[Event], ...] = (
-    Claimed, Started, QueryStarted, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady, Drained,
-    DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
+    Claimed, Started, QueryStarted, QueryFailed, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady,
+    Drained, DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
     Undone, FunctionCalled, Skipped, Repositioned, BatchRepeated, SnapshotMirrored, Noted,
 )  # fmt: skip
 TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.settings import AgentSettings
 
 StartMode = Literal["restore", "seed", "fresh"]
+OnQueryFailure = Literal["script", "degrade", "fail"]
+ON_QUERY_FAILURE: tuple[OnQueryFailure, ...] = get_args(OnQueryFailure)
 NO_SNAPSHOTS = "none"
 """In the place of a URI: nothing is kept beside the checkpoints."""
 
@@ -84,6 +86,10 @@ class DeploymentSpec(Message):
         mirrors: places that its snapshots are copied to.
         snapshots: the URI of the place in which the data of its snapshots are kept; "none" where none are; "" for
             beside its checkpoints.
+        on_query_failure: what a query that fails does to the others. ``script``: what the script does without us: it
+            ends where it waits for that query or for any, and goes on where it waits for another one. ``degrade``: the
+            others run on, and no wait raises before the last one has ended. ``fail``: the others are stopped, and the
+            deployment has failed.
     """
 
     stream_id: str
@@ -111,6 +117,7 @@ class DeploymentSpec(Message):
     attaches: bool = False
     mirrors: tuple[str, ...] = ()
     snapshots: str = ""
+    on_query_failure: OnQueryFailure = "script"
 
     @property
     def identity(self) -> tuple[str, datetime]:

@@ -22,7 +22,7 @@ from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.runtime.attempt.reporting import say_to_driver_log
 from airflow_streamstate.runtime.driver_config import read_driver_config
-from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure, refusal_in
 from airflow_streamstate.runtime.runner import (
     FAILED_STATUS,
     begin_attempt,
@@ -144,5 +144,8 @@ def _failure_of(error: BaseException) -> ScriptFailure | None:
             return None
         status = code & 0xFF if isinstance(code, int) else 1
         return ScriptFailure(f"SystemExit: {code}" if isinstance(code, int) else str(code), "", status)
+    refusal = refusal_in(error)
+    if refusal is not None:
+        return refusal
     summary = "".join(traceback.format_exception_only(error)).strip()
     return ScriptFailure(summary, "".join(traceback.format_exception(error)), 1)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-from airflow_streamstate.runtime.ending.finishing import ScriptFailure
+from airflow_streamstate.runtime.ending.finishing import ScriptFailure, refusal_in
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _STARTERS: list[types.ModuleType | None] = []
@@ -110,6 +110,10 @@ def _exit_failure(error: SystemExit, redacted: Callable[[str], str]) -> ScriptFa
 
 
 def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> ScriptFailure:
+    refusal = refusal_in(error, redacted)
+    if refusal is not None:
+        print(f"{_place_of(error)}: {refusal.error}", file=sys.stderr)
+        return refusal
     take_out_own_frames(error)
     text = "".join(traceback.format_exception(error))
     try:
@@ -124,6 +128,12 @@ def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> Scri
     summary = "".join(traceback.format_exception_only(error)).strip()
     status = INTERRUPTED_STATUS if isinstance(error, KeyboardInterrupt) else 1
     return ScriptFailure(error=summary, traceback=text, exit_status=status)
+
+
+def _place_of(error: BaseException) -> str:
+    """The last line of the script's own that led to an error, as ``FILE, line N``."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "streamstate"
 
 
 def take_out_own_frames(error: BaseException) -> None:

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.protocol.events import Claimed, Drained, Failed, Finished, Noted, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import (
+    Claimed,
+    Drained,
+    Failed,
+    Fenced,
+    Finished,
+    Noted,
+    QueryFailed,
+    QueryStarted,
+    Stopped,
+)
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
@@ -218,6 +228,58 @@ def test_a_failing_query_fails_the_script_with_sparks_own_words(tmp_path: Path) 
         assert "STREAM_FAILED" in failed.error
         assert "batch of bad luck" in failed.traceback
         assert stream.committed("failing") == [0]
+
+
+WAITS_FOR_THE_OTHER = (
+    HEAD
+    + """
+class Unlucky(Exception):
+    pass
+
+def fails(batch, batch_id):
+    if batch_id == 1 and not os.path.exists(base + "/mended"):
+        raise Unlucky("batch of bad luck")
+
+import os
+other = rows.writeStream.queryName("other").format("json").start(base + "/out")
+stopped = rows.writeStream.queryName("stopped").format("noop").start()
+query = rows.writeStream.queryName("failing").foreachBatch(fails).start()
+until(lambda: stopped.lastProgress is not None)
+stopped.stop()
+while other.isActive:
+    other.awaitTermination(9)
+while True:
+    other.awaitTermination(9)
+"""
+)
+
+
+def test_a_query_that_dies_while_the_script_waits_for_another_is_told_and_carried_on(tmp_path: Path) -> None:
+    """Degraded, with its cause; the stop keeps its planned batch, and the next attempt runs it.
+
+    The script's loop around the wait does not outlive the stop: its driver ends with status 0 and is never fenced.
+    """
+    settings = AgentSettings(command_poll_seconds=0.1, heartbeat_seconds=0.5, exit_grace_seconds=4.0)
+    with Deployments(tmp_path) as stream:
+        for second in (1, 2, 3):
+            stream.feed({"t": seconds_of(0, second), "k": "a", "v": second})
+        driver = stream.deploy(WAITS_FOR_THE_OTHER, str(tmp_path), settings=settings)
+        wait_until(lambda: bool(stream.events(QueryFailed)), lambda: driver.log, 120)
+        [failed] = stream.events(QueryFailed)
+        assert (failed.query_name, failed.batch_id, failed.planned_batch_id) == ("failing", 0, 1)
+        assert failed.error == "Unlucky: batch of bad luck"
+        stream.wait_committed("other", 2, driver)
+        stream.stop()
+        assert driver.exit_status() == 0, driver.log
+        position = stream.events(Stopped)[0].queries["failing"]
+        assert (position.batch_id, position.planned_batch_id) == (0, 1)
+        assert stream.events(Fenced) == []
+        (tmp_path / "mended").touch()
+        again = stream.resume()
+        stream.wait_committed("failing", 2, again)
+        stream.stop()
+        assert again.exit_status() == 0, again.log
+        assert [event.query_name for event in stream.events(QueryFailed)] == ["failing"]
 
 
 ENDS = (

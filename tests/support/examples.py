@@ -37,6 +37,7 @@ from airflow_streamstate.protocol.events import (
     FunctionCalled,
     Ignored,
     Noted,
+    QueryFailed,
     QueryStarted,
     Rejected,
     SnapshotMirrored,
@@ -167,6 +168,10 @@ EXAMPLES: tuple[Message, ...] = (
         then="runs_on", also_answers=(COMMAND_ID,),
     ),
     _event(
+        QueryFailed, query_name="raw", query_id=COMMAND_ID, query_run_id=WRITE_ID, batch_id=6, planned_batch_id=7,
+        error="ValueError: boom", traceback="Traceback …\nValueError: boom", explanation="a file is gone", then="fail",
+    ),
+    _event(
         Stopped, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS, command_id=COMMAND_ID, command_number=7,
         ends={"counts per minute": QueryEnd(AT, LATER)},
     ),
@@ -180,7 +185,8 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     _event(
         Failed, error="ValueError: boom", traceback="Traceback …\nValueError: boom", query_name="raw",
-        explanation="a file that it had listed is gone; bring it back and resume",
+        explanation="a file that it had listed is gone; bring it back and resume", cause="ValueError: boom",
+        is_refusal=True,
     ),
     _event(Fenced, current_deployment_id="d-0004", current_attempt=1),
     _event(BatchesSkipped, query_name="raw", batch_ids=(14, 15), count=2),
@@ -255,7 +261,7 @@ EXAMPLES: tuple[Message, ...] = (
         AgentSettings(0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
         version_label="v3",
         environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
-        attaches=True, snapshots="s3://second/streams",
+        attaches=True, snapshots="s3://second/streams", on_query_failure="degrade",
     ),
     SnapshotPlace("orders", "/srv/streams", AT, WRITE_ID),
     Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, 1, 1, "0.1.0", WRITE_ID, AT),

@@ -160,10 +160,13 @@ class Life:
             except _OUTAGES as error:
                 self.refusals.append(error)  # the same again
             except InvalidRequestError as error:
-                if "its flush" not in str(error):
+                if "its flush" not in str(error) and "has failed in batch" not in str(error):
                     raise
                 self.refusals.append(error)  # its trial died of what was struck: a drain anew is tried anew
                 self.progress.tries[number] += 1
+                if "has failed in batch" in str(error):
+                    with contextlib.suppress(*_OUTAGES, *_REFUSALS):  # then it is tried again from the top
+                        self._run_the_failed_again(controller, number)
             except _REFUSALS as error:
                 self.refusals.append(error)
                 if self.gives_up:
@@ -199,9 +202,10 @@ class Life:
         if "no driver was started for it" in str(error):
             self._resume(controller, number)
             return True
-        if step.verb == "deploy" and isinstance(error, DeadlineExceededError) and self.goes_on_unhealthy:
+        is_left_so = state == "degraded" or isinstance(error, DeadlineExceededError)
+        if step.verb == "deploy" and is_left_so and self.goes_on_unhealthy:
             return False  # one query has failed, and the script goes on with the other
-        if step.verb in ("deploy", "resume") or state in ("launching", "running", "draining", "stopping"):
+        if step.verb in ("deploy", "resume") or state in ("launching", "running", "degraded", "draining", "stopping"):
             return True  # the same again; or somebody brought it to life meanwhile
         if self.recovery == "redeploy" and self._may_be_replaced(number):
             self.progress.step = self._next_deploy(number) - 1
@@ -217,6 +221,12 @@ class Life:
 
     def _resume(self, controller: Controller, number: int) -> None:
         controller.resume(STREAM, request_id=f"resume-{number}-{self.progress.tries[number]}")
+
+    def _run_the_failed_again(self, controller: Controller, number: int) -> None:
+        """A drain passes no batch over: a query that has failed is started again first, with all the others."""
+        order = controller.stop(STREAM, request_id=f"stop-{number}-{self.progress.tries[number]}")
+        controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.deadline_seconds)
+        self._resume(controller, number)
 
     def _next_deploy(self, number: int) -> int:
         return next((at for at, one in enumerate(self.steps) if at > number and one.verb == "deploy"), 0)

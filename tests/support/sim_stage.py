@@ -21,7 +21,15 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStart, QueryStarted, Started, Stopped
+from airflow_streamstate.protocol.events import (
+    Accepted,
+    Claimed,
+    QueryFailed,
+    QueryStart,
+    QueryStarted,
+    Started,
+    Stopped,
+)
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import SnapshotKind, fencing_token_of, launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -204,6 +212,8 @@ class Stage:
         attempt: int = 1,
         batch_id: int | None = None,
         how: QueryStart = "fresh",
+        planned_batch_id: int | None = None,
+        trigger: str = "default",
     ) -> None:
         """Say that a query was started."""
         self.say(
@@ -215,13 +225,29 @@ class Stage:
             query_run_id="run",
             how=how,
             batch_id=batch_id,
-            planned_batch_id=None,
+            planned_batch_id=planned_batch_id,
             repairs=(),
             sink="file:parquet",
-            trigger="default",
+            trigger=trigger,
             output_mode="append",
             sources=("FileStreamSource[/in]",),
             watermarks=(WatermarkSpec("at", 60_000),),
+        )
+
+    def query_failed(
+        self, name: str = "counts", planned_batch_id: int | None = 7, deployment_id: str = "d-0001"
+    ) -> None:
+        """Say that a query has failed while the others run."""
+        self.say(
+            QueryFailed,
+            deployment_id,
+            query_name=name,
+            query_id="id",
+            query_run_id=self.clock.new_uuid(),
+            batch_id=6,
+            planned_batch_id=planned_batch_id,
+            error="Unlucky: batch of bad luck",
+            traceback="[STREAM_FAILED] …",
         )
 
     def beat(self, deployment_id: str = "d-0001", attempt: int = 1, **queries: QueryBeat) -> None:

@@ -23,7 +23,7 @@ from airflow_streamstate.protocol.commands import (
 )
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQueryFailure, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
@@ -91,6 +91,7 @@ class SimulatedStream:
         conf: dict[str, str] | None = None,
         snapshots: str = "",
         request_id: str = "",
+        on_query_failure: OnQueryFailure = "script",
     ) -> DeploymentSpec:
         """Record deployment ``d-000<number>`` with its first attempt, as the current one."""
         spec = DeploymentSpec(
@@ -113,6 +114,7 @@ class SimulatedStream:
             created_at=self.clock.now(),
             settings=settings or AgentSettings(),
             snapshots=snapshots,
+            on_query_failure=on_query_failure,
         )
         self.control.create_spec(spec)
         self.point_register(spec.deployment_id, 1, fencing_token=number)

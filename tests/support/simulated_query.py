@@ -362,6 +362,9 @@ class SimulatedRun:
     def has_running_tasks(self) -> bool:
         return False
 
+    def was_ended_by_script(self) -> bool:
+        return False
+
     def stop(self) -> None:
         if not self._has_ended:
             self._startable.before_stop(self)

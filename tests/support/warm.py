@@ -99,13 +99,22 @@ class WarmStage:
         )
         return self
 
-    def gives(self, outcome: QueryOutcome = "accepted") -> WarmStage:
+    def gives(self, outcome: QueryOutcome = "accepted", notes: tuple[str, ...] = ()) -> WarmStage:
         """The verdict; the driver lives on."""
         clock = self.stage.clock
         queries = {"counts": RehearsedQuery(outcome, "restored")}
         self.stage.control.create_verdict(
             RehearsalVerdict(
-                STREAM, self.rehearsal_id, "done", queries, "", 1.0, "driver", clock.now(), clock.new_uuid()
+                STREAM,
+                self.rehearsal_id,
+                "done",
+                queries,
+                "",
+                1.0,
+                "driver",
+                clock.now(),
+                clock.new_uuid(),
+                notes=notes,
             )
         )
         return self

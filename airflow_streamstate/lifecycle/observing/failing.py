@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from airflow_streamstate.lifecycle.observing.observation import Observation
-from airflow_streamstate.protocol.events import DrainFailed, Failed
+from airflow_streamstate.lifecycle.observing.state import State
+from airflow_streamstate.protocol.events import DrainFailed, Failed, QueryFailed
 from airflow_streamstate.protocol.ids import upgrade_of_return
 from airflow_streamstate.protocol.records import DeploymentSpec
 
@@ -24,6 +25,26 @@ def next_step_of_failure(seen: Observation, repeats: str = "") -> str:
     return _of_words(seen, failed) if isinstance(failed, Failed) else _of_no_last_word(seen, repeats)
 
 
+def next_step_of(seen: Observation, state: State) -> str:
+    """The same of a deployment in any state; "" where nothing has to be done."""
+    if state == "degraded":
+        return _of_failed_queries(seen)
+    return next_step_of_failure(seen) if state == "failed" else ""
+
+
+def _of_failed_queries(seen: Observation) -> str:
+    """The other queries run: what starts the failed one again stops them first, between two batches."""
+    stream_id, failed = seen.stream_id, seen.failed_queries.values()
+    skip = ""
+    if any(event.planned_batch_id is not None for event in failed):
+        skip = f"; where that batch can never run, `streamstate skip {stream_id}` after the stop passes it over"
+    return (
+        f"Mend the script and `streamstate upgrade {stream_id}`{_back(seen.spec)}: the failed query goes on where it"
+        f" stood; where the cause was outside of it, `streamstate stop {stream_id} --wait 300` and `streamstate resume"
+        f" {stream_id}` run it again{skip}; {_log(seen)}."
+    )
+
+
 def next_step_of_drain(seen: Observation, event: object) -> str:
     """The same of a drain that came to nothing.
 
@@ -41,12 +62,23 @@ def _of_words(seen: Observation, failed: Failed) -> str:
     if failed.error.startswith(_ENDED_ITSELF):
         said = f"what it said, such as how its arguments are to be given, is in `streamstate logs {seen.stream_id}`"
         return f"The script ended itself: {said}; deploy it again as it wants to be called{back}."
+    if failed.is_refusal:
+        return f"Change what the error names, and deploy the script again{back}; {_log(seen)}."
     if not failed.traceback:
         return f"Mend what the error names, then {resume}, or deploy another version{back}; {_log(seen)}."
     skip = f"; where one batch can never run, `streamstate skip {seen.stream_id}` passes it over"
-    skips = skip if failed.query_name or _OF_A_QUERY in failed.error + failed.traceback else ""
+    skips = skip if _has_planned_batch(seen, failed) else ""
     outside = f"where the cause was outside of it, {resume} runs it again"
     return f"Mend the script and deploy it again{back}; {outside}{skips}; {_log(seen)}."
+
+
+def _has_planned_batch(seen: Observation, failed: Failed) -> bool:
+    """Whether a query that failed had planned a batch, which alone can be skipped; of older drivers, whether a query
+    failed at all."""
+    told = list(seen.of_kind(QueryFailed))
+    if told:
+        return any(event.planned_batch_id is not None for event in seen.failed_queries.values())
+    return bool(failed.query_name) or _OF_A_QUERY in failed.error + failed.traceback
 
 
 def _of_no_last_word(seen: Observation, repeats: str) -> str:

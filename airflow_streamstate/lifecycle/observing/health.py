@@ -16,6 +16,7 @@ from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state, e
 from airflow_streamstate.protocol.events import Failed, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 
 Beats = Mapping[str, QueryBeat]
@@ -87,7 +88,7 @@ def decide_health(
     if state == "finished":
         return Healthy()  # by itself: a script that reads what there is, and ends
     failed = next(seen.of_kind(Failed), None)
-    if state in ("failed", "fenced", "stopped", "drained"):
+    if state in ("failed", "fenced", "stopped", "drained", "degraded"):
         why = failed.in_words if failed is not None else explain_state(seen, seen.observed_at)
         return Unhealthy(f"it is {state}: {why}")
     missing = _not_begun(seen, handover) if state in ALIVE else f"it is {state}"
@@ -223,8 +224,13 @@ def _started(seen: Observation) -> list[str]:
 def _committed(query: QueryBeat, handover: SnapshotManifest | None, name: str) -> int:
     """Batches past the handover."""
     before = None if handover is None else handover.queries.get(name)
-    begun_at = None if before is None else before.position.batch_id
+    begun_at = None if before is None else _first_start_runs_to(before.position)
     return 0 if query.batch_id is None else query.batch_id - (-1 if begun_at is None else begun_at)
+
+
+def _first_start_runs_to(position: QueryPosition) -> int | None:
+    """The planned batch is none of the new version's own: its start runs that, whatever the code can do."""
+    return position.batch_id if position.planned_batch_id is None else position.planned_batch_id
 
 
 def _is_idle(query: QueryBeat) -> bool:

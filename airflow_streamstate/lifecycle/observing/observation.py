@@ -18,6 +18,7 @@ from airflow_streamstate.protocol.events import (
     Drained,
     DrainFailed,
     Draining,
+    QueryFailed,
     QueryStarted,
     Started,
 )
@@ -87,6 +88,20 @@ class Observation:
     def terminal(self) -> Event | None:
         """The event that ended this attempt; None while there is none."""
         return next((event for event in self.of_kind(Event) if isinstance(event, TERMINAL_EVENTS)), None)
+
+    @property
+    def failed_queries(self) -> dict[str, QueryFailed]:
+        """The queries of this attempt that have failed and were not started again, each with its last failure."""
+        found: dict[str, QueryFailed] = {}
+        for entry in self.events:
+            event = entry.event
+            if event is None or event.attempt != self.attempt:
+                continue
+            if isinstance(event, QueryFailed):
+                found[event.query_name] = event
+            elif isinstance(event, QueryStarted):
+                found.pop(event.query_name, None)
+        return found
 
     @property
     def drained(self) -> Drained | None:

@@ -12,15 +12,26 @@ from typing import Literal
 
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.events import Failed, Fenced, Finished, Stopped
+from airflow_streamstate.protocol.events import Failed, Fenced, Finished, QueryFailed, Stopped
 
 State = Literal[
-    "launching", "running", "draining", "drained", "stopping", "stopped", "finished", "failed", "lost", "fenced"
+    "launching",
+    "running",
+    "degraded",
+    "draining",
+    "drained",
+    "stopping",
+    "stopped",
+    "finished",
+    "failed",
+    "lost",
+    "fenced",
 ]
 STATES: tuple[State, ...] = (
-    "launching", "running", "draining", "drained", "stopping", "stopped", "finished", "failed", "lost", "fenced",
+    "launching", "running", "degraded", "draining", "drained", "stopping", "stopped", "finished", "failed", "lost",
+    "fenced",
 )  # fmt: skip
-ALIVE: frozenset[State] = frozenset({"launching", "running", "draining", "stopping"})
+ALIVE: frozenset[State] = frozenset({"launching", "running", "degraded", "draining", "stopping"})
 ENDED: frozenset[State] = frozenset({"drained", "stopped", "finished", "failed", "fenced"})
 
 
@@ -55,6 +66,11 @@ STATE_TABLE: tuple[Row, ...] = (
     ),
     Row("draining", "the attempt has accepted a drain, or was started for one", lambda seen, _: seen.is_draining),
     Row("stopping", "the attempt has accepted a stop", lambda seen, _: seen.accepted(StopRequest.kind) is not None),
+    Row(
+        "degraded",
+        "the attempt said QueryFailed of a query, and has not started it again",
+        lambda seen, _: bool(seen.failed_queries),
+    ),
     Row("running", "the attempt said Started", lambda seen, _: seen.has_started),
     Row("launching", "otherwise", lambda _seen, _now: True),
 )
@@ -76,6 +92,8 @@ def explain_state(observation: Observation, now: datetime) -> str:
     status = observation.launch_status
     if row.state == "launching" and observation.is_unlaunched:
         return "it is recorded, but no driver was started for it yet; resume starts one"
+    if row.state == "degraded":
+        return failed_in_words(observation)
     if row.state == "failed" and observation.is_closed and observation.claim is not None:
         return observation.claim.agent_version
     if row.state == "failed" and status is not None and observation.terminal is None:
@@ -84,6 +102,16 @@ def explain_state(observation: Observation, now: datetime) -> str:
     if row.state == "lost" and status is not None:
         return f"{row.when}: {status.reason}" if status.reason else row.when
     return row.when if row.when != "otherwise" else "its driver has not started its Spark session yet"
+
+
+def failed_in_words(observation: Observation) -> str:
+    """Which queries have failed, and why, in one sentence; "" where none has."""
+    return "; ".join(_failed_in_words(event) for event in observation.failed_queries.values())
+
+
+def _failed_in_words(event: QueryFailed) -> str:
+    where = "" if event.planned_batch_id is None else f" in batch {event.planned_batch_id}"
+    return f"query {event.query_name} has failed{where}: {event.in_words}"
 
 
 def markdown_table() -> str:

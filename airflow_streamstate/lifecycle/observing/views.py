@@ -167,6 +167,7 @@ class QueryStatus:
             does not run.
         batches_since_snapshot: committed batches that are not in the newest snapshot.
         batch_seconds: from one commit to the next, over the last batches; None before there were two.
+        error: why it has failed in the current attempt, in one line; "" for a query that has not.
     """
 
     batch_id: int | None
@@ -185,11 +186,12 @@ class QueryStatus:
     batches_since_snapshot: int | None = None
     behind_age_seconds: float | None = None
     batch_seconds: float | None = None
+    error: str = ""
 
     def to_json(self) -> dict[str, object]:
         """``batch_id committed_at state_rows watermark_at idle_triggers is_active drain_phase skipped_batches
         rows_behind lags[] lags_at behind behind_age_seconds seconds_to_zero caught_up caught_up_why
-        batches_since_snapshot since_snapshot batch_seconds``."""
+        batches_since_snapshot since_snapshot batch_seconds error``."""
         is_told = self.behind_age_seconds is not None
         return {
             "batch_id": self.batch_id,
@@ -211,6 +213,7 @@ class QueryStatus:
             "batches_since_snapshot": self.batches_since_snapshot,
             "since_snapshot": since_snapshot_in_words(self.batches_since_snapshot, self.lags) or None,
             "batch_seconds": self.batch_seconds,
+            "error": self.error,
         }
 
 
@@ -226,9 +229,9 @@ class StreamStatus:
         heartbeat_age_seconds: of the current attempt; None where it never beat.
         snapshot_age_seconds: of the newest snapshot of this deployment, or of what it started from; None for none.
         last_event, last_event_number: None and 0 where there is none.
-        error: of a failed or unreadable one, its words; "" otherwise.
-        traceback: of a failed one, the script's own.
-        next_step: of a failed one, what can be done about it; "" otherwise.
+        error: of a failed, degraded or unreadable one, its words, the cause first; "" otherwise.
+        traceback: of a failed one, the script's own; of a degraded one, what Spark said of the query.
+        next_step: of a failed or degraded one, what can be done about it; "" otherwise.
         intent: who is about to deploy; "" for nobody.
         upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
         moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the
@@ -237,6 +240,8 @@ class StreamStatus:
         unreadable: events and orders of it that cannot be read: by key, what is wrong with each.
         repeats: batches of this deployment that ran again after a kill.
         remarks: per query, what a person should know of how it was started last, and of how its sources are read.
+        proofs: of one that was waited for until it is healthy: by query, the batch that it has committed, or why none
+            was due.
     """
 
     stream_id: str
@@ -268,6 +273,7 @@ class StreamStatus:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     repeats: tuple[Repeat, ...] = ()
     remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    proofs: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -304,6 +310,7 @@ class StreamStatus:
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
             "repeats": repeats_in_words(self.stream_id, self.repeats),
             "remarks": {name: list(said) for name, said in self.remarks.items()},
+            "proofs": dict(self.proofs),
         }
 
 

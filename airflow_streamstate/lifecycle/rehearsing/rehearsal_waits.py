@@ -12,6 +12,9 @@ from airflow_streamstate.lifecycle.observing.observe import Observer
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.rehearsals import Rehearsal
 
+RAN_ON = "the script ran on"
+"""With this begins the note of a rehearsal whose script never ended by itself, so that no second pass could wait."""
+
 
 class RehearsalWaits:
     """Looks at drivers that wait; changes nothing.
@@ -48,7 +51,10 @@ class RehearsalWaits:
         if now >= rehearsal.waits_until:
             return f"it waited until {format_time(rehearsal.waits_until)}"
         status = self._status(control, rehearsal)
-        return f"its driver has ended: {status.reason}" if status is not None and status.has_ended else ""
+        if status is None or not status.has_ended:
+            return ""
+        ran_on = [] if verdict is None else [note for note in verdict.notes if note.startswith(RAN_ON)]
+        return f"its driver has ended: {'; '.join((*ran_on, status.reason))}"
 
     def is_left_alone(self, control: StreamControl, rehearsal: Rehearsal) -> bool:
         """Whether its driver, although there is a verdict, is to live on: it waits, or is about to."""

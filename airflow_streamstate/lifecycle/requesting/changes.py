@@ -19,7 +19,7 @@ from airflow_streamstate.lifecycle.requesting.wish import (
     digest_of_file,
     digests_of,
 )
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartMode
+from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQueryFailure, StartMode
 from airflow_streamstate.store.interface import Store
 
 _NO_SCRIPT = Path("script.py")
@@ -68,6 +68,7 @@ class ChangeRequest:
         discard_state: drop state that a drain could not flush (Law 16).
         allow_literal_secrets: values under secret-like names may be recorded in the home as they are.
         version_label: the user's own name of the version; None: none for another script, else that of the current one.
+        on_query_failure: as in ``DeploymentSpec``.
         reason: for people.
 
     Raises:
@@ -90,6 +91,7 @@ class ChangeRequest:
     discard_state: bool = False
     allow_literal_secrets: bool = False
     version_label: str | None = None
+    on_query_failure: OnQueryFailure | None = None
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -112,8 +114,9 @@ class ChangeRequest:
         for what in ("py_files", "files"):
             paths = getattr(self, what)
             asked[what] = None if paths is None else [asdict(found) for found in digests_of(paths, what)]
-        if self.version_label is None:  # as what earlier versions recorded
-            del asked["version_label"]
+        for name in ("version_label", "on_query_failure"):
+            if asked[name] is None:  # as what earlier versions recorded
+                del asked[name]
         return digest_of({"verb": "change", **asked})
 
 
@@ -170,6 +173,7 @@ class PinnedVersion:
             attaches=spec.attaches,
             mirrors=spec.mirrors,
             snapshots=spec.snapshots,
+            on_query_failure=spec.on_query_failure,
             allow_literal_secrets=True,  # as it was recorded
         )
 
@@ -224,6 +228,7 @@ def changed(before: DeploymentSpec, request: ChangeRequest, home: Store) -> Depl
         master=master,
         spark_conn_id=spark_conn_id,
         version_label=_label(before, request),
+        on_query_failure=request.on_query_failure or before.on_query_failure,
     )
     return replace(
         spec,

@@ -12,7 +12,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.lifecycle.observing.snapshot_age import check_max_age
 from airflow_streamstate.lifecycle.requesting.literal_secrets import check_local_paths, check_plain_uris, check_secrets
 from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
-from airflow_streamstate.protocol.records import StartMode
+from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, OnQueryFailure, StartMode
 from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.protocol.settings import AgentSettings
 
@@ -56,6 +56,7 @@ class DeployRequest:
         begins_at: of a seed: every query begins with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
         revives: deploy although the stream was retired.
+        on_query_failure: what a query that fails does to the others, as in ``DeploymentSpec``.
 
     Raises:
         InvalidRequestError: something of it cannot be.
@@ -91,6 +92,7 @@ class DeployRequest:
     mirrors: tuple[str, ...] = ()
     snapshots: str = ""
     revives: bool = False
+    on_query_failure: OnQueryFailure = "script"
 
     @property
     def begins_elsewhere(self) -> bool:
@@ -112,6 +114,12 @@ class DeployRequest:
         if self.start is not None and self.start not in START_MODES:
             raise InvalidRequestError(
                 "this is no way to start", start=str(self.start)[:60], next_step="Use restore, seed or fresh."
+            )
+        if self.on_query_failure not in ON_QUERY_FAILURE:
+            raise InvalidRequestError(
+                "this is nothing that a failed query can do to the others",
+                on_query_failure=str(self.on_query_failure)[:60],
+                next_step="Use degrade, fail, or script, which is the default.",
             )
         if self.start == "fresh" and self.snapshot_id is not None:
             raise InvalidRequestError(

@@ -108,6 +108,7 @@ class Wish:
             attaches=request.attaches,
             mirrors=request.mirrors,
             snapshots="" if request.snapshots == checkpoints_uri else request.snapshots,
+            on_query_failure=request.on_query_failure,
         )
 
     def pin(self, home: Store) -> None:
@@ -177,6 +178,8 @@ def read_wish(request: DeployRequest) -> Wish:
         asked["mirrors"] = sorted(request.mirrors)
     if request.snapshots:
         asked["snapshots"] = request.snapshots
+    if request.on_query_failure != "script":
+        asked["on_query_failure"] = request.on_query_failure
     return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.lifecycle.watching.watching import Watching, redacted
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import DrainFailed, QueryStarted
+from airflow_streamstate.protocol.heartbeat import QueryBeat
 
 Report = Callable[[str], None]
 Result = TypeVar("Result")
@@ -67,8 +69,10 @@ class Waits:
         """
         if is_healthy(seen) and not self._awaits_another_start(seen):
             self._mark_known_good(seen)
-            return self._watching.status(seen)
+            return dataclasses.replace(self._watching.status(seen), proofs=proofs_of(seen))
         end = self._watching.end_of(seen)
+        if end is None and decide_state(seen, seen.observed_at) == "degraded":
+            raise self._watching.query_failure(seen)
         if end is None or end.outcome == "lost":
             return None
         raise self.error_of(seen, end)
@@ -277,7 +281,8 @@ def late_drain(facts: Mapping[str, object]) -> DeadlineExceededError:
 
 
 def is_healthy(seen: Observation) -> bool:
-    """Whether each query of the current attempt committed a batch in it, or finished a trigger that found no input.
+    """Whether each query of the current attempt committed a batch of its own in it, behind the one that was planned
+    before its start, or finished a trigger that found no input.
 
     A job that has finished by itself is healthy, too.
     """
@@ -292,14 +297,34 @@ def is_healthy(seen: Observation) -> bool:
     beat = seen.heartbeat
     if not started or beat is None or beat.attempt != seen.attempt:
         return False
-    for name, event in started.items():
-        query = beat.queries.get(name)
-        if query is None:
-            return False
-        has_committed = query.batch_id is not None and query.batch_id != event.batch_id
-        if not has_committed and query.idle_triggers == 0:
-            return False
-    return True
+    return all(_proof(event, beat.queries.get(name)) for name, event in started.items())
+
+
+def proofs_of(seen: Observation) -> dict[str, str]:
+    """By query, what shows that it runs: a batch of its own, or that none was due; "" for nothing yet."""
+    beat = seen.heartbeat
+    if beat is None or beat.attempt != seen.attempt:
+        return {}
+    return {
+        event.query_name: _proof(event, beat.queries.get(event.query_name)) for event in seen.of_kind(QueryStarted)
+    }  # ends with the oldest of this attempt
+
+
+def _proof(event: QueryStarted, query: QueryBeat | None) -> str:
+    """The batch that was planned before the start is none of its own: a start runs that whatever the code can do."""
+    if query is None:
+        return ""
+    done = -1 if query.batch_id is None else query.batch_id
+    planned = -1 if event.planned_batch_id is None else event.planned_batch_id
+    if done > max(planned, -1 if event.batch_id is None else event.batch_id):
+        return f"it has committed batch {done}"
+    if done < planned:
+        return ""
+    if query.idle_triggers > 0:
+        return "no batch was due: it found no input"
+    if planned >= 0 and not query.is_active and event.trigger in ("once", "available_now"):
+        return f"no batch was due: it has ended by itself behind batch {planned}, which was planned before its start"
+    return ""
 
 
 def describe(seen: Observation) -> str:

@@ -20,7 +20,7 @@ from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.caught_up import asked_at, query_caught_up
 from airflow_streamstate.lifecycle.observing.drain_phase import drain_phases
-from airflow_streamstate.lifecycle.observing.failing import next_step_of_drain, next_step_of_failure
+from airflow_streamstate.lifecycle.observing.failing import next_step_of, next_step_of_drain, next_step_of_failure
 from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
 from airflow_streamstate.lifecycle.observing.outcomes import (
     End,
@@ -69,9 +69,9 @@ class Watching:
         last = seen.last_event
         intent = seen.register.intent
         snapshot_id, snapshot_at = self._last_snapshot(seen)
-        failed = next(seen.of_kind(Failed), None)
         state = decide_state(seen, now)
         why = explain_state(seen, now)
+        error, traceback = _failure_in_words(seen, state, why)
         started = next(seen.of_kind(Started), None)
         beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
         slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
@@ -93,14 +93,14 @@ class Watching:
             snapshot_id=snapshot_id,
             last_event=None if last is None or last.event is None else redacted_event(seen, last.event),
             last_event_number=0 if last is None else last.number,
-            error="" if state != "failed" else redacted(seen, failed.in_words if failed is not None else why),
-            traceback="" if state != "failed" or failed is None else redacted(seen, failed.traceback),
+            error=redacted(seen, error),
+            traceback=redacted(seen, traceback),
             application_id="" if started is None else started.application_id,
             upgrade=upgrade_in_words(self._home.control(seen.stream_id), seen.register),
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
-            next_step=self._next_step(seen) if state == "failed" else "",
+            next_step=self._next_step(seen) if state == "failed" else next_step_of(seen, state),
             orders=tuple(
                 dataclasses.replace(order, reason=redacted(seen, order.reason))
                 for order in pending_orders(seen, slots, state)
@@ -177,6 +177,20 @@ class Watching:
             traceback=redacted(seen, end.traceback),
             log_tail=self.log_tail(seen),
             next_step=next_step_of_drain(seen, end.event) if is_drain else self._next_step(seen),
+        )
+
+    def query_failure(self, seen: Observation) -> DeploymentFailedError:
+        """The error that tells of queries that failed while the others run on."""
+        error, traceback = _failure_in_words(seen, "degraded", explain_state(seen, seen.observed_at))
+        return DeploymentFailedError(
+            "a query of the deployment has failed, and the others run on",
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            attempt=seen.attempt,
+            state="degraded",
+            error=redacted(seen, error),
+            traceback=redacted(seen, traceback),
+            next_step=next_step_of(seen, "degraded"),
         )
 
     def log_tail(self, seen: Observation) -> str:
@@ -305,6 +319,16 @@ def _unreadable(seen: Observation, slots: Sequence[CommandSlot]) -> dict[str, st
     }
 
 
+def _failure_in_words(seen: Observation, state: State, why: str) -> tuple[str, str]:
+    """The error and the traceback of a failed or degraded deployment."""
+    if state == "degraded":
+        return why, "\n".join(event.traceback for event in seen.failed_queries.values())
+    failed = next(seen.of_kind(Failed), None)
+    if state != "failed" or failed is None:
+        return why if state == "failed" else "", ""
+    return failed.in_words, failed.traceback
+
+
 def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:
     for event in moves_in([entry.event for entry in seen.events]):
         yield redacted_event(seen, event)
@@ -339,6 +363,9 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
     if isinstance(end, Drained | Stopped | Finished):
         for name, position in end.queries.items():
             found[name] = _ended(position, found.get(name))
+    for name, failed in seen.failed_queries.items():
+        known = found.get(name, QueryStatus(batch_id=failed.batch_id))
+        found[name] = dataclasses.replace(known, is_active=False, error=redacted(seen, failed.in_words))
     for name, phase in drain_phases(seen).items():
         found[name] = dataclasses.replace(found.get(name, QueryStatus(batch_id=None)), drain_phase=phase)
     return found

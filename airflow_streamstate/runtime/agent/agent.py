@@ -17,8 +17,9 @@ from airflow_streamstate.runtime.agent.obeying import CommandDesk
 from airflow_streamstate.runtime.agent.periodic_snapshots import PeriodicSnapshots
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.attempt.attempt import Attempt
+from airflow_streamstate.runtime.attempt.query_failures import tell_failed_queries
 from airflow_streamstate.runtime.attempt.sealing import SEAL_OLDER_AFTER_SECONDS, seal_older
-from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, end_overdue_script
+from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, end_overdue_script, fail_with_query
 
 EndProcess = Callable[[int], None]
 AFTER_DEFECT_SECONDS = 5.0
@@ -104,9 +105,12 @@ class Agent:
         if attempt.is_fenced:
             raise attempt.fenced_error()
         self._desk.poll()
+        tell_failed_queries(attempt)
+        if attempt.spec.on_query_failure == "fail" and attempt.first_failed is not None:
+            fail_with_query(attempt, attempt.first_failed)
         if not self._desk.is_trying_a_drain:
             self._periodic.take_if_due()
-        if self._heart.has_news():
+        if self._heart.has_news() and not attempt.is_over:
             self._heart.beat()
         attempt.reporter.flush()
         status = end_overdue_script(attempt)
@@ -114,6 +118,8 @@ class Agent:
             self._end(status)
 
     def _beat(self) -> None:
+        if self._attempt.is_over:
+            return  # by now another attempt may be current, and this one has not been replaced, but has ended
         self._attempt.check_current()
         self._heart.beat()
 

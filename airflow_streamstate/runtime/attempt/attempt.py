@@ -13,7 +13,7 @@ from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, FencedError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import Fenced
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Fenced
 from airflow_streamstate.protocol.ids import SnapshotKind, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -75,6 +75,11 @@ class Attempt:
         self.callbacks = OF_THIS_PROCESS
         self.latch = Latch(clock)
         self.queries: dict[str, LogicalQuery] = {}
+        self.told_failures: set[str] = set()
+        self.told_guard = threading.Lock()
+        self.first_failed: LogicalQuery | None = None
+        self.is_failing = False
+        self.ends_loops = False
         self.spark_version = ""
         self.only_drains = False
         self.script_has_ended = False
@@ -148,6 +153,13 @@ class Attempt:
         """
         manifest, snapshot_id = self.start_manifest(), self.spec.start.snapshot_id
         return self.control.need_manifest(snapshot_id) if manifest is None and snapshot_id is not None else manifest
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the ending is complete and its terminal event is written."""
+        return self.latch.is_released and any(
+            isinstance(event, TERMINAL_EVENTS) and event.attempt == self.number for event in self.reporter.events
+        )
 
     # being replaced
 

@@ -16,6 +16,8 @@ from airflow_streamstate.runtime.attempt.ports import Progress, QueryRun, Skippe
 WAIT_SLICE_SECONDS = 0.5
 POLL_SECONDS = 0.05
 SHOWN_BATCHES = 10
+MAX_VAIN_WAITS = 10
+"""So often a wait for a query that is over comes back before it counts as a loop."""
 
 
 class RunView:
@@ -48,6 +50,7 @@ class LogicalQuery:
             starts it again.
         failed_run: the run whose exception the waits raise; None where it did not fail, or failed without a run.
         last_end: when its last run of the script's own trigger came to its barrier and its end, as far as seen.
+        has_failed_itself: whether it failed while the latch was open, and the script had not stopped it.
     """
 
     def __init__(self, attempt: Attempt, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
@@ -61,6 +64,9 @@ class LogicalQuery:
         self.has_ended_itself = False
         self.failed_run: QueryRun | None = None
         self.last_end = QueryEnd()
+        self.has_failed_itself = False
+        self._stopped_run: QueryRun | None = None
+        self._vain_waits = 0
         self._failure: str | None = None
         self._over = False
         self._last_progress: Progress | None = None
@@ -90,22 +96,58 @@ class LogicalQuery:
         """Why it failed; None while it runs and after a clean end, a stop or a drain."""
         return self._failure if self.ended else None
 
+    def failure_to_raise(self) -> str | None:
+        """What the waits raise: its failure; None after a stop or a drain of a deployment whose other queries were to
+        run on without it."""
+        is_over = self._attempt.latch.outcome in ("stopped", "drained")
+        return None if is_over and self._lets_others_run else self.failure()
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether no wait raises its failure yet, because other queries of the deployment are to run on and do."""
+        if not self._lets_others_run or not self.is_over or not self._attempt.latch.is_open:
+            return False
+        return any(not query.ended for query in list(self._attempt.queries.values()) if query is not self)
+
+    @property
+    def _lets_others_run(self) -> bool:
+        return self.has_failed_itself and self._attempt.spec.on_query_failure == "degrade"
+
     def await_termination(self, timeout_seconds: float | None = None) -> bool:
         """Wait until it is over; False where the time was up first.
 
         Raises:
             FencedError: this attempt was replaced; the process is about to end.
         """
-        clock = self._attempt.clock
+        clock, was_over = self._attempt.clock, self.is_over and not self.is_held_back
         end = None if timeout_seconds is None else clock.monotonic_seconds() + timeout_seconds
-        while not self.ended:
+        while not self.ended or self.is_held_back:
             if self._attempt.is_fenced:
                 raise self._attempt.fenced_error()
             left = WAIT_SLICE_SECONDS if end is None else end - clock.monotonic_seconds()
             if left <= 0:
                 return False
             self._wait(min(left, WAIT_SLICE_SECONDS))
+        if was_over:
+            self.wait_in_vain()
         return True
+
+    def wait_in_vain(self) -> None:
+        """What a wait does that comes back at once, because the query was over before it: a loop around one is not to
+        spin; where ``Attempt.ends_loops`` it is ended.
+
+        Raises:
+            SystemExit: with status 0, of a loop that is ended.
+        """
+        attempt = self._attempt
+        if not attempt.latch.is_released and not attempt.ends_loops:
+            return
+        self._vain_waits += 1
+        if self._vain_waits > 1:
+            attempt.clock.sleep(WAIT_SLICE_SECONDS)
+        if attempt.ends_loops and self._vain_waits >= MAX_VAIN_WAITS:
+            attempt.reporter.note("the script waits in a loop for a query that is over; it is ended", query=self.name)
+            raise SystemExit(0)
 
     def stop(self) -> None:
         """The script's own ``stop()``: as without us, unless an ending is under way; then it waits for that."""
@@ -113,6 +155,8 @@ class LogicalQuery:
         while not self.is_over:
             if self._attempt.latch.is_open:
                 if self.run is not None:
+                    if not self.run.has_ended():
+                        self._stopped_run = self.run
                     self.run.stop()
                 return
             self.has_ended_itself = True  # should the ending be called off
@@ -219,7 +263,7 @@ class LogicalQuery:
 
     def _wait(self, seconds: float) -> None:
         run = self.run
-        if run is not None and self._attempt.latch.is_open:
+        if run is not None and self._attempt.latch.is_open and not self._over:
             run.await_end(seconds)
         else:
             self._attempt.clock.sleep(min(seconds, POLL_SECONDS))
@@ -244,6 +288,7 @@ class LogicalQuery:
         failure = run.failure()
         if failure is not None and self._was_fenced() and self._is_replaced():
             return
+        self.has_failed_itself = failure is not None and not run.was_ended_by_script() and run is not self._stopped_run
         self.end(failure, run if failure is not None else None)
 
     def _was_fenced(self) -> bool:

@@ -134,6 +134,9 @@ class QueryRun(Protocol):
         """Spark's words for why an ended query failed; None where it did not. A lost claim counts as failure here:
         what it means is decided by the log, never by this text (Law 13)."""
 
+    def was_ended_by_script(self) -> bool:
+        """Whether it ended because the script stopped Spark under it."""
+
     def last_progress(self) -> Progress | None:
         """The last progress of this run; None before the first."""
 

@@ -12,11 +12,13 @@ from functools import cached_property
 
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol.causes import cause_in
 from airflow_streamstate.protocol.events import AfterDrain, Draining
 from airflow_streamstate.runtime.attempt.answering import accept
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.runtime.attempt.query_failures import failed_queries
 from airflow_streamstate.runtime.attempt.snapshotting import persist
 from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes
 from airflow_streamstate.runtime.ending.calling_off import call_off
@@ -52,6 +54,14 @@ def cannot_drain_reason(attempt: Attempt) -> str | None:
         reason = query.startable.cannot_flush_reason()
         if reason is not None:
             return f"query {query.name} cannot be flushed: {reason}"
+    for query in failed_queries(attempt):
+        planned_id = query.checkpoint.position().planned_id
+        if planned_id is not None:
+            return (
+                f"query {query.name} has failed in batch {planned_id}, which a drain would have to run first:"
+                f" {cause_in(query.failure() or '')}; stop the stream, then mend the cause and resume, or deploy a"
+                " mended version, or skip that batch; then drain"
+            )
     return None
 
 

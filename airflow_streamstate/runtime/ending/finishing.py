@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    FencedError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+    UnsupportedCheckpointError,
+)
+from airflow_streamstate.protocol.causes import cause_of
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Failed, Finished
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
@@ -44,12 +53,29 @@ class ScriptFailure:
         traceback: its own, as Python prints it.
         exit_status: what the process ends with.
         query_name: the query whose failure it was; "" where it was none.
+        is_refusal: the runtime refused what the script asks for: the same script is refused again.
     """
 
     error: str
     traceback: str
     exit_status: int
     query_name: str = ""
+    is_refusal: bool = False
+
+
+def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda text: text) -> ScriptFailure | None:
+    """How a script failed that was refused what it asked the runtime for: the sentence, without a traceback.
+
+    Args:
+        error: what ended the script.
+        redacted: gives a text without secrets.
+
+    Returns:
+        None where the runtime did not refuse it.
+    """
+    if not isinstance(error, InvalidRequestError | UnsupportedCheckpointError):
+        return None
+    return ScriptFailure(redacted(str(error)), "", 1, is_refusal=True)
 
 
 def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
@@ -68,11 +94,39 @@ def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
         return FENCED_STATUS
 
 
-def _end_by_itself(attempt: Attempt, failure: ScriptFailure | None, running: list[LogicalQuery]) -> int:
+def fail_with_query(attempt: Attempt, failed: LogicalQuery) -> None:
+    """End the deployment because a query of it has failed: the others are stopped, and ``Failed`` names that query.
+
+    Called again where it was interrupted, it goes on. Does nothing where another ending has begun.
+
+    Args:
+        attempt: an attempt with ``on_query_failure`` ``fail``.
+        failed: the query.
+
+    Raises:
+        FencedError: this attempt was replaced.
+        UnavailableError, OutcomeUnknownError: the store does not answer; the next call goes on.
+    """
+    if attempt.latch.is_released or (not attempt.is_failing and not close_latch(attempt, "stop", Order())):
+        return
+    attempt.is_failing = True
+    text = failed.failure() or ""
+    _end_by_itself(
+        attempt,
+        ScriptFailure(error=text, traceback=text, exit_status=1, query_name=failed.name),
+        running_queries(attempt),
+        f"query {failed.name} has failed; the other queries are stopped",
+    )
+
+
+def _end_by_itself(
+    attempt: Attempt,
+    failure: ScriptFailure | None,
+    running: list[LogicalQuery],
+    text: str = "the script ended while queries were running; they are stopped",
+) -> int:
     if running:
-        attempt.reporter.note(
-            "the script ended while queries were running; they are stopped", queries=[query.name for query in running]
-        )
+        attempt.reporter.note(text, queries=[query.name for query in running])
     # A script that failed does not wait for its batches for ever; what is cut is run again by the next start.
     clock, began = attempt.clock, attempt.clock.monotonic_seconds()
     grace = attempt.spec.settings.exit_grace_seconds
@@ -98,6 +152,8 @@ def _after_an_ending(attempt: Attempt, failure: ScriptFailure | None) -> int:
     is_over = attempt.latch.outcome in ("stopped", "drained")
     if not is_over and not _has_terminal_event(attempt):
         return _conclude(attempt, failure)  # a query failed while it was being ended
+    if failure is None and attempt.is_failing:
+        return 1
     if failure is not None and is_over:
         attempt.reporter.note(f"the script failed after the deployment was {attempt.latch.outcome}: {failure.error}")
     return status
@@ -144,8 +200,15 @@ def write_failed(attempt: Attempt, failure: ScriptFailure) -> None:
         traceback=attempt.reporter.shortened(failure.traceback, MAX_TRACEBACK_CHARACTERS, from_end=True),
         query_name=failure.query_name,
         explanation=_explained(attempt, failure),
+        cause=_cause_of(attempt, failure),
+        is_refusal=failure.is_refusal,
     )
     attempt.latch.release("failed")
+
+
+def _cause_of(attempt: Attempt, failure: ScriptFailure) -> str:
+    cause = cause_of(failure.error, failure.traceback)
+    return attempt.reporter.shortened(cause, MAX_ERROR_CHARACTERS, in_a_line=True)
 
 
 def _explained(attempt: Attempt, failure: ScriptFailure) -> str:

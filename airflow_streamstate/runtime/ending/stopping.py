@@ -25,6 +25,7 @@ from airflow_streamstate.runtime.attempt.auditing import audit_at_end
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import QueryRun
+from airflow_streamstate.runtime.attempt.query_failures import failed_queries, tell_failed_queries
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist, positions_in, take_final_snapshot
 from airflow_streamstate.runtime.ending.begun_flushes import refuse_pending_flush
 from airflow_streamstate.runtime.ending.calling import call_functions
@@ -206,7 +207,10 @@ def close_latch(attempt: Attempt, state: Literal["stop", "drain", "snapshot"], o
     with latch.held():
         for query in list(attempt.queries.values()):
             query.settle()  # what ended before the latch closed ended by itself
-        return latch.close(state, order)
+        is_closed = latch.close(state, order)
+    if is_closed:
+        tell_failed_queries(attempt, is_last_look=True)
+    return is_closed
 
 
 def running_queries(attempt: Attempt) -> list[LogicalQuery]:
@@ -296,6 +300,12 @@ def note_at_end(attempt: Attempt, manifest: SnapshotManifest) -> None:
     kept = [name for name, query in manifest.queries.items() if has_positions(query) and name not in attempt.queries]
     if kept:
         attempt.reporter.note("queries that were not started are carried on unchanged", queries=sorted(kept))
+    failed = sorted(query.name for query in failed_queries(attempt))
+    if failed:
+        attempt.reporter.note(
+            "queries that had failed are kept where they stood; the next start runs what they had planned first",
+            queries=failed,
+        )
     note_overtaken_drain(attempt)
     audit_at_end(attempt)
 

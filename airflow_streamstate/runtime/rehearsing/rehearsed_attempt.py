@@ -56,6 +56,7 @@ class RehearsedAttempt(Attempt):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._made_of = arguments, named
+        self.ends_loops = True  # its queries are over at once: only so a second pass can wait behind such a loop
         reporter = NotingReporter(self.reporter)
         self.reporter = reporter
         self.sources = SourceBook(reporter)

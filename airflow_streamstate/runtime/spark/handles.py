@@ -119,6 +119,15 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         return self._logical.ended
 
     @property
+    def is_held_back(self) -> bool:
+        """Whether its failure is not raised yet, because other queries are to run on."""
+        return self._logical.is_held_back
+
+    def wait_in_vain(self) -> None:
+        """As ``LogicalQuery.wait_in_vain``."""
+        self._logical.wait_in_vain()
+
+    @property
     def has_failed(self) -> bool:
         """Whether it is over by a failure of its own."""
         return self._logical.failure() is not None
@@ -134,7 +143,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         Raises:
             StreamingQueryException: the JVM's own, of the run that failed.
         """
-        text = self._logical.failure()
+        text = self._logical.failure_to_raise()
         if text is None:
             return
         if self._failed_run is not None and self._failed_run.has_ended():

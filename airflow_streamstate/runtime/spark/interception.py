@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from pyspark import SparkContext
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryManager
 
 from airflow_streamstate.checkpoint.guards import guard_start
@@ -18,11 +19,13 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
 from airflow_streamstate.runtime.spark.handles import SupervisedQuery, check_timeout
+from airflow_streamstate.runtime.spark.jvm import note_stop_of
 from airflow_streamstate.runtime.spark.spark_query import REHEARSAL_QUERY_NAME, SEED_QUERY_NAME, SparkWriter
 
 POLL_SECONDS = 0.1
 PACE_SECONDS = 0.5
 _GUARDED_TRIGGERS = {"default": "processingTime", "processing_time": "processingTime", "available_now": "availableNow"}
+_SPARKS_STOP = SparkContext.stop
 _SPARKS_GET = StreamingQueryManager.get
 Start = Callable[[DataStreamWriter, str | None, str | None], StreamingQuery]
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -62,6 +65,7 @@ class Interception:
     def install(self) -> None:
         """Patch pyspark's classes, for the life of this process, or until another one takes its place."""
         _install_starts(self._start)
+        _install_stop()
         _install_manager(self)
 
     # starting
@@ -125,17 +129,21 @@ class Interception:
         """Spark's ``streams.awaitAnyTermination``; one deadline, however many queries end meanwhile."""
         check_timeout(timeout_seconds, zero_is_allowed=True)
         end = None if timeout_seconds is None else self._clock.monotonic_seconds() + timeout_seconds
-        while not self._any_is_over(jmanager):
+        was_over = self._any_is_over(jmanager)
+        while not was_over and not self._any_is_over(jmanager):
             left = POLL_SECONDS if end is None else end - self._clock.monotonic_seconds()
             if left <= 0:
                 return False
             self._clock.sleep(min(left, POLL_SECONDS))
+        over = [handle for handle in self._handles_of(jmanager) if handle.is_over] if was_over else []
+        if over:
+            over[0].wait_in_vain()
         return None if timeout_seconds is None else True
 
     def _any_is_over(self, jmanager: Any) -> bool:
         """Raises what the first of them failed with."""
         with self._guard:
-            over = [known for known in self._handles if known[1].is_over]
+            over = [known for known in self._handles if known[1].is_over and not known[1].is_held_back]
             ended = list(self._ended_since_reset)
         if not over and not ended:
             return False  # the usual answer of a poll: no call to the JVM
@@ -206,6 +214,15 @@ def _apply(
         writer.format(source)
     if query_name is not None:
         writer.queryName(query_name)
+
+
+def _install_stop() -> None:
+    @_instead_of(_SPARKS_STOP)
+    def stop(self: SparkContext) -> None:
+        note_stop_of(self)
+        _SPARKS_STOP(self)
+
+    SparkContext.stop = stop
 
 
 def _install_manager(interception: Interception) -> None:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
 from pyspark.sql import DataFrame, functions
 
@@ -32,6 +33,7 @@ from airflow_streamstate.runtime.attempt.ports import (
 from airflow_streamstate.runtime.spark.executions import has_running_tasks, plans_that_ran
 from airflow_streamstate.runtime.spark.jvm import (
     active_session,
+    is_stopped_by_script,
     jvm_answers,
     jvm_is_ending,
     jvm_is_gone,
@@ -70,6 +72,8 @@ class SparkQueryRun:
         self.query_run_id: str = jquery.runId().toString()
         self._ended = threading.Event()
         self._failure: str | None = None
+        self._context = SparkContext._active_spark_context
+        self._was_ended_by_script = False
         self._initialised = False
         self._idle_triggers = 0
         self._last_seen: str | None = None
@@ -91,6 +95,7 @@ class SparkQueryRun:
             if jvm_is_gone(error) or self._thread_lives():
                 return
             self._failure = str(error)
+        self._was_ended_by_script = is_stopped_by_script(self._context)
         if self._failure is not None and jvm_is_ending():
             return  # killed, not failed: the next attempt reads what became of it from the log
         self._ended.set()
@@ -132,6 +137,9 @@ class SparkQueryRun:
     def has_running_tasks(self) -> bool:
         with jvm_answers():
             return has_running_tasks(self.jquery, self.query_run_id)
+
+    def was_ended_by_script(self) -> bool:
+        return self._was_ended_by_script
 
     def stop(self) -> None:
         with jvm_answers():

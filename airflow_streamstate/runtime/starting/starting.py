@@ -11,6 +11,7 @@ from airflow_streamstate.runtime.attempt.answering import call_off_drain
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import StartableQuery
+from airflow_streamstate.runtime.attempt.query_failures import tell_failed_queries
 from airflow_streamstate.runtime.attempt.snapshotting import persist
 from airflow_streamstate.runtime.starting.naming import NameBook
 from airflow_streamstate.runtime.starting.running import Runs, check_state_format
@@ -56,6 +57,7 @@ class Starter:
             check_spark(attempt, name, logical.checkpoint)
             before = attempt.queries.get(name)
             if before is not None:
+                tell_failed_queries(attempt, is_last_look=True)
                 # Not after the start: what Spark does not answer then would leave a run that nobody supervises.
                 logical.continue_from(before)
             self._call_off_if_impossible(startable)

@@ -12,7 +12,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.data_events import BatchRepeated
-from airflow_streamstate.protocol.events import Fenced
+from airflow_streamstate.protocol.events import Fenced, QueryFailed
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.records import LaunchRecord
 from airflow_streamstate.store.local import LocalStore
@@ -76,6 +76,15 @@ def failed(stream: ScriptedStream) -> ScriptedAttempt:
     return attempt
 
 
+def degraded(stream: ScriptedStream) -> ScriptedAttempt:
+    attempt = stream.deploy().runs()
+    attempt.say(
+        QueryFailed, query_name="delays", query_id="id", query_run_id="run", batch_id=0, planned_batch_id=1,
+        error="Unlucky: batch of bad luck",
+    )  # fmt: skip
+    return attempt
+
+
 def fenced(stream: ScriptedStream) -> ScriptedAttempt:
     attempt = stream.deploy().runs()
     attempt.say(Fenced, current_deployment_id="d-0002", current_attempt=1)
@@ -102,15 +111,16 @@ def lost(stream: ScriptedStream) -> ScriptedAttempt:
 STATES = {
     "launching": launching, "running": running, "stopping": stopping, "draining": draining, "stopped": stopped,
     "drained": drained, "finished": finished, "failed": failed, "fenced": fenced, "lost": lost,
+    "degraded": degraded,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_status_tells_every_state(desk: Desk, state: str) -> None:
-    """One of the ten states, with the fields that scripts build on; the same for a person."""
+    """Each state, with the fields that scripts build on; the same for a person. A degraded one has exit status 1."""
     STATES[state](desk.stream())
     found = shell("status", "flights", "--json")
-    assert found.status == 0
+    assert found.status == (1 if state == "degraded" else 0)
     assert found.json["state"] == state
     assert set(found.json) >= STATUS_FIELDS
     assert {"mode", "snapshot_id"} <= set(found.json["start"])
@@ -120,6 +130,31 @@ def test_status_tells_every_state(desk: Desk, state: str) -> None:
     human = shell("status", "flights")
     assert human.out.startswith(f"flights d-0001 attempt 1 is {state}\n")
     assert human.err == ""
+
+
+def test_status_of_a_degraded_stream_names_the_query_and_the_cause(desk: Desk) -> None:
+    """In one line, with what runs it again; `streams` has the line, too."""
+    degraded(desk.stream())
+    found = shell("status", "flights", "--json").json
+    assert found["error"] == "query delays has failed in batch 1: Unlucky: batch of bad luck"
+    assert found["queries"]["delays"]["error"] == "Unlucky: batch of bad luck"
+    assert found["queries"]["delays"]["is_active"] is False
+    assert "streamstate upgrade flights" in found["next_step"]
+    assert "Unlucky: batch of bad luck" in shell("status", "flights").out
+    assert "flights is degraded: query delays has failed in batch 1" in shell("streams").out
+
+
+def test_status_shows_the_cause_of_a_failure_first(desk: Desk) -> None:
+    """The last line of the script's own traceback, not the first lines of Spark's."""
+    spark = (
+        "pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Query [id = 1, runId = 2]"
+        " terminated with exception: An exception was raised by the Python Proxy. Return Message: Traceback (most"
+        ' recent call last):\n  File "job.py", line 7, in fails\n    raise Unlucky("batch of bad luck")\n'
+        "Unlucky: batch of bad luck\n SQLSTATE: XXKST\n=== Streaming Query ===\nLogical Plan:\n~Project"
+    )
+    attempt = desk.stream().deploy().runs()
+    attempt.failed(spark)
+    assert "  error      Unlucky: batch of bad luck\n" in shell("status", "flights").out
 
 
 def test_status_shows_what_a_person_asks_first(desk: Desk) -> None:

@@ -23,6 +23,7 @@ def test_all_events_are_listed() -> None:
         "Repositioned",
         "BatchRepeated",
         "SnapshotMirrored",
+        "QueryFailed",
     }  # fmt: skip
     assert set(ALL_EVENTS) == {cls for cls in KINDS.values() if issubclass(cls, Event)}
 

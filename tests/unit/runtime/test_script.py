@@ -256,3 +256,25 @@ def test_python_prints_what_nobody_caught_without_secrets(tmp_path: Path, name: 
     assert "hunter2" in bare.stderr
     assert _without_addresses(ours.stderr) == _without_addresses(bare.stderr).replace("hunter2", "***")
     assert (ours.returncode, ours.stdout) == (bare.returncode, bare.stdout)
+
+
+def test_what_the_runtime_refuses_is_one_line_without_a_traceback(tmp_path: Path) -> None:
+    """Of a trigger that knows no barrier: the script's own line, the sentence, and what to do; the status is 1."""
+    script = _write(
+        tmp_path,
+        """
+        from airflow_streamstate.checkpoint.guards import guard_start
+        def start():
+            guard_start({}, {}, "continuous")
+        start()
+        """,
+    )
+    told = tmp_path / "told.json"
+    ended = _under_us(script, TOLD=str(told))
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("job.py, line 4: the trigger continuous knows no barrier")
+    assert ended.stderr.count("\n") == 1
+    said = json.loads(told.read_text())
+    assert said["traceback"] == ""
+    assert said["error"].startswith("the trigger continuous knows no barrier")
+    assert "Traceback" not in ended.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
+from airflow_streamstate.protocol.events import QueryFailed
 from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
 from airflow_streamstate.sensors.health import StreamHealthSensor
 from support.airflow_fixtures import MakeContext
@@ -29,6 +30,17 @@ def test_a_stream_that_has_failed_will_not_become_healthy(named: NamedHome, cont
     """The task log has the script's traceback."""
     named.stream().deploy().claim().failed("ValueError: boom")
     with pytest.raises(AirflowFailException, match=r"(?s)boom.*--- traceback ---"):
+        StreamHealthSensor(task_id="healthy", stream_id="flights").execute(context())
+
+
+def test_a_degraded_stream_fails_the_sensor(named: NamedHome, context: MakeContext) -> None:
+    """At once, though the other queries run: with the query, the batch and the cause."""
+    attempt = named.stream().deploy().runs()
+    attempt.say(
+        QueryFailed, query_name="delays", query_id="id", query_run_id="run", batch_id=0, planned_batch_id=1,
+        error="Unlucky: batch of bad luck",
+    )  # fmt: skip
+    with pytest.raises(AirflowFailException, match="delays has failed in batch 1: Unlucky: batch of bad luck"):
         StreamHealthSensor(task_id="healthy", stream_id="flights").execute(context())
 
 

@@ -68,6 +68,38 @@ def test_a_batch_that_can_never_run_may_be_skipped(stage: Stage, error: str) -> 
     assert SKIP in advice(stage)
 
 
+@pytest.mark.parametrize("planned_id", [None, 7])
+def test_a_skip_is_offered_where_a_batch_is_planned_and_nowhere_else(stage: Stage, planned_id: int | None) -> None:
+    """A query that failed between two batches has none that could be passed over."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.query_failed("counts", planned_id)
+    stage.say(Failed, error="[STREAM_FAILED] Query [id = 1] terminated", traceback="Traceback …")
+    assert (SKIP in advice(stage)) is (planned_id is not None)
+
+
+@pytest.mark.parametrize("planned_id", [None, 7])
+def test_a_degraded_stream_is_told_what_runs_its_failed_query_again(stage: Stage, planned_id: int | None) -> None:
+    """An upgrade, or a stop and a resume; a skip only of a batch that is planned."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts", "other"))
+    stage.query_failed("counts", planned_id)
+    told = stage.controller.status(STREAM).next_step
+    assert f"`streamstate upgrade {STREAM}`" in told
+    assert told.index(f"`streamstate stop {STREAM} --wait 300`") < told.index(RESUME)
+    assert (SKIP in told) is (planned_id is not None)
+
+
+def test_what_the_runtime_refuses_is_not_resumed(stage: Stage) -> None:
+    """A continuous trigger is refused again by each start of the same script."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(Failed, error="the trigger continuous knows no barrier.", is_refusal=True)
+    told = advice(stage)
+    assert told.startswith("Change what the error names, and deploy the script again")
+    assert "resume" not in told
+
+
 def test_wrong_arguments_are_explained_in_the_log(stage: Stage) -> None:
     """argparse prints how it wants to be called, and leaves with 2: no error of the script, and nothing to resume."""
     stage.deploy()

@@ -357,3 +357,24 @@ def test_a_start_with_nothing_counts_from_nothing(stage: Stage, handover: Snapsh
     assert isinstance(decide_health(seen(stage, 0), None, WANTED, {}, 1.0), NotYet)
     stage.beat("d-0002", counts=QueryBeat(1, None, is_active=True))
     assert decide_health(stage.seen("d-0002"), None, WANTED, {}, 1.0) == Healthy()
+
+
+def test_the_planned_batch_of_the_handover_is_none_of_the_new_version_s_own(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """Its start runs that whatever the new code can do: it has begun behind it."""
+    counts = handover.queries["counts"]
+    planned = replace(counts, position=replace(counts.position, planned_batch_id=4))
+    handover = replace(handover, queries={"counts": planned})
+    observed = seen(stage, 4)
+    assert not has_begun(observed, handover)
+    stage.beat("d-0002", counts=QueryBeat(6, stage.clock.now(), is_active=True))
+    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0), Healthy)
+
+
+def test_a_version_with_a_failed_query_is_not_healthy(stage: Stage, handover: SnapshotManifest) -> None:
+    """Whatever the other queries do; the reason names query and cause."""
+    seen(stage, 9)
+    stage.query_failed("counts", deployment_id="d-0002")
+    verdict = decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0)
+    assert verdict == Unhealthy("it is degraded: query counts has failed in batch 7: Unlucky: batch of bad luck")

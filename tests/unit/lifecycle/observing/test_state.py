@@ -130,6 +130,34 @@ def test_an_attempt_that_was_given_up_has_failed(stage: Stage) -> None:
     assert state_of(stage) == "failed"
 
 
+def test_a_query_that_failed_makes_it_degraded_until_it_is_started_again(stage: Stage) -> None:
+    """Named with its batch and cause; an end of the attempt, and a stop that is obeyed, count for more. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life(queries=("counts", "other"))
+    stage.query_failed("counts")
+    assert state_of(stage) == "degraded"
+    why = explain_state(stage.seen(), stage.clock.now())
+    assert why == "query counts has failed in batch 7: Unlucky: batch of bad luck"
+    stage.start_query("counts", batch_id=6)
+    assert state_of(stage) == "running"
+    stage.query_failed("other")
+    order = stage.controller.stop(STREAM)
+    assert order.state == "degraded"
+    stage.say(Failed, error="ValueError: no")
+    assert state_of(stage) == "failed"
+
+
+def test_a_failure_of_an_earlier_attempt_is_over(stage: Stage) -> None:
+    """Each attempt starts its queries anew. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.query_failed("counts")
+    stage.end(state="gone")
+    stage.controller.resume(STREAM)
+    stage.come_to_life(attempt=2, queries=("counts",))
+    assert state_of(stage) == "running"
+
+
 def test_the_table_has_every_state_and_ends_with_otherwise() -> None:
     """The table is whole: some row always holds, and each state has one. (1a.13)"""
     assert {row.state for row in STATE_TABLE} == set(STATES)

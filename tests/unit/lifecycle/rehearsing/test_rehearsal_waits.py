@@ -86,6 +86,13 @@ def test_why_it_never_will_is_told(warm: WarmStage, spoil: Callable[[WarmStage],
     assert not is_waiting(warm)
 
 
+def test_a_script_that_never_ends_by_itself_is_named_as_the_reason(warm: WarmStage) -> None:
+    """No second pass can wait behind a loop of its own, so that the upgrade launches another driver (Law 6)."""
+    warm.gives(notes=("the script ran on for 30 s after its last start; it was ended",))
+    warm.stage.launcher.states[warm.launch_key] = "exited"
+    assert end(warm).startswith("its driver has ended: the script ran on for 30 s after its last start; it was ended")
+
+
 def test_one_that_was_not_asked_to_does_not_wait(warm: WarmStage) -> None:
     """Its driver is ended with its report, as ever."""
     warm.begin(None, "plan-2").gives()

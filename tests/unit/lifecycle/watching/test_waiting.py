@@ -28,6 +28,58 @@ def test_healthy_is_a_batch_or_an_idle_trigger_of_each_query(stage: Stage) -> No
     assert status.queries["a"].batch_id == 5
 
 
+def test_a_batch_that_was_planned_before_the_start_is_no_proof(stage: Stage) -> None:
+    """A start runs that whatever the code can do: a query that dies right behind it was never healthy. (Law 6)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.start_query("counts", batch_id=4, planned_batch_id=5)
+    for batch_id in (4, 5):
+        stage.beat(counts=QueryBeat(batch_id, stage.clock.now(), True))
+        assert stage.controller.is_healthy(STREAM, "d-0001") is None
+    stage.say(Failed, error="NullPointerException", query_name="counts")
+    with pytest.raises(DeploymentFailedError):
+        stage.controller.wait_healthy(STREAM, "d-0001", 5)
+
+
+@pytest.mark.parametrize(
+    ("beat", "trigger", "proof"),
+    [
+        (QueryBeat(6, None, True), "default", "it has committed batch 6"),
+        (QueryBeat(5, None, True, idle_triggers=1), "default", "no batch was due: it found no input"),
+        (QueryBeat(4, None, True, idle_triggers=1), "default", None),
+        (
+            QueryBeat(5, None, False),
+            "once",
+            "no batch was due: it has ended by itself behind batch 5, which was planned before its start",
+        ),
+        (QueryBeat(5, None, False), "default", None),
+    ],
+)
+def test_behind_the_planned_batch_a_query_commits_one_of_its_own_or_none_was_due(
+    stage: Stage, beat: QueryBeat, trigger: str, proof: str | None
+) -> None:
+    """And what was seen is said with the status. (Law 6)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.start_query("counts", batch_id=4, planned_batch_id=5, trigger=trigger)
+    stage.beat(counts=beat)
+    status = stage.controller.is_healthy(STREAM, "d-0001")
+    assert (None if status is None else status.to_json()["proofs"]) == (None if proof is None else {"counts": proof})
+
+
+def test_a_degraded_deployment_will_not_become_healthy(stage: Stage) -> None:
+    """The wait says so at once, with the query and the cause, though the other query goes well. (Law 6)"""
+    stage.deploy()
+    stage.come_to_life(queries=("counts", "other"))
+    stage.beat(other=QueryBeat(5, stage.clock.now(), True), counts=QueryBeat(5, stage.clock.now(), False))
+    stage.query_failed("counts")
+    with pytest.raises(DeploymentFailedError, match="query counts has failed in batch 7: Unlucky") as failed:
+        stage.controller.wait_healthy(STREAM, "d-0001", 5)
+    assert failed.value.context["state"] == "degraded"
+    with pytest.raises(ConflictError, match="its other queries run"):
+        stage.controller.resume(STREAM)
+
+
 def restored_with_two_queries(stage: Stage) -> None:
     """The second deployment, alive, from a snapshot of ``counts`` and ``other``; it has started ``counts`` alone."""
     stage.deploy()

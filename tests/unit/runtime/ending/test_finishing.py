@@ -259,3 +259,39 @@ def test_the_end_of_a_script_waits_for_what_is_called_off() -> None:
     assert end_script(attempt, None) == 0
     assert stream.clock.monotonic_seconds() >= 5.0
     assert stream.kinds()[-1] == "Finished"
+
+
+def test_a_loop_around_a_wait_is_ended_after_a_stop_and_never_called_fenced() -> None:
+    """By then a successor may be current: it replaced nothing, the driver ends with status 0, and does not spin."""
+    stream, plan, rounds = SimulatedStream(), make_plan(500), 0
+    stream.deploy()
+    stream.order_at(5.0, StopRequest)
+    stream.clock.after(20.0, lambda: stream.point_register("d-0002", 1))
+
+    def script(driver: SimulatedDriver) -> None:
+        nonlocal rounds
+        query = driver.start(plan)
+        while True:
+            query.await_termination(9.0)
+            rounds += 1
+
+    assert stream.run(script) == 0
+    assert stream.kinds()[-1] == "Stopped"
+    assert "ran on for 30 s" in stream.events_of(Noted)[-1].text
+    assert rounds < 100
+
+
+def test_a_rehearsal_ends_a_loop_around_a_wait() -> None:
+    """Its queries are over at once: only so a second pass of the script can wait for a handover behind such a loop."""
+    stream, plan = SimulatedStream(), make_plan(45, trigger="available_now")
+    stream.deploy()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.supervisor.attempt.ends_loops = True
+        query = driver.start(plan)
+        while True:
+            query.await_termination(9.0)
+
+    with pytest.raises(SystemExit) as ended:
+        stream.run(script)
+    assert ended.value.code == 0

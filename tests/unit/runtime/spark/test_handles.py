@@ -31,6 +31,9 @@ class Logical:
     def failure(self) -> str | None:
         return self._failure if self.ended else None
 
+    def failure_to_raise(self) -> str | None:
+        return self.failure()
+
     def await_termination(self, timeout_seconds: float | None = None) -> bool:
         assert self.ended or timeout_seconds is not None
         return self.ended

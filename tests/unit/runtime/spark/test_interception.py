@@ -27,7 +27,12 @@ class Handle:
 
     is_over: bool = False
     has_failed: bool = False
+    is_held_back: bool = False
+    waits_in_vain: int = 0
     run_ids: set[str] = field(default_factory=set)
+
+    def wait_in_vain(self) -> None:
+        self.waits_in_vain += 1
 
     def raise_failure(self) -> None:
         if self.has_failed:
@@ -74,6 +79,24 @@ def test_timeouts_that_spark_refuses_are_refused() -> None:
     for timeout in (-1, "soon"):
         with pytest.raises(PySparkValueError):
             interception.await_any(manager, cast("Any", timeout))
+
+
+def test_a_failure_that_is_held_back_ends_no_wait() -> None:
+    """Other queries are to run on without it; one that comes to a good end still ends the wait."""
+    held, other = Handle(is_over=True, has_failed=True, is_held_back=True), Handle()
+    interception, _, manager = _watching(held, other)
+    assert interception.await_any(manager, 5) is False
+    other.is_over = True
+    assert interception.await_any(manager, 5) is True
+
+
+def test_a_loop_around_a_wait_that_comes_back_at_once_does_not_spin() -> None:
+    """The query that is over is told of each such wait, and paces it."""
+    handle = Handle(is_over=True)
+    interception, _, manager = _watching(handle)
+    for _ in range(3):
+        assert interception.await_any(manager, 5) is True
+    assert handle.waits_in_vain == 3
 
 
 def test_a_real_failure_comes_through_before_a_good_end() -> None:

@@ -235,7 +235,7 @@ def test_a_failure_is_explained_by_who_knows_the_source() -> None:
     (failed,) = stream.events_of(Failed)
     assert stream.events_of(QueryStarted)[0].remarks == ("its adapter has a remark",)
     assert failed.explanation.startswith("the simulated batch failed as it was told to")
-    assert failed.in_words == f"{failed.explanation}. {failed.error}"
+    assert failed.in_words == f"{failed.explanation}. {failed.cause}"
 
 
 def _keys(stream: SimulatedStream) -> list[str]:
