@@ -34,7 +34,7 @@ def test_an_audit_that_is_not_answered_is_asked_again(upgraded: UpgradeStage, mo
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     asked: list[str] = []
 
-    def silent(_: object, stream_id: str) -> object:
+    def silent(_: object, stream_id: str, **_how: object) -> object:
         asked.append(stream_id)
         raise UnavailableError("no answer", next_step="Try again.")
 
