@@ -131,7 +131,7 @@ def test_missing_sst_is_an_error() -> None:
     assert error.value.context["key"].endswith("000002-u2.sst")
 
 
-@pytest.mark.parametrize("body", [b"", b"no zip", rocksdb_zip([])[:40]])
+@pytest.mark.parametrize("body", [b"", b"no zip", rocksdb_zip([])[:40]], ids=["empty", "no-zip", "half"])
 def test_damaged_zip_is_an_error(body: bytes) -> None:
     """A version that cannot be opened is named."""
     checkpoint = stateful(partitions=1)
