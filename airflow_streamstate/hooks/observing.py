@@ -111,6 +111,8 @@ class Sighting:
 
 
 PENDING = Sighting("pending")
+UNANSWERED = "unanswered"
+"""The fact of a ``DeadlineExceededError`` of which nothing was seen at the deadline: why the home gave no answer."""
 
 
 def look(controller: Controller, watch: Watch) -> Sighting:
@@ -125,18 +127,18 @@ def look(controller: Controller, watch: Watch) -> Sighting:
 
 def out_of_time(controller: Controller, watch: Watch, deadline: str) -> DeadlineExceededError:
     """The error of a wait that ended; says what there was to see at its end (Law 6)."""
+    message = f"what was waited for ({watch.wanted}) did not come before the deadline; the stream goes on"
+    facts: dict[str, object] = {
+        "stream_id": watch.stream_id,
+        "deployment_id": watch.deployment_id,
+        "deadline": deadline,
+    }
     try:
-        last_seen = _described(controller, watch)
+        facts["last_seen"] = _described(controller, watch)
     except StreamStateError as error:
-        last_seen = str(error)
-    return DeadlineExceededError(
-        f"what was waited for ({watch.wanted}) did not come before the deadline; the stream goes on",
-        stream_id=watch.stream_id,
-        deployment_id=watch.deployment_id,
-        deadline=deadline,
-        last_seen=last_seen,
-        next_step="Run the task again to wait on, or raise its time.",
-    )
+        message = f"the home did not answer before the deadline, so whether it came ({watch.wanted}) is not known"
+        facts[UNANSWERED] = str(error)
+    return DeadlineExceededError(message, **facts, next_step="Run the task again to wait on, or raise its time.")
 
 
 def _described(controller: Controller, watch: Watch) -> str:
