@@ -10,7 +10,7 @@ import click
 
 from airflow_streamstate.cli import upgrade_tables
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
-from airflow_streamstate.cli.exits import DONE, FAILED, REFUSED
+from airflow_streamstate.cli.exits import status_of_upgrade
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
@@ -331,6 +331,4 @@ def _run(
         session.say(lambda console: upgrade_tables.interrupted(console, view))
         view = upgrades.settle(view.stream_id, view.upgrade_id, SETTLE_SECONDS)
     session.emit(view.to_json(), lambda console: upgrade_tables.ended(console, view, cancels))
-    if view.is_what_was_asked if cancels is None else view.is_end_of_cancel(cancels):
-        return DONE
-    return REFUSED if view.outcome in ("refused", "upgraded") else FAILED
+    return status_of_upgrade(view, cancels)

@@ -10,7 +10,6 @@ from airflow_streamstate.errors import (
     ConflictError,
     DataError,
     DeadlineExceededError,
-    InvalidRequestError,
     StreamStateError,
     UnavailableError,
 )
@@ -181,7 +180,7 @@ class Waits:
                 "the drain was taken back", **facts, next_step="Drain again, if it is wanted after all."
             )
         if end.outcome == "rejected":
-            return InvalidRequestError(
+            return ConflictError(
                 "the job cannot obey this order, and runs on",
                 **facts,
                 next_step="Change what the reason names, or wait for it, and give the order again.",

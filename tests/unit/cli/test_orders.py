@@ -126,10 +126,10 @@ def test_an_order_to_a_replaced_deployment_is_refused(desk: Desk, running: Scrip
 
 
 def test_a_drain_that_the_job_rejects_is_told(running: ScriptedAttempt) -> None:
-    """Exit status 2, with the job's reason; it runs on."""
+    """Refused: exit status 4, with the job's reason; it runs on."""
     with obeying(running, "cannot-drain"):
         answer = shell("drain", "flights", "--wait", 30, "--json")
-    assert answer.status == 2
+    assert answer.status == 4
     assert answer.error["context"]["reason"] == "a memory sink"
     assert shell("status", "flights", "--json").json["state"] == "running"
 

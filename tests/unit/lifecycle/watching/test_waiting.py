@@ -147,7 +147,7 @@ def test_an_order_that_is_fulfilled_is_cleaned_up_by_who_waited(stage: Stage) ->
     ("kind", "fields", "error"),
     [
         (Expired, {"command": {"kind": "DrainNotification"}}, DeadlineExceededError),
-        (Rejected, {"key": "k", "reason": "no"}, InvalidRequestError),
+        (Rejected, {"key": "k", "reason": "no"}, ConflictError),
         (Ignored, {"command": {"kind": "DrainNotification"}, "reason": "no"}, ConflictError),
     ],
 )
