@@ -157,4 +157,4 @@ def audit(session: Session, /, stream_id: str, since: str | None) -> int:
     """
     result = custody_of(session.controller().home, stream_id, since).to_json()
     session.emit(result, lambda console: tables.custody(console, result))
-    return status_of_findings(is_well=result["ok"])
+    return status_of_findings(is_well=bool(result["ok"]))

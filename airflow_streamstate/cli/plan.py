@@ -26,7 +26,6 @@ from airflow_streamstate.plan.report import PlanReport, to_markdown
 from airflow_streamstate.plan.tree import plan_tree_text
 
 
-
 @click.command(cls=HelpfulCommand, short_help="Say whether a change fits, before anything is stopped.")
 @stream_argument
 @click.option(

@@ -358,7 +358,7 @@ class Controller:
 
         Raises:
             DeploymentFailedError: the deployment or its flush failed.
-            ConflictError: the job cannot obey it; it was ignored, or the deployment was replaced or ended in another way.
+            ConflictError: the job cannot obey it; it was ignored; the deployment was replaced or ended in another way.
             DeadlineExceededError: not within the deadline; or it had expired when it was read.
         """
         return self._waits.command(stream_id, deployment_id, command_id, deadline_seconds, on_progress)

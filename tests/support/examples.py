@@ -71,7 +71,14 @@ from airflow_streamstate.protocol.retention import (
     SettledCustody,
 )
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.upgrades import Approval, Cancellation, HealthyWhen, Upgrade, UpgradeStep
+from airflow_streamstate.protocol.upgrades import (
+    Approval,
+    Cancellation,
+    HealthyWhen,
+    Upgrade,
+    UpgradeLease,
+    UpgradeStep,
+)
 from support.example_plan import EXAMPLE_PLAN
 
 AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=UTC)
@@ -355,6 +362,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),
+    UpgradeLease("orders", "u-0b8e3c525f0e", "airflow upgrade.upgrade", LATER, WRITE_ID),
     RecordedPlan("orders", "d-0003", "counts per minute", 2, 2, EXAMPLE_PLAN, WRITE_ID, AT),
 )  # fmt: skip
 

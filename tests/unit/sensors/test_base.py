@@ -188,7 +188,7 @@ def test_a_mistake_fails_at_once_under_every_setting(
 ) -> None:
     """A DAG run is never green because the name of a stream, a connection or a home is wrong."""
     arguments = mistaken(what, named, monkeypatch)
-    with pytest.raises(AirflowFailException, match="InvalidRequestError|NotFoundError"):
+    with pytest.raises(AirflowFailException, match=r"InvalidRequestError|NotFoundError"):
         sensor(**{**SETTINGS[setting], **MODES[mode], **arguments}).execute(context())
 
 

@@ -8,7 +8,6 @@ from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
     DeploymentFailedError,
-    InvalidRequestError,
 )
 from airflow_streamstate.protocol.events import Expired, Failed, Fenced, Finished, Ignored, Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
