@@ -137,6 +137,7 @@ class StreamStateOperator(BaseOperator):
                 trigger=StreamStateTrigger(
                     watch=watch.to_json(),
                     streamstate_conn_id=str(self.streamstate_conn_id),
+                    deferred_at=hook.deadline_text(0),
                     deadline_at=hook.deadline_text(wait_seconds),
                     poll_interval_seconds=self.poll_interval_seconds,
                     on_kill_action=on_kill,

@@ -164,6 +164,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
                 trigger=StreamStateTrigger(
                     watch=Watch("free", stream_id, deployment_id=holder.upgrade_id).to_json(),
                     streamstate_conn_id=str(self.streamstate_conn_id),
+                    deferred_at=hook.deadline_text(0),
                     deadline_at=format_time(deadline_at),
                     poll_interval_seconds=self.poll_interval_seconds,
                 ),
@@ -236,6 +237,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
             trigger=StreamStateTrigger(
                 watch=watch.to_json(),
                 streamstate_conn_id=str(self.streamstate_conn_id),
+                deferred_at=hook.deadline_text(0),
                 deadline_at=format_time(min(deadline_at, now + timedelta(seconds=relook_seconds))),
                 poll_interval_seconds=self.poll_interval_seconds,
                 on_kill_action=self.after_stop(),

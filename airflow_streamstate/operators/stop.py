@@ -139,6 +139,7 @@ class StopStreamOperator(StreamStateOperator):
                 trigger=StreamStateTrigger(
                     watch=watch.to_json(),
                     streamstate_conn_id=str(self.streamstate_conn_id),
+                    deferred_at=hook.deadline_text(0),
                     deadline_at=hook.deadline_text(deadline["deadline_seconds"]),
                     poll_interval_seconds=self.poll_interval_seconds,
                 ),

@@ -114,6 +114,7 @@ class StreamStateSensor(BaseSensorOperator):
                 trigger=StreamStateTrigger(
                     watch=self.watch(context, hook).to_json(),
                     streamstate_conn_id=str(self.streamstate_conn_id),
+                    deferred_at=hook.deadline_text(0),
                     deadline_at=hook.deadline_text(self.timeout),
                     poll_interval_seconds=self.poke_interval,
                 ),
