@@ -125,14 +125,13 @@ class Controller:
             stream_id: the stream.
             request_id: names the request over all its tries; None for a new one.
             assume_dead: take a driver that nobody can ask about for dead.
-            reason: kept with the record of the register's writer.
+            reason: why; kept in the register, and in the attempt's ``Claimed`` event.
 
         Raises:
             StreamNotFoundError: there is none.
             ConflictError: it runs, is drained, or is being deployed.
         """
-        del reason  # nothing of a resume is recorded but who moved the register
-        return self._attempts.resume(stream_id, self._request_id(request_id), assume_dead=assume_dead)
+        return self._attempts.resume(stream_id, self._request_id(request_id), assume_dead=assume_dead, reason=reason)
 
     def running_same_code(self, request: DeployRequest) -> bool:
         """Whether the stream runs just this: the same files, arguments, configuration, packages and master."""

@@ -39,6 +39,7 @@ class Claimed(Event):
     Attributes:
         earlier_attempt, earlier_beat_at: whose heartbeat of this deployment lay there, and of when: this attempt's own
             takes its place. None where there was none, or it could not be read.
+        reason: why the attempt was asked for; "" where nothing was said.
     """
 
     host: str
@@ -46,6 +47,7 @@ class Claimed(Event):
     fencing_token: int
     earlier_attempt: int | None = None
     earlier_beat_at: datetime | None = None
+    reason: str = ""
 
 
 @message

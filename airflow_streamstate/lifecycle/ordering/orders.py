@@ -138,7 +138,7 @@ class Orders:
             return self._answered(seen, verb, command_id, decision.end)
         attempt = seen.attempt
         if isinstance(decision, Flush):
-            self._attempts.move(control, seen, "drain", assume_dead=False)
+            self._attempts.move(control, seen, "drain", assume_dead=False, reason=reason)
             attempt += 1
         command = self._command(seen, verb, command_id, attempt, reason, deadline_seconds, terms)
         number, key = control.journal(seen.deployment_id).write_command(command, agreed_protocol(seen))

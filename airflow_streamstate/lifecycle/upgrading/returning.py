@@ -105,7 +105,9 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
             tools.patiently(
                 state,
                 2 * PATIENCE_SECONDS,
-                lambda: tools.attempts.resume(tools.stream_id, tools.request_id("back"), assume_dead=False),
+                lambda: tools.attempts.resume(
+                    tools.stream_id, tools.request_id("back"), assume_dead=False, reason=tools.reason_of_attempt
+                ),
             )
     except StreamStateError as error:
         if isinstance(error, IncompatibleUpgradeError) and now == "drained" and seen.is_current:
@@ -228,7 +230,9 @@ def _was_resumed(tools: Tools, seen: Observation) -> bool:
 def _resume_again(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     """A driver may die of anything, and the stream is not left without one for that; of two deaths it is told."""
     try:
-        tools.attempts.resume(tools.stream_id, tools.request_id("again"), assume_dead=False)
+        tools.attempts.resume(
+            tools.stream_id, tools.request_id("again"), assume_dead=False, reason=tools.reason_of_attempt
+        )
     except StreamStateError as error:
         if is_passing(error) or isinstance(error, ConflictError):
             raise
