@@ -322,7 +322,7 @@ def _ended_without(watch: Watch, outcome: Outcome) -> StreamStateError:
         what = "the deployment failed" if outcome.outcome == "failed" else "the drain failed"
         return DeploymentFailedError(what, **facts, traceback=outcome.traceback, next_step=next_step)
     # An order that expired is no wait that ended: nothing is gained by waiting once more.
-    what = "the order was read after its deadline" if outcome.outcome == "expired" else f"it is {outcome.outcome}"
+    what = "the order had expired when it was read" if outcome.outcome == "expired" else f"it is {outcome.outcome}"
     message = f"{what}, so what was waited for ({watch.wanted}) cannot come"
     return ConflictError(message, **facts, next_step=next_step)
 

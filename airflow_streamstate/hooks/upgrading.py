@@ -104,7 +104,7 @@ def bring_on(
         on_progress(seen.waits_for)
         return None
 
-    found = poll(controller.clock, look, deadline_seconds=hold_seconds, pause_seconds=lambda: pause_seconds)
+    found = poll(controller.clock, look, timeout_seconds=hold_seconds, pause_seconds=lambda: pause_seconds)
     return found or controller.upgrades.view(view.stream_id, view.upgrade_id)
 
 

@@ -58,10 +58,10 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
     :param rehearsal_within_seconds: how long a rehearsal may take. (templated)
     :param undo_command: undoes what a ``foreachBatch`` wrote, should there be no other way back. (templated)
     :param if_busy: what is done while another upgrade or rollback of the stream is under way: ``refuse`` fails the task
-        at once; ``wait`` waits for its end, within ``wait_seconds``, records nothing meanwhile, and then plans against
-        what runs by then. Of several that wait any may come first. (templated)
-    :param wait_seconds: how long to stay with it, the wait for another one included; then the task fails, the upgrade
-        stays under way, and a retry goes on with it. (templated)
+        at once; ``wait`` waits for its end, within ``timeout_seconds``, records nothing meanwhile, and then plans
+        against what runs by then. Of several that wait any may come first. (templated)
+    :param timeout_seconds: how long to stay with it, the wait for another one included; then the task fails, the
+        upgrade stays under way, and a retry goes on with it. (templated)
 
     An upgrade whose task is gone, where Airflow told neither a worker nor a triggerer, holds the stream for two minutes
     after the last word of a worker, or three after a triggerer should have woken one: where it has not touched the
@@ -87,10 +87,10 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         rehearsal_within_seconds: float | str = 300.0,
         undo_command: Sequence[str] | str = (),
         if_busy: str = "refuse",
-        wait_seconds: float | str = 3_600.0,
+        timeout_seconds: float | str = 3_600.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(wait_seconds=wait_seconds, **kwargs)
+        super().__init__(timeout_seconds=timeout_seconds, **kwargs)
         self.healthy_batches = healthy_batches
         self.healthy_within_seconds = healthy_within_seconds
         self.caught_up = caught_up
@@ -119,10 +119,10 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
     # bringing it to its end
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        wait_seconds = as_seconds(self.wait_seconds, "wait_seconds")
+        timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds")
         self.after_stop()  # what cannot be meant is refused before anything is recorded
         one_of(self.if_busy, IF_BUSY, "if_busy")
-        deadline_at = hook.clock.now() + timedelta(seconds=wait_seconds)
+        deadline_at = hook.clock.now() + timedelta(seconds=timeout_seconds)
         return self._drive(context, hook, self._begun(context, hook, deadline_at), deadline_at)
 
     def execute_complete(self, context: Context, event: Any = None, deadline_at: str | None = None) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
                 content.need_result()
             hook = self.hook(context)
             if deadline_at is None:  # ``dag.test()`` drops what is kept while a task is deferred
-                deadline_at = hook.deadline_text(as_seconds(self.wait_seconds, "wait_seconds"))
+                deadline_at = hook.deadline_text(as_seconds(self.timeout_seconds, "timeout_seconds"))
             until = parse_time(deadline_at)
             if content.watch.wanted == "free":
                 return self._drive(context, hook, self._begun(context, hook, until), until)

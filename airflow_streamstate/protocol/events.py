@@ -139,7 +139,7 @@ class Rejected(Event):
 @message
 @dataclass(frozen=True)
 class Expired(Event):
-    """A command was read after its deadline."""
+    """A command had expired when it was read (``deadline_at`` of a command is when it expires)."""
 
     command_id: str
     command_number: int

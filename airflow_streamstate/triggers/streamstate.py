@@ -35,8 +35,8 @@ HEARD_SECONDS = 6.0
 that has ended. Airflow takes a task that runs again before that for failed, and a retry is gone ("finished with state
 success, but the task instance's state attribute is queued": apache/airflow#67287, #72716; the same in 3.3.2)."""
 HEARD_SHARE = 5.0
-"""On a busy machine the scheduler is as slow as the triggerer was to begin, and needs a turn of its own after the end of
-the worker: so many times the triggerer's own delay it is given."""
+"""On a busy machine the scheduler is as slow as the triggerer was to begin, and needs a turn of its own after the end
+of the worker: so many times the triggerer's own delay it is given."""
 MAX_HEARD_SECONDS = 120.0
 POOL_THREADS = 32
 _POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")

@@ -60,7 +60,7 @@ def _order_end(tools: Tools, state: UpgradeState, seen: Observation) -> None:
             deployment_id=seen.deployment_id,
             request_id=tools.request_id("bad-end"),
             reason=f"upgrade {tools.upgrade.upgrade_id} gives it up",
-            deadline_seconds=None,
+            expires_in_seconds=None,
         )
     except StreamStateError as error:
         if not isinstance(error, ConflictError):  # it has just ended, or somebody else has: the next look finds that

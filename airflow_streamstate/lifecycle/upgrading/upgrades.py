@@ -321,7 +321,7 @@ class Upgrades:
                 on_progress(f"another upgrade holds the stream: {describe_holder(seen)}")
             return None
 
-        if poll(self._clock, look, deadline_seconds=seconds, pause_seconds=lambda: BUSY_PAUSE_SECONDS) is None:
+        if poll(self._clock, look, timeout_seconds=seconds, pause_seconds=lambda: BUSY_PAUSE_SECONDS) is None:
             raise busy_too_long(stream_id, seen)
 
     # going on
@@ -372,7 +372,7 @@ class Upgrades:
         self,
         stream_id: str,
         upgrade_id: str,
-        deadline_seconds: float,
+        timeout_seconds: float,
         on_progress: Report | None = None,
         on_step: Report | None = None,
         *,
@@ -382,7 +382,7 @@ class Upgrades:
 
         Args:
             stream_id, upgrade_id: the upgrade.
-            deadline_seconds: how long to wait; it stays under way then, and anyone can go on with it.
+            timeout_seconds: how long to wait; it stays under way then, and anyone can go on with it.
             on_progress: told what is waited for.
             on_step: told of each step.
             tells_end: of the last one, too.
@@ -409,22 +409,22 @@ class Upgrades:
                 on_progress(last_seen)
             return None
 
-        found = poll(self._clock, look, deadline_seconds=deadline_seconds, pause_seconds=lambda: pause_seconds)
+        found = poll(self._clock, look, timeout_seconds=timeout_seconds, pause_seconds=lambda: pause_seconds)
         if found is not None:
             return found
         raise DeadlineExceededError(
-            "the upgrade is not over within the deadline, and stays under way",
+            "the upgrade is not over within the timeout, and stays under way",
             stream_id=stream_id,
             upgrade_id=upgrade_id,
-            deadline_seconds=deadline_seconds,
+            timeout_seconds=timeout_seconds,
             last_seen=last_seen,
             next_step=f"`streamstate upgrade {stream_id} --continue` goes on with it, --cancel gives it up.",
         )
 
-    def settle(self, stream_id: str, upgrade_id: str, deadline_seconds: float) -> UpgradeView:
+    def settle(self, stream_id: str, upgrade_id: str, timeout_seconds: float) -> UpgradeView:
         """Bring an upgrade on until no version is between two: it is over, or a version runs and is to prove itself.
 
-        For whoever is about to leave it. What is left then, or at the deadline, anyone can go on with.
+        For whoever is about to leave it. What is left then, or at the timeout, anyone can go on with.
 
         Raises:
             InvalidRequestError: there is none.
@@ -437,7 +437,7 @@ class Upgrades:
                     return view
             return None
 
-        found = poll(self._clock, look, deadline_seconds=deadline_seconds, pause_seconds=lambda: SETTLE_PAUSE_SECONDS)
+        found = poll(self._clock, look, timeout_seconds=timeout_seconds, pause_seconds=lambda: SETTLE_PAUSE_SECONDS)
         return found or self.view(stream_id, upgrade_id)
 
     # what people say

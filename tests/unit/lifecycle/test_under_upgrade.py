@@ -60,7 +60,12 @@ def test_law_4_one_that_is_over_moves_nothing_any_more(upgraded: UpgradeStage) -
     before = upgraded.outside()
     with pytest.raises(NotHeldError):
         tools.orders.order(
-            STREAM, "stop", deployment_id="d-0001", request_id=tools.request_id("end"), reason="", deadline_seconds=None
+            STREAM,
+            "stop",
+            deployment_id="d-0001",
+            request_id=tools.request_id("end"),
+            reason="",
+            expires_in_seconds=None,
         )
     upgraded.stage.end()
     with pytest.raises(NotHeldError):

@@ -49,7 +49,7 @@ def running(named: NamedHome, tmp_path: Path) -> NamedHome:
 def upgrade(script: Path | None, **more: Any) -> UpgradeStreamOperator:
     values = {
         "stream_id": "flights", "application": script, "warm": False, "healthy_within_seconds": 20,
-        "wait_seconds": 50, "poll_interval_seconds": 0.1, **more,
+        "timeout_seconds": 50, "poll_interval_seconds": 0.1, **more,
     }  # fmt: skip
     return UpgradeStreamOperator(task_id="upgrade", **values)
 
@@ -365,7 +365,7 @@ def test_what_runs_is_what_was_planned(
         ("roll_back_if_slower", 1),
         ("roll_back_if_slower", "nan"),
         ("warm", "lukewarm"),
-        ("wait_seconds", "soon"),
+        ("timeout_seconds", "soon"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
@@ -402,7 +402,7 @@ def test_every_argument_can_be_a_template() -> None:
         "on_cancel",
         "healthy_batches",
         "roll_back_if_slower",
-        "wait_seconds",
+        "timeout_seconds",
     } <= set(fields)
 
 
@@ -482,7 +482,7 @@ def test_its_wait_ends_with_its_time_and_a_retry_waits_on(
     with pytest.raises(AirflowFailException, match=f"under way.*{deferred.trigger.watch['deployment_id']}"):
         upgrade(new(tmp_path, "proves")).execute(ours)
     for deferrable in (False, True):
-        task = upgrade(new(tmp_path, "proves"), if_busy="wait", wait_seconds=0.3, deferrable=deferrable)
+        task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=0.3, deferrable=deferrable)
         with pytest.raises(AirflowException, match="holds the stream still") as late:
             to_the_end(task, ours, turn(task, ours))
         assert not isinstance(late.value, AirflowFailException)
@@ -494,7 +494,7 @@ def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
 ) -> None:
     """It was recorded already, and is over with that; the same request goes on under another id. (Law 2)"""
     ours = context(task_id="second", xcom_push=pushed.push)
-    task = upgrade(new(tmp_path, "proves"), if_busy="wait", wait_seconds=50)
+    task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=50)
     upgrades, control = running.hook().controller.upgrades, running.home.control("flights")
     lost = task.begin(running.hook(), request_id_of(ours, task.wish_digest()))
     stored = control.need_register()
