@@ -137,7 +137,7 @@ def test_its_deadlines_are_those_of_the_notification(named: NamedHome, context: 
     ).execute(context())
     (slot,) = stream.control.journal("d-0001").commands()
     assert isinstance(slot.command, DrainNotification)
-    assert (slot.command.on_batches_deadline, slot.command.flush_within_seconds) == ("stop", 30.0)
+    assert (slot.command.on_deadline, slot.command.flush_within_seconds) == ("stop", 30.0)
     assert slot.command.on_flush_deadline == "kill"
     with pytest.raises(AirflowFailException, match="on_batches_deadline"):
         drain(on_batches_deadline="perhaps").execute(context())
