@@ -134,7 +134,10 @@ EXAMPLES: tuple[Message, ...] = (
         COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "a row that no parser reads", "counts per minute", 42,
         accepts_written=True,
     ),
-    _event(Claimed, host="worker-1", pid=4711, fencing_token=3, earlier_attempt=1, earlier_beat_at=AT, reason="the disk has room again"),
+    _event(
+        Claimed, host="worker-1", pid=4711, fencing_token=3, earlier_attempt=1, earlier_beat_at=AT,
+        reason="the disk has room again",
+    ),
     _event(Started, spark_version="4.2.0", application_id="local-1772359205250"),
     _event(
         QueryStarted, query_name="counts per minute", query_id="859f4a6f-435c-47ba-9a05-e59c7df04d99",
