@@ -80,7 +80,7 @@ class _Bench:
         with Streams.on_disk(place / "home") as streams:
             running = streams.deploy(f"{NAME}-{number}", SCRIPT, *self._arguments(place))
             window = self._watch(running, running.checkpoint_path(QUERY), place)
-            running.controller.wait_finished(running.stream_id, running.deployment_id, deadline_seconds=RUN_SECONDS)
+            running.controller.wait_finished(running.stream_id, running.deployment_id, timeout_seconds=RUN_SECONDS)
         return _run(window, place)
 
     def bare(self, number: int) -> Run:

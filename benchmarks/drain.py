@@ -135,7 +135,7 @@ def _round(streams: Streams, number: int, source: Path, folder: Path) -> dict[st
     # What is measured is how long the stream stands still; the trial before that runs beside it.
     order = running.controller.drain(running.stream_id, terms=DrainTerms(rehearse=False))
     running.controller.wait_for_command(
-        running.stream_id, running.deployment_id, order.command_id, deadline_seconds=DRAIN_SECONDS
+        running.stream_id, running.deployment_id, order.command_id, timeout_seconds=DRAIN_SECONDS
     )
     running.wait_exited(DRAIN_SECONDS)
     reports = {report["batchId"]: report for report in json.loads(reports_path.read_text(encoding="utf-8"))}

@@ -80,7 +80,7 @@ def _round(place: Path, source: Path) -> dict[str, Number]:
             raise BenchmarkError(f"the rehearsal came to no good end: {verdict}")
         order = streams.controller.stop(running.stream_id)
         streams.controller.wait_for_command(
-            running.stream_id, running.deployment_id, order.command_id, deadline_seconds=WAIT_SECONDS
+            running.stream_id, running.deployment_id, order.command_id, timeout_seconds=WAIT_SECONDS
         )
         running.wait_exited(WAIT_SECONDS)
         report = _empty_batch(running, place, source)

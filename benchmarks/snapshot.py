@@ -129,7 +129,7 @@ def _snapshot(running: Running) -> dict[str, Any]:
     requested_at = SYSTEM_CLOCK.now()
     order = running.controller.snapshot(running.stream_id)
     outcome = running.controller.wait_for_command(
-        running.stream_id, running.deployment_id, order.command_id, deadline_seconds=WAIT_SECONDS
+        running.stream_id, running.deployment_id, order.command_id, timeout_seconds=WAIT_SECONDS
     )
     snapshot = outcome.snapshot
     if snapshot is None:

@@ -104,7 +104,7 @@ class _Bench:
                 raise BenchmarkError("the driver's processes could not be found")
             commits = running.checkpoint_path(QUERY) / "commits"
             window = watch(session_id, python_pid, commits, WARM_BATCH_ID, self._last_batch_id, RUN_SECONDS)
-            running.controller.wait_finished(running.stream_id, running.deployment_id, deadline_seconds=RUN_SECONDS)
+            running.controller.wait_finished(running.stream_id, running.deployment_id, timeout_seconds=RUN_SECONDS)
             ready = [event for event in running.events() if isinstance(event, SnapshotReady)]
             live = [event.snapshot_id for event in ready if "-live-" in event.snapshot_id]
             if bool(live) != taking:

@@ -67,7 +67,9 @@ def approved_upgrade():
         "application": "{{ params.application }}",
         "arguments": "{{ params.arguments }}",
     }
-    plan = PlanUpgradeOperator(task_id="plan", **change, fail_unless_it_fits=False, wait_seconds=900, deferrable=True)
+    plan = PlanUpgradeOperator(
+        task_id="plan", **change, fail_unless_it_fits=False, timeout_seconds=900, deferrable=True
+    )
 
     approve = ApprovalOperator(
         task_id="approve",

@@ -41,7 +41,7 @@ def deploy_with_secrets():
         conf={"spark.hadoop.customer.token": "secret://airflow-variable/customer_token"},
         environment={"CUSTOMER_API_KEY": "secret://airflow-connection/customer#extra.api_key"},
         master="local[2]",
-        wait_seconds=900,
+        timeout_seconds=900,
         deferrable=True,
     )
 

@@ -59,7 +59,9 @@ def planned_upgrade():
         "application": "{{ params.application }}",
         "arguments": "{{ params.arguments }}",
     }
-    plan = PlanUpgradeOperator(task_id="plan", **version, fail_unless_it_fits=False, wait_seconds=900, deferrable=True)
+    plan = PlanUpgradeOperator(
+        task_id="plan", **version, fail_unless_it_fits=False, timeout_seconds=900, deferrable=True
+    )
 
     @task.branch
     def keep_or_drain(report, params=None) -> str:
@@ -70,17 +72,17 @@ def planned_upgrade():
         raise ValueError(report["reason"])
 
     stop = StopStreamOperator(
-        task_id="stop", stream_id=version["stream_id"], if_not_running="pass", wait_seconds=3600, deferrable=True
+        task_id="stop", stream_id=version["stream_id"], if_not_running="pass", timeout_seconds=3600, deferrable=True
     )
     drain = DrainStreamOperator(
-        task_id="drain", stream_id=version["stream_id"], wait=True, wait_seconds=3600, deferrable=True
+        task_id="drain", stream_id=version["stream_id"], wait=True, timeout_seconds=3600, deferrable=True
     )
     deploy = DeployStreamOperator(
         task_id="deploy",
         **version,
         snapshot_id="{{ (ti.xcom_pull('drain') or ti.xcom_pull('stop'))['snapshot_id'] }}",
         wait_for="healthy",
-        wait_seconds=900,
+        timeout_seconds=900,
         deferrable=True,
         trigger_rule="none_failed_min_one_success",
     )

@@ -41,7 +41,7 @@ def scheduled_upgrade():
         return not StreamStateHook().is_running(STREAM, **VERSION)
 
     stop = StopStreamOperator(
-        task_id="stop", stream_id=STREAM, if_not_running="pass", wait_seconds=3600, deferrable=True
+        task_id="stop", stream_id=STREAM, if_not_running="pass", timeout_seconds=3600, deferrable=True
     )
 
     deploy = DeployStreamOperator(
@@ -52,7 +52,7 @@ def scheduled_upgrade():
         start="restore",
         reason="scheduled upgrade {{ ds }}",
         wait_for="healthy",
-        wait_seconds=900,
+        timeout_seconds=900,
         deferrable=True,
     )
 

@@ -83,7 +83,7 @@ PARAMS = {
         title="Discard what could not be flushed",
         description="A drain that leaves rows of state behind is otherwise no start for a new version.",
     ),
-    "begin_within_seconds": Param(
+    "expires_in_seconds": Param(
         600,
         type="integer",
         minimum=1,
@@ -127,7 +127,7 @@ def upgrade_stream():
         task_id="drain",
         stream_id="{{ params.stream_id }}",
         discard_state="{{ params.discard_state }}",
-        begin_within_seconds="{{ params.begin_within_seconds }}",
+        expires_in_seconds="{{ params.expires_in_seconds }}",
         reason="{{ params.reason }}",
     )
 
@@ -144,10 +144,10 @@ def upgrade_stream():
     stop = StopStreamOperator(
         task_id="stop",
         stream_id="{{ params.stream_id }}",
-        begin_within_seconds="{{ params.begin_within_seconds }}",
+        expires_in_seconds="{{ params.expires_in_seconds }}",
         reason="{{ params.reason }}",
         if_not_running="pass",  # a version that has failed is upgraded, too
-        wait_seconds=3600,
+        timeout_seconds=3600,
         deferrable=True,
     )
 
@@ -165,7 +165,7 @@ def upgrade_stream():
         discard_state="{{ params.discard_state }}",
         reason="{{ params.reason }}",
         wait_for="healthy",
-        wait_seconds="{{ params.healthy_within_seconds }}",
+        timeout_seconds="{{ params.healthy_within_seconds }}",
         deferrable=True,
         trigger_rule="none_failed_min_one_success",
     )

@@ -18,7 +18,7 @@ import click
 
 from airflow_streamstate.cli import tables
 from airflow_streamstate.cli.driver_python import driver_python, is_older, protobuf_wanted, versions_in
-from airflow_streamstate.cli.exits import FAILED
+from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import StreamStateError
@@ -69,7 +69,7 @@ def doctor(session: Session, master: str | None) -> int:
     rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
     well = all(check.ok for check in checks)
     session.emit({"ok": well, "checks": rows}, lambda console: tables.checks(console, rows))
-    return 0 if well else FAILED
+    return status_of_findings(is_well=well)
 
 
 def machine_checks() -> Iterator[Check]:

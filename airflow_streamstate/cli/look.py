@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from airflow_streamstate.cli import event_tables, full_disks, retention_tables, tables
-from airflow_streamstate.cli.exits import FAILED
+from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
@@ -48,7 +48,7 @@ def streams(session: Session) -> int:
     """List all streams of this home, one line each. Exit status 1 if one of them cannot be read."""
     rows = [status.to_json() for status in session.controller().statuses()]
     session.emit({"streams": rows}, lambda console: tables.streams(console, rows, str(session.home_uri)))
-    return FAILED if any(row["state"] == "unreadable" for row in rows) else 0
+    return status_of_findings(is_well=all(row["state"] != "unreadable" for row in rows))
 
 
 @click.command(cls=HelpfulCommand, short_help="What a deployment said, oldest first.")
@@ -141,7 +141,7 @@ def snapshots(session: Session, /, stream_id: str) -> int:
     unreadable = controller.snapshots.unreadable(stream_id)
     result = {"snapshots": rows, "unreadable": unreadable}
     session.emit(result, lambda console: retention_tables.snapshots(console, stream_id, rows, unreadable))
-    return FAILED if unreadable else 0
+    return status_of_findings(is_well=not unreadable)
 
 
 @click.command(cls=HelpfulCommand, short_help="Whether every deployment began exactly where its predecessor ended.")
@@ -158,4 +158,4 @@ def audit(session: Session, /, stream_id: str, since: str | None) -> int:
     """
     result = custody_of(session.controller().home, stream_id, since).to_json()
     session.emit(result, lambda console: tables.custody(console, result))
-    return 0 if result["ok"] else FAILED
+    return status_of_findings(is_well=bool(result["ok"]))

@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from airflow_streamstate.cli import tables
-from airflow_streamstate.cli.exits import DONE, FAILED
+from airflow_streamstate.cli.exits import status_of_several
 from airflow_streamstate.cli.options import HelpfulCommand, Verb, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
@@ -119,6 +119,7 @@ def restore_home(
     wanted = stream_ids or tuple(name for name in known if controller.home.control(name).register() is None)
     rows: list[dict[str, object]] = []
     refused: list[dict[str, object]] = []
+    errors: list[StreamStateError] = []
     with session.progress("restoring") as report:
         for stream_id in wanted:
 
@@ -130,6 +131,7 @@ def restore_home(
             except StreamStateError as error:
                 if len(wanted) == 1:
                     raise
+                errors.append(error)
                 refused.append({"stream_id": stream_id, **error.to_json()})
             else:
                 rows.append(found.to_json())
@@ -139,4 +141,4 @@ def restore_home(
     )
     for one in refused:
         session.say(partial(tables.error, row={**one, "message": f"{one['stream_id']}: {one['message']}"}))
-    return FAILED if refused else DONE
+    return status_of_several(errors, len(rows))

@@ -177,12 +177,12 @@ behind_at_most_option = click.option(
     metavar="N",
     help="With --wait-caught-up: so much may be left of each source, in its own unit; 0 by default.",
 )
-begin_within_option = click.option(
-    "--begin-within",
-    "deadline_seconds",
+expires_in_option = click.option(
+    "--expires-in",
+    "expires_in_seconds",
     type=Seconds(0.1),
     metavar="SECONDS",
-    help="If the driver reads the order only later than this, it does not begin.",
+    help="The order expires: if the driver reads it only later than this, it does not begin.",
 )
 reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept with the order.")
 request_option = click.option(

@@ -12,8 +12,8 @@ from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Moment,
     Seconds,
-    begin_within_option,
     deployment_option,
+    expires_in_option,
     pass_session,
     reason_option,
     request_option,
@@ -40,7 +40,7 @@ _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
 @click.command(cls=HelpfulCommand, short_help="End after the batch in flight, and keep the state.")
 @stream_argument
 @deployment_option
-@begin_within_option
+@expires_in_option
 @reason_option
 @request_option
 @click.option(
@@ -80,8 +80,8 @@ def stop(
         return
     if wait_seconds is not None:
         raise click.UsageError("--deadline waits by itself: leave out --wait.")
-    if order.pop("deadline_seconds") is not None:
-        raise click.UsageError("--deadline and --begin-within are two deadlines of one stop: give one of them.")
+    if order.pop("expires_in_seconds") is not None:
+        raise click.UsageError("--deadline withdraws an order that is not begun by then: leave out --expires-in.")
     with session.progress(f"stopping {stream_id}") as report:
         result = (
             session.controller()
@@ -114,14 +114,14 @@ def stop(
 )
 @click.option("--discard-state", is_flag=True, help="State that the flush leaves is no reason to reject the drain.")
 @click.option(
-    "--deadline",
+    "--batches-deadline",
     "batches_within_seconds",
     type=Seconds(0.1),
     metavar="SECONDS",
     help="The batches in flight are to be committed so long after the order.",
 )
 @click.option(
-    "--on-deadline",
+    "--on-batches-deadline",
     type=click.Choice(DRAIN_DEADLINES),
     help="What is done where they are not: take the drain back, and run on (fail, the default); make it a stop, state"
     " kept (stop); or cut the batch, for the next start to run it again (kill).",
@@ -139,7 +139,7 @@ def stop(
     help="What is done where it is not: the same three.",
 )
 @click.option("--cancel", is_flag=True, help="Take back the drain that is under way: until its flush begins.")
-@begin_within_option
+@expires_in_option
 @reason_option
 @request_option
 @wait_option("it is drained and its snapshot is complete")
@@ -155,7 +155,7 @@ def drain(
     discard_state: bool,
     cancel: bool,
     batches_within_seconds: float | None,
-    on_deadline: OnDrainDeadline | None,
+    on_batches_deadline: OnDrainDeadline | None,
     flush_within_seconds: float | None,
     on_flush_deadline: OnDrainDeadline | None,
     **order: str | float | None,
@@ -169,7 +169,7 @@ def drain(
     started for the flush alone.
     """
     for option, value, needed in (
-        ("--on-deadline", on_deadline, batches_within_seconds),
+        ("--on-batches-deadline", on_batches_deadline, batches_within_seconds),
         ("--on-flush-deadline", on_flush_deadline, flush_within_seconds),
     ):
         if value is not None and needed is None:
@@ -179,7 +179,7 @@ def drain(
         rehearse,
         discard_state,
         batches_within_seconds,
-        on_deadline or "fail",
+        on_batches_deadline or "fail",
         flush_within_seconds,
         on_flush_deadline or "fail",
     )
@@ -212,7 +212,7 @@ def drain(
     is_flag=True,
     help="All queries stand at one barrier when it is taken: they finish their batches, and go on by themselves.",
 )
-@begin_within_option
+@expires_in_option
 @reason_option
 @request_option
 @click.option("--pin", "pins", is_flag=True, help="Keep it whatever is pruned, until `pin --off`.")
@@ -243,7 +243,7 @@ def snapshot(
     if wait_seconds is not None:
         with session.progress(f"{asked.stream_id} {asked.deployment_id}") as report:
             outcome = controller.snapshot_requests.wait(
-                stream_id, asked.request_id, deadline_seconds=wait_seconds, on_progress=report
+                stream_id, asked.request_id, timeout_seconds=wait_seconds, on_progress=report
             )
         if pins and outcome.snapshot_id is not None:  # of another attempt, maybe, than the one that was asked first
             controller.retention.pin(stream_id, outcome.snapshot_id)
@@ -282,7 +282,7 @@ def _wait_and_emit(session: Session, controller: Controller, order: CommandView,
                 order.stream_id,
                 order.deployment_id,
                 order.command_id,
-                deadline_seconds=wait_seconds,
+                timeout_seconds=wait_seconds,
                 on_progress=report,
             )
         result |= outcome.to_json()

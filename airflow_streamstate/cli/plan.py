@@ -9,7 +9,7 @@ import click
 
 from airflow_streamstate.cli import plan_tables
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
-from airflow_streamstate.cli.exits import DEADLINE, DONE, FAILED, REFUSED
+from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
@@ -24,8 +24,6 @@ from airflow_streamstate.lifecycle.rehearsing.planning import DEADLINE_SECONDS
 from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.plan.report import PlanReport, to_markdown
 from airflow_streamstate.plan.tree import plan_tree_text
-
-_STATUS = {"fits": DONE, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}
 
 
 @click.command(cls=HelpfulCommand, short_help="Say whether a change fits, before anything is stopped.")
@@ -82,7 +80,7 @@ def plan(
         click.echo(to_markdown(report), nl=False)
     else:
         session.emit(report.to_json(), lambda console: plan_tables.report(console, report))
-    return _STATUS[report.outcome]
+    return status_of_rehearsal(report.outcome)
 
 
 def _rehearsed(

@@ -67,6 +67,6 @@ def skip(
     if wait_seconds is not None:
         with session.progress(f"{order.stream_id} {order.deployment_id}") as report:
             where = order.stream_id, order.deployment_id, order.command_id
-            outcome = controller.wait_for_command(*where, deadline_seconds=wait_seconds, on_progress=report)
+            outcome = controller.wait_for_command(*where, timeout_seconds=wait_seconds, on_progress=report)
         result |= {"outcome": outcome.outcome, "state": outcome.state}
     session.emit(result, lambda console: tables.skipped(console, result))

@@ -250,5 +250,5 @@ def _waited(
 ) -> StreamStatus:
     where = view.stream_id, view.deployment_id
     if behind_at_most is None:
-        return controller.wait_healthy(*where, deadline_seconds=seconds, on_progress=report)
+        return controller.wait_healthy(*where, timeout_seconds=seconds, on_progress=report)
     return controller.starts.wait_caught_up(*where, seconds, report, at_most=behind_at_most)

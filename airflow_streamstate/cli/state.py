@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from airflow_streamstate.cli import state_tables
-from airflow_streamstate.cli.exits import DONE, FAILED
+from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import HelpfulCommand, Seconds, conf_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
@@ -102,7 +102,7 @@ def state(session: Session, /, stream_id: str, key_text: str | None, packages: t
     session.emit(result, lambda console: state_tables.state(console, result))
     export = result["export"] or {"problems": []}
     problems = [*export["problems"], *(one for query in result["queries"].values() for one in query["problems"])]
-    return FAILED if problems else DONE
+    return status_of_findings(is_well=not problems)
 
 
 @click.command(cls=HelpfulCommand, short_help="What became of the state between two snapshots.")
@@ -124,4 +124,4 @@ def diff(session: Session, /, stream_id: str, packages: tuple[str, ...], **rest:
     with session.progress(f"{stream_id}: comparing state") as on_progress:
         result = controller.readings.diff(request, on_progress)
     session.emit(result, lambda console: state_tables.diff(console, result))
-    return FAILED if any(query["problems"] for query in result["queries"].values()) else DONE
+    return status_of_findings(is_well=not any(query["problems"] for query in result["queries"].values()))

@@ -134,6 +134,7 @@ def status(console: Console, row: Row) -> None:
         "heartbeat": age(row.get("heartbeat_age_seconds")),
         "snapshot": f"{row.get('snapshot_id') or ''} {age(row.get('snapshot_age_seconds'))}".strip(),
         "last event": _last_event(row.get("last_event")),
+        "reason": row.get("attempt_reason"),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
         "rows": row.get("repeats"),

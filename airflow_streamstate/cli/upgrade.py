@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
 from airflow_streamstate.cli import upgrade_tables
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
-from airflow_streamstate.cli.exits import DONE, FAILED, REFUSED
+from airflow_streamstate.cli.exits import status_of_upgrade
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
@@ -96,6 +97,13 @@ _rehearsal_within_option = click.option(
     metavar="SECONDS",
     help="How long the rehearsal may take.",
 )
+_if_busy_option = click.option(
+    "--if-busy",
+    type=click.Choice(["refuse", "wait"]),
+    default="refuse",
+    show_default=True,
+    help="While another upgrade or rollback is under way: refuse this one, or wait for its end, within --wait.",
+)
 _wait_option = click.option(
     "--wait",
     "wait_seconds",
@@ -145,6 +153,7 @@ _wait_option = click.option(
     help="With --cancel: what is done where the old version was told to stop already.",
 )
 @click.option("--approve/--reject", "is_approved", default=None, help="Say yes or no to the plan that waits for it.")
+@_if_busy_option
 @request_option
 @_wait_option
 @shared
@@ -159,6 +168,7 @@ def upgrade(
     is_approved: bool | None,
     request_id: str | None,
     wait_seconds: float,
+    if_busy: str,
     **given: Any,
 ) -> int:
     """Upgrade STREAM: rehearse, stop or drain, start, prove healthy; back to the old version where that fails.
@@ -184,7 +194,8 @@ def upgrade(
             controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=is_approved, reason=given["reason"])
         return _run(session, controller.upgrades, view, wait_seconds, "rollback" if is_approved is False else None)
     request = UpgradeRequest(change=change_of(stream_id, given), **_of_an_upgrade(given))
-    return _run(session, controller.upgrades, controller.upgrades.begin(request, request_id), wait_seconds)
+    begin = partial(controller.upgrades.begin, request)
+    return _begin_and_run(session, controller, stream_id, request_id, begin, if_busy, wait_seconds)
 
 
 @click.command(cls=HelpfulCommand, short_help="The same version in a new driver, its state handed over.")
@@ -193,18 +204,27 @@ def upgrade(
 @_healthy_options
 @_slower_option
 @reason_option
+@_if_busy_option
 @request_option
 @_wait_option
 @shared
 @pass_session
 def restart(
-    session: Session, /, stream_id: str, request_id: str | None, wait_seconds: float, reason: str, **given: Any
+    session: Session,
+    /,
+    stream_id: str,
+    request_id: str | None,
+    wait_seconds: float,
+    if_busy: str,
+    reason: str,
+    **given: Any,
 ) -> int:
     """Upgrade STREAM to what it runs now: a new driver, and all else as it is."""
     controller = session.controller()
     change = ChangeRequest(stream_id, reason=reason)
     request = UpgradeRequest(change=change, mode="restore", warm=given["warm"], healthy_when=_healthy_when(given))
-    return _run(session, controller.upgrades, controller.upgrades.begin(request, request_id), wait_seconds)
+    begin = partial(controller.upgrades.begin, request)
+    return _begin_and_run(session, controller, stream_id, request_id, begin, if_busy, wait_seconds)
 
 
 @click.command(cls=HelpfulCommand, short_help="Back to the version before, in the first way that is exact.")
@@ -235,11 +255,14 @@ def restart(
 @_healthy_options
 @_rehearsal_within_option
 @reason_option
+@_if_busy_option
 @request_option
 @_wait_option
 @shared
 @pass_session
-def rollback(session: Session, /, stream_id: str, request_id: str | None, wait_seconds: float, **given: Any) -> int:
+def rollback(
+    session: Session, /, stream_id: str, request_id: str | None, wait_seconds: float, if_busy: str, **given: Any
+) -> int:
     """Run again in STREAM what ran before its current deployment, without a lost or doubled row.
 
     Where nothing came of the current version, the one before goes on from the handover. Else its code is rehearsed on
@@ -261,7 +284,8 @@ def rollback(session: Session, /, stream_id: str, request_id: str | None, wait_s
         rehearsal_within_seconds=given["rehearsal_within_seconds"],
         reason=given["reason"],
     )
-    return _run(session, controller.upgrades, controller.upgrades.begin_rollback(request, request_id), wait_seconds)
+    begin = partial(controller.upgrades.begin_rollback, request)
+    return _begin_and_run(session, controller, stream_id, request_id, begin, if_busy, wait_seconds)
 
 
 def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
@@ -319,6 +343,25 @@ def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report
     return look
 
 
+def _begin_and_run(
+    session: Session,
+    controller: Controller,
+    stream_id: str,
+    request_id: str | None,
+    begin: Callable[[str | None], UpgradeView],
+    if_busy: str,
+    wait_seconds: float,
+) -> int:
+    """Begin it, at once or when the stream is free, and bring it to its end; both within ``wait_seconds``."""
+    if if_busy == "refuse":
+        return _run(session, controller.upgrades, begin(request_id), wait_seconds)
+    until_seconds = session.clock.monotonic_seconds() + wait_seconds
+    with session.progress(stream_id) as on_progress:
+        view = controller.upgrades.begin_when_free(stream_id, request_id, begin, wait_seconds, on_progress)
+    left_seconds = max(until_seconds - session.clock.monotonic_seconds(), 0.0)
+    return _run(session, controller.upgrades, view, left_seconds)
+
+
 def _run(
     session: Session,
     upgrades: Upgrades,
@@ -343,6 +386,4 @@ def _run(
         session.say(lambda console: upgrade_tables.interrupted(console, view))
         view = upgrades.settle(view.stream_id, view.upgrade_id, SETTLE_SECONDS)
     session.emit(view.to_json(), lambda console: upgrade_tables.ended(console, view, cancels))
-    if view.is_what_was_asked if cancels is None else view.is_end_of_cancel(cancels):
-        return DONE
-    return REFUSED if view.outcome in ("refused", "upgraded") else FAILED
+    return status_of_upgrade(view, cancels)

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from airflow_streamstate.cli import tables
-from airflow_streamstate.cli.exits import DONE, FAILED
+from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
@@ -43,7 +43,7 @@ def verify(
     with session.progress(f"verifying {snapshot_id}") as on_progress:
         result = verify_snapshot(controller.snapshots, controller.readings, request, deep=deep, on_progress=on_progress)
     session.emit(result, lambda console: tables.verified(console, result))
-    return DONE if result["ok"] else FAILED
+    return status_of_findings(is_well=result["ok"])
 
 
 def _refuse_driver_options() -> None:

@@ -9,8 +9,23 @@ from datetime import datetime
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectExistsError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import check_id, is_upgrade_id
-from airflow_streamstate.protocol.upgrades import OVER, Approval, Cancellation, Phase, Upgrade, UpgradeStep
+from airflow_streamstate.protocol.upgrades import (
+    BEFORE_THE_STOP,
+    OVER,
+    Approval,
+    Cancellation,
+    Phase,
+    Upgrade,
+    UpgradeLease,
+    UpgradeStep,
+)
+
+ABANDONED = "the caller that drove it is gone"
+"""The reason of a cancellation that another command records, of an upgrade whose lease ran out before its stop."""
+LOST_CLAIM = "another upgrade had the stream first"
+"""The reason of a cancellation of an upgrade that was recorded, and never came to hold the stream."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,13 @@ class UpgradeState:
     def is_over(self) -> bool:
         """Whether nothing of it is still to be done."""
         return self.phase in OVER
+
+    @property
+    def has_touched_nothing(self) -> bool:
+        """Whether the stream runs as before, so that the upgrade can end as if it had never been asked for."""
+        if self.upgrade.asked == "rollback":
+            return not self.is_over and "returning" not in self.since
+        return self.phase in BEFORE_THE_STOP
 
 
 def state_of(upgrade: Upgrade, steps: Sequence[UpgradeStep]) -> UpgradeState:
@@ -144,6 +166,65 @@ class UpgradeJournal:
         except DataError:
             return True
         return state is not None and not state.is_over
+
+    def hold(self, lease: UpgradeLease) -> None:
+        """Say until when a task drives an upgrade; the last word counts."""
+        self._cells.put(layout.upgrade_lease_key(self._stream_id, lease.upgrade_id), lease)
+
+    def lease(self, upgrade_id: str) -> UpgradeLease | None:
+        """Until when a task drives an upgrade; None where no task ever did, or what it wrote cannot be read."""
+        key = layout.upgrade_lease_key(self._stream_id, upgrade_id)
+        try:
+            stored = self._cells.read(key, UpgradeLease, stream_id=self._stream_id, upgrade_id=upgrade_id)
+        except DataError:
+            return None
+        return None if stored is None else stored.value
+
+    def abandoned_lease(self, state: UpgradeState) -> UpgradeLease | None:
+        """The lease of an upgrade whose task is gone, and which has touched nothing; None where it is not so."""
+        if not state.has_touched_nothing:
+            return None
+        lease = self.lease(state.upgrade.upgrade_id)
+        return lease if lease is not None and self._cells.clock.now() > lease.until_at else None
+
+    def end_abandoned(self, upgrade_id: str) -> bool:
+        """End an upgrade whose task is gone before it touched the stream, so that it holds nothing up.
+
+        Its next step is recorded, as any end is: a task that comes back after all finds that it is over. Where the task
+        has taken another step meanwhile, that one counts.
+
+        Returns:
+            Whether it is over now.
+        """
+        try:
+            state = self.state(upgrade_id)
+        except DataError:
+            return False
+        lease = None if state is None else self.abandoned_lease(state)
+        if state is None or lease is None:
+            return state is None or state.is_over
+        clock = self._cells.clock
+        moment = clock.now()
+        self.cancel(
+            Cancellation(
+                self._stream_id, upgrade_id, "finish", lease.held_by, moment, clock.new_uuid(), reason=ABANDONED
+            )
+        )
+        self.take(
+            UpgradeStep(
+                stream_id=self._stream_id,
+                upgrade_id=upgrade_id,
+                number=state.last.number + 1,
+                phase="refused",
+                taken_at=moment,
+                taken_by=lease.held_by,
+                write_id=clock.new_uuid(),
+                text=f"{ABANDONED}: {lease.held_by} said nothing after {format_time(lease.until_at)}; nothing has"
+                " happened to the stream",
+                cancelled_by=lease.held_by,
+            )
+        )
+        return not self.is_under_way(upgrade_id)
 
     def approve(self, approval: Approval) -> Approval:
         """Record what a person said; what was said first."""

@@ -19,6 +19,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.observing.outcomes import FULFILLED_BY
 from airflow_streamstate.lifecycle.observing.views import Outcome, OutcomeKind
+from airflow_streamstate.lifecycle.upgrading.upgrades import describe_holder
 from airflow_streamstate.lifecycle.watching.waiting import late_drain
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, SnapshotRequest, StopRequest
@@ -27,10 +28,10 @@ from airflow_streamstate.protocol.events import Drained, DrainFailed, Finished, 
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 Wanted = Literal[
-    "drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed", "upgrade"
+    "drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed", "upgrade", "free"
 ]
 WANTED: tuple[Wanted, ...] = (
-    "drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed", "upgrade",
+    "drained", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed", "upgrade", "free",
 )  # fmt: skip
 _FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
     "drained": FULFILLED_BY[DrainNotification.kind],
@@ -47,9 +48,10 @@ class Watch:
 
     Attributes:
         wanted: the deployment drained, stopped, healthy, caught up or ended, a snapshot of it complete, a batch of it
-            skipped, a rehearsal over, or something to be done of an upgrade.
+            skipped, a rehearsal over, something to be done of an upgrade, or no upgrade that holds the stream.
         stream_id: the stream.
-        deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal, of ``upgrade`` the upgrade.
+        deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal, of ``upgrade`` the upgrade, of
+            ``free`` the upgrade that held the stream when the wait began.
         command_id: the order, to know its own ends too; None for whoever orders it.
         snapshot_id: for ``snapshot``: that one; None for any.
         request_id: for ``snapshot``: what it was asked under, of whichever deployment it comes; None for no such.
@@ -111,6 +113,8 @@ class Sighting:
 
 
 PENDING = Sighting("pending")
+UNANSWERED = "unanswered"
+"""The fact of a ``DeadlineExceededError`` of which nothing was seen at the deadline: why the home gave no answer."""
 
 
 def look(controller: Controller, watch: Watch) -> Sighting:
@@ -125,24 +129,27 @@ def look(controller: Controller, watch: Watch) -> Sighting:
 
 def out_of_time(controller: Controller, watch: Watch, deadline: str) -> DeadlineExceededError:
     """The error of a wait that ended; says what there was to see at its end (Law 6)."""
+    message = f"what was waited for ({watch.wanted}) did not come before the deadline; the stream goes on"
+    facts: dict[str, object] = {
+        "stream_id": watch.stream_id,
+        "deployment_id": watch.deployment_id,
+        "deadline": deadline,
+    }
     try:
-        last_seen = _described(controller, watch)
+        facts["last_seen"] = _described(controller, watch)
     except StreamStateError as error:
-        last_seen = str(error)
-    return DeadlineExceededError(
-        f"what was waited for ({watch.wanted}) did not come before the deadline; the stream goes on",
-        stream_id=watch.stream_id,
-        deployment_id=watch.deployment_id,
-        deadline=deadline,
-        last_seen=last_seen,
-        next_step="Run the task again to wait on, or raise its time.",
-    )
+        message = f"the home did not answer before the deadline, so whether it came ({watch.wanted}) is not known"
+        facts[UNANSWERED] = str(error)
+    return DeadlineExceededError(message, **facts, next_step="Run the task again to wait on, or raise its time.")
 
 
 def _described(controller: Controller, watch: Watch) -> str:
     if watch.wanted == "upgrade":
         state = controller.upgrades.view(watch.stream_id, watch.deployment_id).state
         return f"phase {state.phase}{f': {state.last.text}' if state.last.text else ''}"
+    if watch.wanted == "free":
+        holder = controller.upgrades.holder(watch.stream_id)
+        return "no upgrade holds the stream" if holder is None else describe_holder(holder)
     where = controller.status(watch.stream_id).deployment_id if watch.request_id is not None else watch.deployment_id
     described = controller.describe(watch.stream_id, where)
     if watch.wanted != "caught_up":
@@ -269,6 +276,12 @@ def _look_for_work(controller: Controller, watch: Watch) -> Sighting:
     return Sighting("done", result={"upgrade_id": watch.deployment_id})
 
 
+def _look_for_freedom(controller: Controller, watch: Watch) -> Sighting:
+    if controller.upgrades.holder(watch.stream_id) is not None:
+        return PENDING
+    return Sighting("done", result={"stream_id": watch.stream_id})
+
+
 def _newest_snapshot(controller: Controller, watch: Watch) -> str | None:
     for entry in reversed(controller.events(watch.stream_id, watch.deployment_id)):
         if isinstance(entry.event, SnapshotReady | Drained | Stopped | Finished) and entry.event.snapshot_id:
@@ -309,7 +322,7 @@ def _ended_without(watch: Watch, outcome: Outcome) -> StreamStateError:
         what = "the deployment failed" if outcome.outcome == "failed" else "the drain failed"
         return DeploymentFailedError(what, **facts, traceback=outcome.traceback, next_step=next_step)
     # An order that expired is no wait that ended: nothing is gained by waiting once more.
-    what = "the order was read after its deadline" if outcome.outcome == "expired" else f"it is {outcome.outcome}"
+    what = "the order had expired when it was read" if outcome.outcome == "expired" else f"it is {outcome.outcome}"
     message = f"{what}, so what was waited for ({watch.wanted}) cannot come"
     return ConflictError(message, **facts, next_step=next_step)
 
@@ -324,4 +337,5 @@ _LOOKS: Mapping[str, Callable[[Controller, Watch], Sighting]] = {
     "snapshot": _look_for_snapshot,
     "rehearsed": _look_for_rehearsal,
     "upgrade": _look_for_work,
+    "free": _look_for_freedom,
 }

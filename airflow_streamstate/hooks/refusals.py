@@ -38,6 +38,11 @@ def is_retryable(error: StreamStateError) -> bool:
     return error.remedy in _RETRYABLE or isinstance(error, _RETRYABLE_CONFLICTS)
 
 
+def is_mistake(error: StreamStateError) -> bool:
+    """Whether the DAG, a connection or the home has to be corrected: this says nothing about the stream itself."""
+    return error.remedy in (Remedy.FIX, Remedy.REPAIR)
+
+
 def airflow_exception_of(error: StreamStateError) -> AirflowException:
     """The exception that says the same to Airflow."""
     text = text_of(error)

@@ -116,21 +116,21 @@ class StreamStateHook(KeepingVerbs, BaseHook):
         deployment_id: str | None = None,
         terms: DrainTerms = DEFAULT_TERMS,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
         request_id: str | None = None,
     ) -> NotificationPlace:
         """Write a drain notification, create-if-absent, and say where it lies.
 
         :param deployment_id: whom it names, and who alone obeys it; None: the current one.
         :param terms: how it is to be done; by default all is flushed, and the flush is tried on a fork before.
-        :param deadline_seconds: read later than this, it is not begun; None: any time.
+        :param expires_in_seconds: read later than this, it is not begun; None: any time.
         """
         order = self.drain(
             stream_id,
             deployment_id=deployment_id,
             terms=terms,
             reason=reason,
-            deadline_seconds=deadline_seconds,
+            expires_in_seconds=expires_in_seconds,
             request_id=request_id,
         )
         return NotificationPlace(order.stream_id, order.deployment_id, order.command_id, order.key)
@@ -170,7 +170,7 @@ class StreamStateHook(KeepingVerbs, BaseHook):
         *,
         deployment_id: str | None = None,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
         request_id: str | None = None,
     ) -> CommandView:
         """Order the end after the batch in flight, state kept."""
@@ -179,7 +179,7 @@ class StreamStateHook(KeepingVerbs, BaseHook):
             deployment_id=deployment_id,
             request_id=request_id,
             reason=reason,
-            deadline_seconds=deadline_seconds,
+            expires_in_seconds=expires_in_seconds,
         )
 
     def drain(
@@ -189,7 +189,7 @@ class StreamStateHook(KeepingVerbs, BaseHook):
         deployment_id: str | None = None,
         terms: DrainTerms = DEFAULT_TERMS,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
         request_id: str | None = None,
     ) -> CommandView:
         """Write a drain notification; what is dead is launched once more, for the flush alone."""
@@ -199,7 +199,7 @@ class StreamStateHook(KeepingVerbs, BaseHook):
             request_id=request_id,
             terms=terms,
             reason=reason,
-            deadline_seconds=deadline_seconds,
+            expires_in_seconds=expires_in_seconds,
         )
 
     def cancel_drain(
@@ -221,12 +221,12 @@ class StreamStateHook(KeepingVerbs, BaseHook):
         *,
         terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
         request_id: str | None = None,
     ) -> CommandView:
         """Ask for a snapshot of what runs; whoever waits for its ``request_id`` asks again while nobody answers."""
         return self.controller.snapshot(
-            stream_id, request_id=request_id, terms=terms, reason=reason, deadline_seconds=deadline_seconds
+            stream_id, request_id=request_id, terms=terms, reason=reason, expires_in_seconds=expires_in_seconds
         )
 
     def what_skip_passes_over(self, wish: SkipWish) -> SkipView:
@@ -307,7 +307,7 @@ class StreamStateHook(KeepingVerbs, BaseHook):
         """One look at what is waited for."""
         return look(self.controller, watch)
 
-    def wait_for(self, watch: Watch, *, deadline_seconds: float, poll_interval_seconds: float = 2.0) -> dict[str, Any]:
+    def wait_for(self, watch: Watch, *, timeout_seconds: float, poll_interval_seconds: float = 2.0) -> dict[str, Any]:
         """Wait until it is there, and return what it is.
 
         Raises what says why it cannot come any more, or ``DeadlineExceededError``; the stream goes on either way.
@@ -323,9 +323,9 @@ class StreamStateHook(KeepingVerbs, BaseHook):
                 return None
             return None if seen.outcome == "pending" else seen
 
-        seen = poll(self.clock, sight, deadline_seconds=deadline_seconds, pause_seconds=lambda: poll_interval_seconds)
+        seen = poll(self.clock, sight, timeout_seconds=timeout_seconds, pause_seconds=lambda: poll_interval_seconds)
         if seen is None:
-            raise out_of_time(self.controller, watch, f"{deadline_seconds} s")
+            raise out_of_time(self.controller, watch, f"{timeout_seconds} s")
         return seen.need_result()
 
     def deadline_text(self, seconds: float) -> str:

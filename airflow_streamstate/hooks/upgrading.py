@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrades import ABANDONED, LOST_CLAIM, UpgradeJournal
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -18,7 +18,7 @@ from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
 from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.protocol.ids import upgrade_id_for
-from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, AfterStop, Phase
+from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 
 Say = Callable[[str], None]
 
@@ -65,12 +65,13 @@ def refuse_unless_planned(controller: Controller, change: ChangeRequest, rehears
         )
 
 
-def was_given_up_with_its_task(controller: Controller, view: UpgradeView) -> bool:
-    """Whether it did not come to the end that was asked for because a try of its task was ended."""
+def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
+    """Whether it did not come to the end that was asked for because a try of its task was ended or gone, or because
+    another upgrade had the stream first: the next try begins anew."""
     if not view.is_over or view.is_what_was_asked:
         return False
     cancellation = UpgradeJournal(controller.home.control(view.stream_id)).cancellation(view.upgrade_id)
-    return cancellation is not None and cancellation.reason == TASK_ENDED
+    return cancellation is not None and cancellation.reason in (TASK_ENDED, ABANDONED, LOST_CLAIM)
 
 
 def bring_on(
@@ -87,21 +88,23 @@ def bring_on(
         on_progress: told what is waited for.
     """
     pause_seconds, telling = view.pause_seconds, Telling(on_step, told)
+    keep_lease = controller.upgrades.keeps_lease(view.stream_id, view.upgrade_id)
 
     def look() -> UpgradeView | None:
         nonlocal pause_seconds
+        keep_lease()
         try:
             seen = controller.upgrades.advance(view.stream_id, view.upgrade_id, telling)
         except (UnavailableError, OutcomeUnknownError, ConflictError) as error:
             on_progress(str(error))
             return None
-        if seen.is_over or seen.state.phase not in STANDSTILL or _has_touched_nothing(seen):
+        if seen.is_over or seen.state.phase not in STANDSTILL or seen.state.has_touched_nothing:
             return seen
         pause_seconds = seen.pause_seconds
         on_progress(seen.waits_for)
         return None
 
-    found = poll(controller.clock, look, deadline_seconds=hold_seconds, pause_seconds=lambda: pause_seconds)
+    found = poll(controller.clock, look, timeout_seconds=hold_seconds, pause_seconds=lambda: pause_seconds)
     return found or controller.upgrades.view(view.stream_id, view.upgrade_id)
 
 
@@ -129,7 +132,7 @@ def give_up_from_afar(controller: Controller, stream_id: str, upgrade_id: str, a
     """
     _cancel(controller, stream_id, upgrade_id, after_stop)
     view = controller.upgrades.view(stream_id, upgrade_id)
-    if _has_touched_nothing(view):  # and is cancelled, so that its end is all that is left
+    if view.state.has_touched_nothing:  # and is cancelled, so that its end is all that is left
         return controller.upgrades.advance(stream_id, upgrade_id)
     return view
 
@@ -143,13 +146,6 @@ def what_remains(view: UpgradeView) -> str:
         f"{name} stays under way, in phase {view.state.phase}: the next try of the task finishes it, or "
         f"`streamstate upgrade {view.stream_id} --continue`"
     )
-
-
-def _has_touched_nothing(view: UpgradeView) -> bool:
-    state = view.state
-    if state.upgrade.asked == "rollback":
-        return not view.is_over and "returning" not in state.since
-    return state.phase in BEFORE_THE_STOP
 
 
 def _cancel(controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop) -> None:

@@ -125,14 +125,13 @@ class Controller:
             stream_id: the stream.
             request_id: names the request over all its tries; None for a new one.
             assume_dead: take a driver that nobody can ask about for dead.
-            reason: kept with the record of the register's writer.
+            reason: why; kept in the register, and in the attempt's ``Claimed`` event.
 
         Raises:
             StreamNotFoundError: there is none.
             ConflictError: it runs, is drained, or is being deployed.
         """
-        del reason  # nothing of a resume is recorded but who moved the register
-        return self._attempts.resume(stream_id, self._request_id(request_id), assume_dead=assume_dead)
+        return self._attempts.resume(stream_id, self._request_id(request_id), assume_dead=assume_dead, reason=reason)
 
     def running_same_code(self, request: DeployRequest) -> bool:
         """Whether the stream runs just this: the same files, arguments, configuration, packages and master."""
@@ -152,7 +151,7 @@ class Controller:
         deployment_id: str | None = None,
         request_id: str | None = None,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
     ) -> CommandView:
         """Order a stop: end after the batch in flight, state kept in a snapshot. Answered at once where it has ended.
 
@@ -161,7 +160,7 @@ class Controller:
             deployment_id: None for the current deployment.
             request_id: names the request over all its tries; None for a new one.
             reason: kept with the order.
-            deadline_seconds: not begun by then, it is not begun at all; None for no deadline.
+            expires_in_seconds: not begun by then, it is not begun at all; None: it does not expire.
 
         Raises:
             StreamNotFoundError, DeploymentNotFoundError: there is none.
@@ -173,7 +172,7 @@ class Controller:
             deployment_id=deployment_id,
             request_id=self._request_id(request_id),
             reason=reason,
-            deadline_seconds=deadline_seconds,
+            expires_in_seconds=expires_in_seconds,
         )
 
     def drain(
@@ -184,7 +183,7 @@ class Controller:
         request_id: str | None = None,
         terms: DrainTerms = DEFAULT_TERMS,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
     ) -> CommandView:
         """Write a drain notification. For a deployment that is stopped, finished or failed, also launch its recorded
         code for the flush alone. Answered at once where it is drained. Arguments and errors as for ``stop``."""
@@ -194,7 +193,7 @@ class Controller:
             deployment_id=deployment_id,
             request_id=self._request_id(request_id),
             reason=reason,
-            deadline_seconds=deadline_seconds,
+            expires_in_seconds=expires_in_seconds,
             terms=terms,
         )
 
@@ -205,7 +204,7 @@ class Controller:
         deployment_id: str | None = None,
         request_id: str | None = None,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
     ) -> CommandView:
         """Take back every drain that was ordered before this; the stream runs on. Arguments and errors as for ``stop``.
 
@@ -218,7 +217,7 @@ class Controller:
             deployment_id=deployment_id,
             request_id=self._request_id(request_id),
             reason=reason,
-            deadline_seconds=deadline_seconds,
+            expires_in_seconds=expires_in_seconds,
         )
 
     def snapshot(
@@ -228,7 +227,7 @@ class Controller:
         request_id: str | None = None,
         terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
     ) -> CommandView:
         """Ask for a snapshot of what runs; of what has ended, the one at its end answers. As ``stop``, but asked again
         under the same request id it goes to whichever attempt is current, until it has become one snapshot."""
@@ -237,7 +236,7 @@ class Controller:
             request_id=self._request_id(request_id),
             terms=terms,
             reason=reason,
-            deadline_seconds=deadline_seconds,
+            expires_in_seconds=expires_in_seconds,
         )
 
     def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:
@@ -320,16 +319,16 @@ class Controller:
     # ends
 
     def wait_healthy(
-        self, stream_id: str, deployment_id: str, deadline_seconds: float, on_progress: Report | None = None
+        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None = None
     ) -> StreamStatus:
         """Wait until each query has committed a batch, or finished a trigger that found no input.
 
         Raises:
             DeploymentFailedError: it failed; with the script's traceback and the end of its log.
             ConflictError: it was stopped, drained or replaced before.
-            DeadlineExceededError: not within the deadline; the work goes on.
+            DeadlineExceededError: not within the timeout; the work goes on.
         """
-        return self._waits.healthy(stream_id, deployment_id, deadline_seconds, on_progress)
+        return self._waits.healthy(stream_id, deployment_id, timeout_seconds, on_progress)
 
     def describe(self, stream_id: str, deployment_id: str) -> str:
         """Where a deployment stands, in one line for people who wait."""
@@ -341,28 +340,27 @@ class Controller:
         return self._waits.status_if_healthy(self._observer.observe(stream_id, deployment_id))
 
     def wait_finished(
-        self, stream_id: str, deployment_id: str, deadline_seconds: float, on_progress: Report | None = None
+        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None = None
     ) -> Outcome:
         """Wait until a deployment has ended: finished by itself, stopped or drained. Raises as ``wait_healthy``."""
-        return self._waits.finished(stream_id, deployment_id, deadline_seconds, on_progress)
+        return self._waits.finished(stream_id, deployment_id, timeout_seconds, on_progress)
 
     def wait_for_command(
         self,
         stream_id: str,
         deployment_id: str,
         command_id: str,
-        deadline_seconds: float,
+        timeout_seconds: float,
         on_progress: Report | None = None,
     ) -> Outcome:
         """Wait until an order is fulfilled.
 
         Raises:
             DeploymentFailedError: the deployment or its flush failed.
-            InvalidRequestError: the job cannot obey it.
-            ConflictError: it was ignored, or the deployment was replaced or ended in another way.
-            DeadlineExceededError: not within the deadline; or it had expired when it was read.
+            ConflictError: the job cannot obey it; it was ignored; the deployment was replaced or ended in another way.
+            DeadlineExceededError: not within the timeout; or it had expired when it was read.
         """
-        return self._waits.command(stream_id, deployment_id, command_id, deadline_seconds, on_progress)
+        return self._waits.command(stream_id, deployment_id, command_id, timeout_seconds, on_progress)
 
     def outcome_of_command(self, stream_id: str, deployment_id: str, command_id: str) -> Outcome | None:
         """What became of an order, in one look; None while it is under way. Every end is an outcome, none an error."""

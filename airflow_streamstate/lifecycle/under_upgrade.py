@@ -5,7 +5,12 @@ from __future__ import annotations
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.errors import ConflictError, DataError
+from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.register import StreamRegister
+
+
+class BusyError(ConflictError):
+    """Another upgrade or rollback holds the stream, or has just moved it: ask again once that one is over."""
 
 
 class NotHeldError(ConflictError):
@@ -40,16 +45,16 @@ def refuse_during_upgrade(control: StreamControl, register: StreamRegister | Non
 
 
 def refuse_another_upgrade(control: StreamControl, register: StreamRegister | None, upgrade_id: str | None) -> None:
-    """See that no other upgrade than this one is under way.
+    """See that no other upgrade than this one is under way. One whose task is gone before it touched anything is ended.
 
     Raises:
-        ConflictError: one is; whose, and how it is finished or given up.
+        BusyError: one is; whose, and how it is finished or given up.
     """
     under_way = None if register is None else register.upgrade_id
     if under_way is None or under_way == upgrade_id:
         return
     journal = UpgradeJournal(control)
-    if not journal.is_under_way(under_way):
+    if not journal.is_under_way(under_way) or journal.end_abandoned(under_way):
         return
     try:
         upgrade = journal.upgrade(under_way)
@@ -57,7 +62,7 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
         upgrade = None
     is_asking = upgrade is not None and upgrade.needs_approval and journal.approval(under_way) is None
     answer = ", --approve or --reject answers its plan" if is_asking else ""
-    raise ConflictError(
+    raise BusyError(
         f"{'a rollback' if upgrade is not None and upgrade.asked == 'rollback' else 'an upgrade'} of this stream is"
         " under way",
         stream_id=control.stream_id,
@@ -72,10 +77,13 @@ def upgrade_in_words(control: StreamControl, register: StreamRegister) -> str:
     """The upgrade that holds the stream, how far it has come, and whose it is; "" for none."""
     if register.upgrade_id is None:
         return ""
+    journal = UpgradeJournal(control)
     try:
-        state = UpgradeJournal(control).state(register.upgrade_id)
+        state = journal.state(register.upgrade_id)
     except DataError:
         return f"{register.upgrade_id}, which cannot be read"
     if state is None or state.is_over:
         return ""
-    return f"{register.upgrade_id} {state.phase_for_people}, by {state.upgrade.requested_by}"
+    lease = journal.abandoned_lease(state)
+    gone = "" if lease is None else f"; its task is gone since {format_time(lease.until_at)}, so it holds nothing up"
+    return f"{register.upgrade_id} {state.phase_for_people}, by {state.upgrade.requested_by}{gone}"

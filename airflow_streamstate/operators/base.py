@@ -76,12 +76,12 @@ class StreamStateOperator(BaseOperator):
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
     :param reason: why; kept with what is recorded. (templated)
     :param deferrable: wait in the triggerer instead of in a worker slot; the result is the same.
-    :param wait_seconds: how long to wait, for whatever this operator waits for. A wait that ends fails the task and
+    :param timeout_seconds: how long to wait, for whatever this operator waits for. A wait that ends fails the task and
         says what was last seen; the stream goes on, and a retry waits on. (templated)
     :param poll_interval_seconds: how often to look while waiting.
     """
 
-    template_fields: Sequence[str] = ("stream_id", "streamstate_conn_id", "reason", "wait_seconds")
+    template_fields: Sequence[str] = ("stream_id", "streamstate_conn_id", "reason", "timeout_seconds")
     ui_color = "#e8f0e4"
 
     def __init__(
@@ -91,7 +91,7 @@ class StreamStateOperator(BaseOperator):
         streamstate_conn_id: str = StreamStateHook.default_conn_name,
         reason: str = "",
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        wait_seconds: float | str = 600.0,
+        timeout_seconds: float | str = 600.0,
         poll_interval_seconds: float = 2.0,
         **kwargs: Any,
     ) -> None:
@@ -100,7 +100,7 @@ class StreamStateOperator(BaseOperator):
         self.streamstate_conn_id = streamstate_conn_id
         self.reason = reason
         self.deferrable = deferrable
-        self.wait_seconds = wait_seconds
+        self.timeout_seconds = timeout_seconds
         self.poll_interval_seconds = poll_interval_seconds
 
     @abstractmethod
@@ -125,10 +125,10 @@ class StreamStateOperator(BaseOperator):
         self, hook: StreamStateHook, watch: Watch, on_kill: OnKill = "leave", *, beyond_seconds: float = 0.0
     ) -> dict[str, Any]:
         """Wait here or in the triggerer, until the watch is done; ``beyond_seconds`` longer than was asked for."""
-        wait_seconds = as_seconds(self.wait_seconds, "wait_seconds") + beyond_seconds
+        timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds") + beyond_seconds
         if not self.deferrable:
             found = hook.wait_for(
-                watch, deadline_seconds=wait_seconds, poll_interval_seconds=self.poll_interval_seconds
+                watch, timeout_seconds=timeout_seconds, poll_interval_seconds=self.poll_interval_seconds
             )
             return self.result_from(watch, found)
         seen = hook.look(watch)  # what is over already needs no triggerer
@@ -137,7 +137,8 @@ class StreamStateOperator(BaseOperator):
                 trigger=StreamStateTrigger(
                     watch=watch.to_json(),
                     streamstate_conn_id=str(self.streamstate_conn_id),
-                    deadline_at=hook.deadline_text(wait_seconds),
+                    deferred_at=hook.deadline_text(0),
+                    deadline_at=hook.deadline_text(timeout_seconds),
                     poll_interval_seconds=self.poll_interval_seconds,
                     on_kill_action=on_kill,
                 ),

@@ -35,14 +35,14 @@ class DrainStreamOperator(StreamStateOperator):
     :param rehearse: try the flush on a fork of the state first, while the stream runs on: a drain that would leave
         state, or whose flush would fail, is rejected before anything is stopped. (templated)
     :param discard_state: state that the flush leaves is no reason to reject it: what follows drops that. (templated)
-    :param deadline_seconds: the batches in flight are to be committed so long after the order; None: however long they
-        take. (templated)
-    :param on_deadline: what the driver does where they are not: ``fail`` takes the drain back and runs on, ``stop``
-        makes it a stop, state kept, ``kill`` cuts the batch, for the next start to run it again. (templated)
+    :param batches_deadline_seconds: the batches in flight are to be committed so long after the order; None: however
+        long they take. (templated)
+    :param on_batches_deadline: what the driver does where they are not: ``fail`` takes the drain back and runs on,
+        ``stop`` makes it a stop, state kept, ``kill`` cuts the batch, for the next start to run it again. (templated)
     :param flush_deadline_seconds: the flush is to be committed so long after it has begun. (templated)
     :param on_flush_deadline: what is done where it is not: the same three. (templated)
-    :param begin_within_seconds: a notification that is read later is not begun; None: any time. (templated)
-    :param wait: wait until it is drained, for ``wait_seconds`` at most.
+    :param expires_in_seconds: a notification that is read later is not begun; None: any time. (templated)
+    :param wait: wait until it is drained, for ``timeout_seconds`` at most.
 
     .. seealso:: :ref:`howto/operator:DrainStreamOperator`
     """
@@ -53,11 +53,11 @@ class DrainStreamOperator(StreamStateOperator):
         "mode",
         "rehearse",
         "discard_state",
-        "deadline_seconds",
-        "on_deadline",
+        "batches_deadline_seconds",
+        "on_batches_deadline",
         "flush_deadline_seconds",
         "on_flush_deadline",
-        "begin_within_seconds",
+        "expires_in_seconds",
     )
 
     def __init__(
@@ -67,11 +67,11 @@ class DrainStreamOperator(StreamStateOperator):
         mode: str = "default",
         rehearse: bool | str = True,
         discard_state: bool | str = False,
-        deadline_seconds: float | str | None = None,
-        on_deadline: str = "fail",
+        batches_deadline_seconds: float | str | None = None,
+        on_batches_deadline: str = "fail",
         flush_deadline_seconds: float | str | None = None,
         on_flush_deadline: str = "fail",
-        begin_within_seconds: float | str | None = None,
+        expires_in_seconds: float | str | None = None,
         wait: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -80,31 +80,31 @@ class DrainStreamOperator(StreamStateOperator):
         self.mode = mode
         self.rehearse = rehearse
         self.discard_state = discard_state
-        self.deadline_seconds = deadline_seconds
-        self.on_deadline = on_deadline
+        self.batches_deadline_seconds = batches_deadline_seconds
+        self.on_batches_deadline = on_batches_deadline
         self.flush_deadline_seconds = flush_deadline_seconds
         self.on_flush_deadline = on_flush_deadline
-        self.begin_within_seconds = begin_within_seconds
+        self.expires_in_seconds = expires_in_seconds
         self.wait = wait
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        within, flush_within, begin_within = (
+        within, flush_within, expires_in = (
             None if (text := optional_text(value)) is None else as_seconds(text, name)
             for name, value in (
-                ("deadline_seconds", self.deadline_seconds),
+                ("batches_deadline_seconds", self.batches_deadline_seconds),
                 ("flush_deadline_seconds", self.flush_deadline_seconds),
-                ("begin_within_seconds", self.begin_within_seconds),
+                ("expires_in_seconds", self.expires_in_seconds),
             )
         )
         for name, value, needed in (
-            ("on_deadline", self.on_deadline, within),
+            ("on_batches_deadline", self.on_batches_deadline, within),
             ("on_flush_deadline", self.on_flush_deadline, flush_within),
         ):
             if value != "fail" and needed is None:
                 raise InvalidRequestError(
                     "this says what is done at a deadline, and none was given",
                     field=name,
-                    next_step="Give deadline_seconds, or flush_deadline_seconds, or leave it out.",
+                    next_step="Give batches_deadline_seconds, or flush_deadline_seconds, or leave it out.",
                 )
         order = hook.drain(
             str(self.stream_id),
@@ -114,12 +114,12 @@ class DrainStreamOperator(StreamStateOperator):
                 rehearse=yes_or_no(self.rehearse, "rehearse"),
                 discard_state=yes_or_no(self.discard_state, "discard_state"),
                 batches_within_seconds=within,
-                on_deadline=one_of(self.on_deadline, ON_DEADLINE, "on_deadline"),
+                on_deadline=one_of(self.on_batches_deadline, ON_DEADLINE, "on_batches_deadline"),
                 flush_within_seconds=flush_within,
                 on_flush_deadline=one_of(self.on_flush_deadline, ON_DEADLINE, "on_flush_deadline"),
             ),
             reason=str(self.reason),
-            deadline_seconds=begin_within,
+            expires_in_seconds=expires_in,
             request_id=request_id_of(context),
         )
         if not self.wait:

@@ -13,9 +13,11 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.observing import Watch, out_of_time
 from airflow_streamstate.hooks.refusals import text_of, told_to_airflow
-from airflow_streamstate.hooks.rendered import as_seconds, optional_text, texts, whole_number, yes_or_no
+from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, texts, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.hooks.upgrading import bring_on, give_up, upgrade_of, was_given_up_with_its_task, what_remains
+from airflow_streamstate.hooks.upgrading import bring_on, give_up, stands_for_nothing, upgrade_of, what_remains
+from airflow_streamstate.lifecycle.under_upgrade import BusyError
+from airflow_streamstate.lifecycle.upgrading.upgrades import busy_too_long, describe_holder
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, cleared_after, request_id_of
 from airflow_streamstate.operators.masking import MasksSecrets
@@ -33,6 +35,9 @@ HOLD_SECONDS = 60.0
 """So long a deferrable task stays in its worker while the stream may stand still: coming back would cost seconds."""
 MIN_RELOOK_SECONDS, MAX_RELOOK_SECONDS = 20.0, 600.0
 """A worker looks itself after so long, whatever a triggerer sees: that one may not see the driver's process."""
+WAKING_SECONDS = 180.0
+"""So long after a triggerer has woken a task a worker may take to begin; then the task is taken for gone."""
+IF_BUSY = ("refuse", "wait")
 KILLED_SECONDS = 20.0
 """So long ``on_kill`` goes on with what was given up; Airflow itself may end it sooner."""
 PROGRESS_SECONDS = 30.0
@@ -52,8 +57,15 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         (templated)
     :param rehearsal_within_seconds: how long a rehearsal may take. (templated)
     :param undo_command: undoes what a ``foreachBatch`` wrote, should there be no other way back. (templated)
-    :param wait_seconds: how long to stay with it; then the task fails, the upgrade stays under way, and a retry goes on
-        with it. (templated)
+    :param if_busy: what is done while another upgrade or rollback of the stream is under way: ``refuse`` fails the task
+        at once; ``wait`` waits for its end, within ``timeout_seconds``, records nothing meanwhile, and then plans
+        against what runs by then. Of several that wait any may come first. (templated)
+    :param timeout_seconds: how long to stay with it, the wait for another one included; then the task fails, the
+        upgrade stays under way, and a retry goes on with it. (templated)
+
+    An upgrade whose task is gone, where Airflow told neither a worker nor a triggerer, holds the stream for two minutes
+    after the last word of a worker, or three after a triggerer should have woken one: where it has not touched the
+    stream by then, the next command that wants the stream ends it, and a retry begins anew.
     """
 
     template_fields: Sequence[str] = (
@@ -63,6 +75,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         "caught_up",
         "rehearsal_within_seconds",
         "undo_command",
+        "if_busy",
     )
 
     def __init__(
@@ -73,15 +86,17 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         caught_up: bool | str = False,
         rehearsal_within_seconds: float | str = 300.0,
         undo_command: Sequence[str] | str = (),
-        wait_seconds: float | str = 3_600.0,
+        if_busy: str = "refuse",
+        timeout_seconds: float | str = 3_600.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(wait_seconds=wait_seconds, **kwargs)
+        super().__init__(timeout_seconds=timeout_seconds, **kwargs)
         self.healthy_batches = healthy_batches
         self.healthy_within_seconds = healthy_within_seconds
         self.caught_up = caught_up
         self.rehearsal_within_seconds = rehearsal_within_seconds
         self.undo_command = undo_command
+        self.if_busy = if_busy
         self._driven: tuple[StreamStateHook, UpgradeView] | None = None
         self._is_ended = False
         self._told_at_seconds: float | None = None
@@ -95,7 +110,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
 
     @abstractmethod
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
-        """Record what is asked for; the same request id again finds it."""
+        """Record what is asked for, with a lease of ``LEASE_SECONDS``; the same request id again finds it."""
 
     def after_stop(self) -> AfterStop:
         """What becomes of it when the task is ended and a version was told to stop already; before that, nothing."""
@@ -104,10 +119,11 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
     # bringing it to its end
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        wait_seconds = as_seconds(self.wait_seconds, "wait_seconds")
+        timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds")
         self.after_stop()  # what cannot be meant is refused before anything is recorded
-        deadline_at = hook.clock.now() + timedelta(seconds=wait_seconds)
-        return self._drive(context, hook, self._begun(context, hook), deadline_at)
+        one_of(self.if_busy, IF_BUSY, "if_busy")
+        deadline_at = hook.clock.now() + timedelta(seconds=timeout_seconds)
+        return self._drive(context, hook, self._begun(context, hook, deadline_at), deadline_at)
 
     def execute_complete(self, context: Context, event: Any = None, deadline_at: str | None = None) -> dict[str, Any]:
         """Go on in a worker: there is something to do, or it is time that a worker looks itself."""
@@ -116,12 +132,48 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
             if content.outcome == "over":
                 content.need_result()
             hook = self.hook(context)
-            view = hook.controller.upgrades.view(content.watch.stream_id, content.watch.deployment_id)
             if deadline_at is None:  # ``dag.test()`` drops what is kept while a task is deferred
-                deadline_at = hook.deadline_text(as_seconds(self.wait_seconds, "wait_seconds"))
-            return self._drive(context, hook, view, parse_time(deadline_at), told=view.state.last.number)
+                deadline_at = hook.deadline_text(as_seconds(self.timeout_seconds, "timeout_seconds"))
+            until = parse_time(deadline_at)
+            if content.watch.wanted == "free":
+                return self._drive(context, hook, self._begun(context, hook, until), until)
+            view = hook.controller.upgrades.view(content.watch.stream_id, content.watch.deployment_id)
+            return self._drive(context, hook, view, until, told=view.state.last.number)
 
-    def _begun(self, context: Context, hook: StreamStateHook) -> UpgradeView:
+    def _begun(self, context: Context, hook: StreamStateHook, deadline_at: datetime) -> UpgradeView:
+        """As ``_found_or_begun``, once no other upgrade holds the stream, where that is to be waited for."""
+        while True:
+            try:
+                return self._found_or_begun(context, hook)
+            except BusyError:
+                if one_of(self.if_busy, IF_BUSY, "if_busy") != "wait":
+                    raise
+                self._wait_until_free(hook, deadline_at)
+
+    def _wait_until_free(self, hook: StreamStateHook, deadline_at: datetime) -> None:
+        stream_id, upgrades = str(self.stream_id), hook.controller.upgrades
+        holder = upgrades.holder(stream_id)
+        if holder is None:
+            return  # it has ended since
+        now = hook.clock.now()
+        if now >= deadline_at:
+            raise busy_too_long(stream_id, holder)
+        self.log.info("Waiting for another upgrade of %s: %s", stream_id, describe_holder(holder))
+        if self.deferrable:
+            self.defer(
+                trigger=StreamStateTrigger(
+                    watch=Watch("free", stream_id, deployment_id=holder.upgrade_id).to_json(),
+                    streamstate_conn_id=str(self.streamstate_conn_id),
+                    deferred_at=hook.deadline_text(0),
+                    deadline_at=format_time(deadline_at),
+                    poll_interval_seconds=self.poll_interval_seconds,
+                ),
+                method_name="execute_complete",
+                kwargs={"deadline_at": format_time(deadline_at)},
+            )
+        upgrades.wait_until_free(stream_id, (deadline_at - now).total_seconds())
+
+    def _found_or_begun(self, context: Context, hook: StreamStateHook) -> UpgradeView:
         """What this task asked for: what is under way, or came to its end; else begun anew.
 
         An end that is not what was asked for stands until somebody clears the task: Airflow may run a try behind one
@@ -136,7 +188,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
                     break
                 if not found.is_over or found.is_what_was_asked:
                     return self.begin(hook, request_id)
-                if after == cleared and not was_given_up_with_its_task(hook.controller, found):
+                if after == cleared and not stands_for_nothing(hook.controller, found):
                     return found
         return self.begin(hook, request_id)
 
@@ -149,10 +201,10 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
                 key=UNDER_WAY_KEY, value={"stream_id": view.stream_id, "upgrade_id": view.upgrade_id}
             )
             view = self._brought_to_its_end(hook, view, deadline_at, told)
-            if self._is_ended or not was_given_up_with_its_task(hook.controller, view):
+            if self._is_ended or not stands_for_nothing(hook.controller, view):
                 return self._judged(context, view)
             self.log.info("%s: the try before was ended, and this one begins anew", what_remains(view))
-            view, told = self._begun(context, hook), 0
+            view, told = self._begun(context, hook, deadline_at), 0
 
     def _brought_to_its_end(
         self, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime, told: int
@@ -180,10 +232,12 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
             raise out_of_time(hook.controller, watch, format_time(deadline_at))
         waited_seconds = (now - view.state.last.taken_at).total_seconds()
         relook_seconds = min(max(waited_seconds, MIN_RELOOK_SECONDS), MAX_RELOOK_SECONDS)
+        hook.controller.upgrades.hold(view.stream_id, view.upgrade_id, relook_seconds + WAKING_SECONDS)
         self.defer(
             trigger=StreamStateTrigger(
                 watch=watch.to_json(),
                 streamstate_conn_id=str(self.streamstate_conn_id),
+                deferred_at=hook.deadline_text(0),
                 deadline_at=format_time(min(deadline_at, now + timedelta(seconds=relook_seconds))),
                 poll_interval_seconds=self.poll_interval_seconds,
                 on_kill_action=self.after_stop(),

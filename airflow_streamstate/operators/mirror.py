@@ -22,7 +22,7 @@ class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
 
     The driver of a stream that was deployed with mirrors does so by itself while it runs. Idempotent: what is there
     already is not copied again, so a retry goes on where the first try was cut short. The bytes go through the worker,
-    which stays with them: ``deferrable`` and ``wait_seconds`` change nothing; ``execution_timeout`` bounds it.
+    which stays with them: ``deferrable`` and ``timeout_seconds`` change nothing; ``execution_timeout`` bounds it.
 
     Returns ``{stream_id, snapshots: [{snapshot_id, mirror, files, bytes}]}``.
 

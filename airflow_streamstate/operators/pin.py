@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class PinSnapshotOperator(StreamStateOperator):
     """Keep a snapshot whatever is pruned, or let go of it.
 
-    Idempotent: twice is once. Nothing is waited for, so ``deferrable`` and ``wait_seconds`` change nothing.
+    Idempotent: twice is once. Nothing is waited for, so ``deferrable`` and ``timeout_seconds`` change nothing.
 
     Returns ``{stream_id, snapshot_id, pinned}``.
 

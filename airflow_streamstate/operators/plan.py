@@ -80,7 +80,7 @@ class PlanUpgradeOperator(ChangingOperator):
             # One id is one wish, as for a deploy; one that is over is begun anew when the task is cleared.
             request_id=request_id_of(context, request.digest),
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
-            deadline_seconds=as_seconds(self.wait_seconds, "wait_seconds"),
+            deadline_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
         )
         self._begun = (view.stream_id, view.rehearsal_id)
         watch = Watch("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)

@@ -18,7 +18,7 @@ class PruneSnapshotsOperator(StreamStateOperator):
 
     Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may go back to
     stay, whatever is asked for. It may run at any time, beside anything else. Idempotent: a retry goes on where the
-    first try was cut short. Nothing is waited for, so ``deferrable`` and ``wait_seconds`` change nothing.
+    first try was cut short. Nothing is waited for, so ``deferrable`` and ``timeout_seconds`` change nothing.
 
     Returns ``{stream_id, dry_run, removed, kept, leftovers, abandoned, files, temporary_files, notes, mirrors}``.
 

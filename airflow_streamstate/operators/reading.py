@@ -18,14 +18,14 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
 
     The driver runs on the worker's machine, on a fork of the snapshot, and its answer lies there: the task stays with
     it, so ``deferrable`` changes nothing. The stream is not touched. What Airflow ends, or what dies, ends its driver
-    at the latest after ``wait_seconds``.
+    at the latest after ``timeout_seconds``.
 
     :param snapshot_id: which snapshot. (templated)
     :param master: Spark's master for the driver that reads. (templated)
     :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
         (templated)
     :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param wait_seconds: how long the reading may take; then it is ended. (templated)
+    :param timeout_seconds: how long the reading may take; then it is ended. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -61,7 +61,7 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
             master=optional_text(self.master) or LOCAL_MASTER,
             conf=text_mapping(self.conf, "conf"),
             packages=texts(self.packages, "packages"),
-            deadline_seconds=as_seconds(self.wait_seconds, "wait_seconds"),
+            deadline_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
             **more,
         )
 

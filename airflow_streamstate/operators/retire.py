@@ -18,7 +18,7 @@ class RetireStreamOperator(StreamStateOperator):
 
     A stream that runs is refused: stop or drain it before. Idempotent: twice is once, and a deletion that was cut short
     goes on; of a stream that is gone already a retry says that there is none. Nothing is waited for, so ``deferrable``
-    and ``wait_seconds`` change nothing.
+    and ``timeout_seconds`` change nothing.
 
     Returns ``{stream_id, retired_at, retired_by, reason, deleted, objects}``.
 

@@ -8,6 +8,7 @@ from typing import Any
 from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.lifecycle.upgrading.requests import WAYS, RollbackRequest
+from airflow_streamstate.lifecycle.upgrading.upgrades import LEASE_SECONDS
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.operators.driving import DrivingOperator
 
@@ -70,7 +71,7 @@ class RollbackStreamOperator(DrivingOperator):
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
-        return hook.controller.upgrades.begin_rollback(self._request(), request_id)
+        return hook.controller.upgrades.begin_rollback(self._request(), request_id, lease_seconds=LEASE_SECONDS)
 
     def _request(self) -> RollbackRequest:
         return RollbackRequest(

@@ -31,7 +31,7 @@ class SkipBatchOperator(StreamStateOperator):
     :param accept_written_rows: the sink may hold some of its output, and that stays there; without it refused.
         (templated)
     :param assume_dead: go on although nobody can say whether the old driver is dead. (templated)
-    :param wait: wait until the batch is skipped, for ``wait_seconds`` at most.
+    :param wait: wait until the batch is skipped, for ``timeout_seconds`` at most.
 
     .. seealso:: :ref:`howto/operator:SkipBatchOperator`
     """

@@ -30,15 +30,15 @@ class SnapshotStreamOperator(StreamStateOperator):
     :param ttl_seconds: read when it is older than this, the request is ignored; None: as the settings of the deployment
         say. (templated)
     :param consistent: all queries stand at one barrier when it is taken, and go on by themselves. (templated)
-    :param begin_within_seconds: an order that is read later is not begun; None: any time. (templated)
-    :param wait: wait until the snapshot is complete, for ``wait_seconds`` at most.
+    :param expires_in_seconds: an order that is read later is not begun; None: any time. (templated)
+    :param wait: wait until the snapshot is complete, for ``timeout_seconds`` at most.
 
     .. seealso:: :ref:`howto/operator:SnapshotStreamOperator`
     """
 
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
-        "begin_within_seconds",
+        "expires_in_seconds",
         "requested_at",
         "ttl_seconds",
         "consistent",
@@ -50,7 +50,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         requested_at: datetime | str | None = None,
         ttl_seconds: float | str | None = None,
         consistent: bool | str = False,
-        begin_within_seconds: float | str | None = None,
+        expires_in_seconds: float | str | None = None,
         wait: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -58,11 +58,11 @@ class SnapshotStreamOperator(StreamStateOperator):
         self.requested_at = requested_at
         self.ttl_seconds = ttl_seconds
         self.consistent = consistent
-        self.begin_within_seconds = begin_within_seconds
+        self.expires_in_seconds = expires_in_seconds
         self.wait = wait
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        begin_within, ttl = optional_text(self.begin_within_seconds), optional_text(self.ttl_seconds)
+        expires_in, ttl = optional_text(self.expires_in_seconds), optional_text(self.ttl_seconds)
         order = hook.snapshot(
             str(self.stream_id),
             terms=SnapshotTerms(
@@ -71,7 +71,7 @@ class SnapshotStreamOperator(StreamStateOperator):
                 consistent=yes_or_no(self.consistent, "consistent"),
             ),
             reason=str(self.reason),
-            deadline_seconds=None if begin_within is None else as_seconds(begin_within, "begin_within_seconds"),
+            expires_in_seconds=None if expires_in is None else as_seconds(expires_in, "expires_in_seconds"),
             request_id=request_id_of(context),
         )
         if not self.wait:

@@ -31,12 +31,12 @@ class StopStreamOperator(StreamStateOperator):
     ``cut_batches``.
 
     :param deployment_id: which deployment; the current one by default. (templated)
-    :param begin_within_seconds: an order that is read later is not begun; None: any time. (templated)
+    :param expires_in_seconds: an order that is read later is not begun; None: any time. (templated)
     :param if_not_running: what becomes of the task where the deployment has failed, so nobody would obey: ``fail``,
         or ``pass``, with no snapshot in the result: a deploy takes that one itself. (templated)
-    :param wait: wait until it has stopped, for ``wait_seconds`` at most.
-    :param deadline_seconds: how long the stop may take, from when it is ordered; it takes the place of ``wait_seconds``
-        and of ``begin_within_seconds``. None: there is no such end. (templated)
+    :param wait: wait until it has stopped, for ``timeout_seconds`` at most.
+    :param deadline_seconds: how long the stop may take, from when it is ordered; it takes the place of
+        ``timeout_seconds`` and of ``expires_in_seconds``. None: there is no such end. (templated)
     :param on_deadline: what is done then, by a worker: ``fail`` withdraws an order that nobody obeys yet, and fails the
         task; a retry orders anew. ``kill`` ends the driver, which must run on this worker's machine, and keeps its end
         in a snapshot; that of a driver that had died by itself, too, and then ``if_not_running`` says what becomes of
@@ -48,7 +48,7 @@ class StopStreamOperator(StreamStateOperator):
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
         "deployment_id",
-        "begin_within_seconds",
+        "expires_in_seconds",
         "if_not_running",
         "deadline_seconds",
         "on_deadline",
@@ -58,7 +58,7 @@ class StopStreamOperator(StreamStateOperator):
         self,
         *,
         deployment_id: str | None = None,
-        begin_within_seconds: float | str | None = None,
+        expires_in_seconds: float | str | None = None,
         if_not_running: str = "fail",
         wait: bool = True,
         deadline_seconds: float | str | None = None,
@@ -67,7 +67,7 @@ class StopStreamOperator(StreamStateOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.deployment_id = deployment_id
-        self.begin_within_seconds = begin_within_seconds
+        self.expires_in_seconds = expires_in_seconds
         self.if_not_running = if_not_running
         self.wait = wait
         self.deadline_seconds = deadline_seconds
@@ -86,12 +86,12 @@ class StopStreamOperator(StreamStateOperator):
             if self.deferrable:
                 self._defer_until(hook, deadline)
             return self._stopped_by(hook, deadline)
-        begin_within = optional_text(self.begin_within_seconds)
+        expires_in = optional_text(self.expires_in_seconds)
         order = hook.stop(
             str(self.stream_id),
             deployment_id=deployment_id,
             reason=str(self.reason),
-            deadline_seconds=None if begin_within is None else as_seconds(begin_within, "begin_within_seconds"),
+            expires_in_seconds=None if expires_in is None else as_seconds(expires_in, "expires_in_seconds"),
             request_id=request_id_of(context),
         )
         if not self.wait:
@@ -113,12 +113,12 @@ class StopStreamOperator(StreamStateOperator):
         seconds = optional_text(self.deadline_seconds)
         if seconds is None:
             return None
-        if not self.wait or optional_text(self.begin_within_seconds) is not None:
+        if not self.wait or optional_text(self.expires_in_seconds) is not None:
             raise InvalidRequestError(
                 "a stop with deadline_seconds waits by itself, and has that one deadline",
                 wait=self.wait,
-                begin_within_seconds=self.begin_within_seconds,
-                next_step="Leave out wait and begin_within_seconds, or deadline_seconds.",
+                expires_in_seconds=self.expires_in_seconds,
+                next_step="Leave out wait and expires_in_seconds, or deadline_seconds.",
             )
         return {
             "deadline_seconds": as_seconds(seconds, "deadline_seconds"),
@@ -139,6 +139,7 @@ class StopStreamOperator(StreamStateOperator):
                 trigger=StreamStateTrigger(
                     watch=watch.to_json(),
                     streamstate_conn_id=str(self.streamstate_conn_id),
+                    deferred_at=hook.deadline_text(0),
                     deadline_at=hook.deadline_text(deadline["deadline_seconds"]),
                     poll_interval_seconds=self.poll_interval_seconds,
                 ),

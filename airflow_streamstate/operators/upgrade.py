@@ -10,6 +10,7 @@ from airflow_streamstate.hooks.rendered import one_of, optional_factor, optional
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.hooks.upgrading import refuse_unless_planned, upgrade_of
 from airflow_streamstate.lifecycle.upgrading.requests import MODES, UpgradeRequest
+from airflow_streamstate.lifecycle.upgrading.upgrades import LEASE_SECONDS
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.driving import DrivingOperator
@@ -110,7 +111,7 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
         request, rehearsal_id = self._request(), optional_text(self.rehearsal_id)
         if rehearsal_id is not None and upgrade_of(hook.controller, request.stream_id, request_id) is None:
             refuse_unless_planned(hook.controller, request.change, rehearsal_id)
-        return hook.controller.upgrades.begin(request, request_id)
+        return hook.controller.upgrades.begin(request, request_id, lease_seconds=LEASE_SECONDS)
 
     def after_stop(self) -> AfterStop:
         return one_of(self.on_cancel, AFTER_STOP, "on_cancel")

@@ -29,7 +29,7 @@ class VerifySnapshotOperator(ReadingOperator):
     :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
         (templated)
     :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param wait_seconds: how long the loading may take; then it is ended, and the task fails. (templated)
+    :param timeout_seconds: how long the loading may take; then it is ended, and the task fails. (templated)
 
     .. seealso:: :ref:`howto/operator:VerifySnapshotOperator`
     """

@@ -41,6 +41,7 @@ class Claimed(Event):
     Attributes:
         earlier_attempt, earlier_beat_at: whose heartbeat of this deployment lay there, and of when: this attempt's own
             takes its place. None where there was none, or it could not be read.
+        reason: why the attempt was asked for; "" where nothing was said.
     """
 
     host: str
@@ -48,6 +49,7 @@ class Claimed(Event):
     fencing_token: int
     earlier_attempt: int | None = None
     earlier_beat_at: datetime | None = None
+    reason: str = ""
 
 
 @message
@@ -139,7 +141,7 @@ class Rejected(Event):
 @message
 @dataclass(frozen=True)
 class Expired(Event):
-    """A command was read after its deadline."""
+    """A command had expired when it was read (``deadline_at`` of a command is when it expires)."""
 
     command_id: str
     command_number: int

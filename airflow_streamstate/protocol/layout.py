@@ -233,6 +233,11 @@ def approval_key(stream_id: str, upgrade_id: str) -> str:
     return f"{deployment_folder(stream_id, upgrade_id)}/approval.json"
 
 
+def upgrade_lease_key(stream_id: str, upgrade_id: str) -> str:
+    """Until when a task drives an upgrade."""
+    return f"{deployment_folder(stream_id, upgrade_id)}/lease.json"
+
+
 def cancellation_key(stream_id: str, upgrade_id: str) -> str:
     """That an upgrade is not wanted any more."""
     return f"{deployment_folder(stream_id, upgrade_id)}/cancellation.json"

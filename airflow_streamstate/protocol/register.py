@@ -60,6 +60,8 @@ class StreamRegister(Message):
         updated_by: who wrote it.
         upgrade_id: the upgrade under way, whose steps alone move the stream; one that is over holds nobody up.
         retirement: it is not to run any more; None while it is.
+        attempt_reason: why that attempt was asked for; "" where nothing was said, and for the first of a deployment,
+            whose reason is in its spec.
     """
 
     stream_id: str
@@ -73,3 +75,4 @@ class StreamRegister(Message):
     updated_by: str
     upgrade_id: str | None = None
     retirement: Retirement | None = None
+    attempt_reason: str = ""

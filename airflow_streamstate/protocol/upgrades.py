@@ -194,3 +194,20 @@ class Cancellation(Message):
     cancelled_at: datetime
     write_id: str
     reason: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class UpgradeLease(Message):
+    """A beacon: an Airflow task drives an upgrade, until a moment that it moves on while it lives.
+
+    Attributes:
+        held_by: the task, or another caller that has gone on with its upgrade.
+        until_at: later than this, an upgrade that has not touched the stream holds nothing up.
+    """
+
+    stream_id: str
+    upgrade_id: str
+    held_by: str
+    until_at: datetime
+    write_id: str

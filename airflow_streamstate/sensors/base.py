@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.providers.common.compat.sdk import (
+    AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
@@ -17,8 +18,8 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.hooks.refusals import is_retryable, text_of
+from airflow_streamstate.hooks.observing import UNANSWERED, Watch
+from airflow_streamstate.hooks.refusals import is_mistake, is_retryable, text_of
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.triggers.events import read_event
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 OnFailure = Literal["fail", "skip"]
+_TRIGGER_FAILED = "__fail__"
+"""Airflow's name of the method with which a task goes on whose trigger could not run."""
 
 
 class StreamStateSensor(BaseSensorOperator):
@@ -38,6 +41,9 @@ class StreamStateSensor(BaseSensorOperator):
         one does not hide it. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
     :param on_failure: what the task does when it cannot come any more: ``fail`` (at once, without retries) or ``skip``.
+        A mistake is never skipped, whatever ``on_failure``, ``soft_fail`` and ``never_fail`` say: a stream, deployment,
+        connection or home that is not there, or a record that cannot be read, fails the task at once; a home that did
+        not answer until the timeout fails it then.
     :param deferrable: wait in the triggerer; ``mode`` says how to wait otherwise. The result is the same.
     """
 
@@ -63,6 +69,8 @@ class StreamStateSensor(BaseSensorOperator):
         self.streamstate_conn_id = streamstate_conn_id
         self.on_failure = on_failure
         self.deferrable = deferrable
+        self._never_skipped: AirflowException | None = None
+        self._unanswered: StreamStateError | None = None
 
     @abstractmethod
     def watch(self, context: Context, hook: StreamStateHook) -> Watch:
@@ -75,8 +83,10 @@ class StreamStateSensor(BaseSensorOperator):
         except StreamStateError as error:
             if not is_retryable(error):
                 self._give_up(error)
+            self._unanswered = error
             self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
             return PokeReturnValue(is_done=False)
+        self._unanswered = None
         if seen.outcome == "pending":
             return PokeReturnValue(is_done=False)
         if seen.error is not None:
@@ -84,6 +94,17 @@ class StreamStateSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=seen.result)
 
     def execute(self, context: Context) -> Any:
+        try:
+            return self._executed(context)
+        except AirflowSkipException:
+            # ``soft_fail`` and ``never_fail`` turn every failure of a poke, and a timeout, into this.
+            if self._never_skipped is not None:
+                raise self._never_skipped from None
+            if self._unanswered is not None:
+                raise AirflowSensorTimeout(f"the home did not answer: {text_of(self._unanswered)}") from None
+            raise
+
+    def _executed(self, context: Context) -> Any:
         if not self.deferrable:
             return super().execute(context)
         now = self.poke(context)  # what has come or gone already needs no triggerer
@@ -93,6 +114,7 @@ class StreamStateSensor(BaseSensorOperator):
                 trigger=StreamStateTrigger(
                     watch=self.watch(context, hook).to_json(),
                     streamstate_conn_id=str(self.streamstate_conn_id),
+                    deferred_at=hook.deadline_text(0),
                     deadline_at=hook.deadline_text(self.timeout),
                     poll_interval_seconds=self.poke_interval,
                 ),
@@ -100,11 +122,27 @@ class StreamStateSensor(BaseSensorOperator):
             )
         return now.xcom_value
 
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except AirflowSkipException as skip:
+            if self._never_skipped is not None:
+                raise self._never_skipped from None
+            if next_method == _TRIGGER_FAILED and isinstance(skip.__cause__, AirflowException):
+                raise skip.__cause__ from None  # nothing is known of the stream
+            raise
+
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002
         """Go on where ``execute`` deferred. Nothing is kept in between: the event says it all."""
-        content = read_event(event)
+        try:
+            content = read_event(event)
+        except StreamStateError as error:
+            self._give_up(error)
         if content.outcome == "deadline":
-            raise AirflowSensorTimeout(str(content.error))
+            timeout = AirflowSensorTimeout(str(content.error))
+            if content.error is not None and UNANSWERED in content.error.context:
+                self._never_skipped = timeout
+            raise timeout
         if content.error is not None:
             self._give_up(content.error)
         return content.need_result()
@@ -121,6 +159,9 @@ class StreamStateSensor(BaseSensorOperator):
     def _give_up(self, error: StreamStateError) -> NoReturn:
         # Not by remedy, as operators do: what cannot come will not come on the next try either.
         text = text_of(error)
+        if is_mistake(error):
+            self._never_skipped = AirflowFailException(text)
+            raise self._never_skipped from error
         if self.on_failure == "skip" or self.soft_fail:
             raise AirflowSkipException(text) from error
         raise AirflowFailException(text) from error

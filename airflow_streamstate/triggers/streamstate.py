@@ -30,9 +30,14 @@ from airflow_streamstate.triggers.events import EventContent
 
 T = TypeVar("T")
 
-HEARD_SECONDS = 3.0
-"""No trigger fires sooner: so long the scheduler may take to hear that the worker which deferred the task has ended. A
-task that is woken before that is taken for failed (3.3.2: "finished with state success, but … is queued")."""
+HEARD_SECONDS = 6.0
+"""No trigger fires sooner after its task was deferred: so long the scheduler may take to hear that the worker which did
+that has ended. Airflow takes a task that runs again before that for failed, and a retry is gone ("finished with state
+success, but the task instance's state attribute is queued": apache/airflow#67287, #72716; the same in 3.3.2)."""
+HEARD_SHARE = 5.0
+"""On a busy machine the scheduler is as slow as the triggerer was to begin, and needs a turn of its own after the end
+of the worker: so many times the triggerer's own delay it is given."""
+MAX_HEARD_SECONDS = 120.0
 POOL_THREADS = 32
 _POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")
 _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
@@ -45,6 +50,7 @@ class StreamStateTrigger(BaseTrigger):
 
     :param watch: what to wait for, as ``Watch.to_json`` gives it.
     :param streamstate_conn_id: the connection that names the home.
+    :param deferred_at: RFC 3339; when the task was deferred, by the worker's clock. None: when the trigger runs.
     :param deadline_at: RFC 3339; when to give up. Absolute, so that a new triggerer does not begin to wait anew.
     :param poll_interval_seconds: how often to look.
     :param on_kill_action: what becomes of the deployment when a user ends the task: leave, stop, drain or kill; of an
@@ -59,6 +65,7 @@ class StreamStateTrigger(BaseTrigger):
         deadline_at: str | None = None,
         poll_interval_seconds: float = 5.0,
         on_kill_action: str = "leave",
+        deferred_at: str | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.watch = watch
@@ -66,6 +73,7 @@ class StreamStateTrigger(BaseTrigger):
         self.deadline_at = deadline_at
         self.poll_interval_seconds = poll_interval_seconds
         self.on_kill_action = on_kill_action
+        self.deferred_at = deferred_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
@@ -76,6 +84,7 @@ class StreamStateTrigger(BaseTrigger):
                 "deadline_at": self.deadline_at,
                 "poll_interval_seconds": self.poll_interval_seconds,
                 "on_kill_action": self.on_kill_action,
+                "deferred_at": self.deferred_at,
             },
         )
 
@@ -110,8 +119,12 @@ class StreamStateTrigger(BaseTrigger):
 
     async def _watched_long_enough(self, watch: Watch) -> EventContent:
         began_seconds = SYSTEM_CLOCK.monotonic_seconds()
+        delay_seconds = 0.0
+        if self.deferred_at is not None:
+            delay_seconds = max((SYSTEM_CLOCK.now() - parse_time(self.deferred_at)).total_seconds(), 0.0)
         content = await self._watched(watch)
-        left_seconds = began_seconds + HEARD_SECONDS - SYSTEM_CLOCK.monotonic_seconds()
+        waited_seconds = delay_seconds + SYSTEM_CLOCK.monotonic_seconds() - began_seconds
+        left_seconds = seconds_until_heard(delay_seconds) - waited_seconds
         if left_seconds > 0:
             await asyncio.sleep(left_seconds)
         return content
@@ -144,6 +157,16 @@ class StreamStateTrigger(BaseTrigger):
         aws_conn_id = aws_conn_id_of(fetched)
         aws = await _fetched(aws_conn_id) if aws_conn_id else None
         return await _in_pool(_controller_of, home_config(fetched, aws))
+
+
+def seconds_until_heard(delay_seconds: float) -> float:
+    """How long after its task was deferred a trigger fires at the earliest.
+
+    Args:
+        delay_seconds: how long after that the triggerer began with it. Where that is long because a triggerer was
+            started again, the time has passed already.
+    """
+    return min(max(HEARD_SECONDS, HEARD_SHARE * delay_seconds), MAX_HEARD_SECONDS)
 
 
 async def _fetched(conn_id: str) -> Fetched:

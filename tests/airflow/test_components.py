@@ -128,7 +128,7 @@ def test_a_stream_is_upgraded_by_schedule_by_rest_and_by_the_command(place: Plac
         "flights", JOBS / "count_by_origin.py", arguments=tuple(place.flights.arguments), master="local[2]"
     )
     hook.deploy(first)
-    hook.wait_for(Watch("healthy", "flights", "d-0001"), deadline_seconds=240)
+    hook.wait_for(Watch("healthy", "flights", "d-0001"), timeout_seconds=240)
 
     # By its schedule, with the default of every parameter: drain, and another grouping key.
     site.unpause("upgrade_stream")

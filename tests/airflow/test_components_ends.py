@@ -35,7 +35,7 @@ def deploying(dag_id, **more):
             task_id="deploy", stream_id="{{ params.stream_id }}", application="{{ params.application }}",
             arguments=["--password", "{{ conn.other.password }}"],
             conf={"spark.some.secret": "{{ conn.other.password }}"}, allow_literal_secrets=True,
-            wait_seconds=300, poll_interval_seconds=0.5, on_kill="stop", **more,
+            timeout_seconds=300, poll_interval_seconds=0.5, on_kill="stop", **more,
         )
     deploying_dag()
 
@@ -95,7 +95,7 @@ def test_a_triggerer_that_ends_stops_no_stream_and_forgets_no_wait(place: Place)
     script = scripted_driver.script(place.scripts, "runs", name="runs.py")
     gated, surviving = place.unused("gated"), place.unused("surviving")
     hook.deploy(DeployRequest(gated, script, master="local[2]"))
-    hook.wait_for(Watch("healthy", gated, "d-0001"), deadline_seconds=60)
+    hook.wait_for(Watch("healthy", gated, "d-0001"), timeout_seconds=60)
     run_id = place.site.trigger("gate", {"stream_id": gated})
     waiting = place.start("deploy_deferred", surviving, "hangs")
     place.wait_put_off("gate", run_id, "drained")

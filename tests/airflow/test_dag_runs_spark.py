@@ -40,7 +40,7 @@ def test_a_stream_is_upgraded_with_its_state_and_then_to_another_key(
     by_origin = flights.feed(2)
     first = DeployRequest("flights", JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[2]")
     hook.deploy(first)
-    hook.wait_for(Watch("healthy", "flights", "d-0001"), deadline_seconds=120)
+    hook.wait_for(Watch("healthy", "flights", "d-0001"), timeout_seconds=120)
     wait_read(spark, "d-0001", 2)
 
     kept = run_dag("scheduled_upgrade")
@@ -60,11 +60,11 @@ def test_a_stream_is_upgraded_with_its_state_and_then_to_another_key(
     assert not list((flights.folder / "delays").glob("*.gz.parquet"))
     by_route = flights.feed(2)
     # All that the last version holds is written by a last drain.
-    hook.wait_for(Watch("healthy", "flights", "d-0003"), deadline_seconds=120)
+    hook.wait_for(Watch("healthy", "flights", "d-0003"), timeout_seconds=120)
     wait_read(spark, "d-0003", 5)
     last = hook.drain("flights")
     watch = Watch("drained", "flights", "d-0003", command_id=last.command_id)
-    assert hook.wait_for(watch, deadline_seconds=120)["state_rows_left"] == 0
+    assert hook.wait_for(watch, timeout_seconds=120)["state_rows_left"] == 0
 
     assert list((flights.folder / "delays").glob("*.gz.parquet"))  # the conf went with the connection
     rows = list(flights.written())

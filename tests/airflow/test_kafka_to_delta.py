@@ -174,7 +174,7 @@ def test_kafka_to_delta_is_drained_and_redeployed_three_times_under_load(
                 conf=conf,
             )
             hook.deploy(first)
-            hook.wait_for(Watch("healthy", "flights", "d-0001"), deadline_seconds=300)
+            hook.wait_for(Watch("healthy", "flights", "d-0001"), timeout_seconds=300)
             for number, by in enumerate(UPGRADES, 2):
                 was = len(producer.sent)
                 wait_until(lambda was=was: len(producer.sent) > was + 5 * ROWS_PER_SECOND, "more flights", 120)
@@ -193,7 +193,7 @@ def test_kafka_to_delta_is_drained_and_redeployed_three_times_under_load(
         wait_until(lambda: records_read(home, last) == len(producer.sent), "all flights read", 180)
         command = hook.drain("flights")
         watch = Watch("drained", "flights", last, command_id=command.command_id)
-        assert hook.wait_for(watch, deadline_seconds=300)["state_rows_left"] == 0
+        assert hook.wait_for(watch, timeout_seconds=300)["state_rows_left"] == 0
     rows = rows_of(table)
     by_day = Counter[str]()
     for row in rows:

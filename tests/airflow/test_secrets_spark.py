@@ -116,9 +116,7 @@ def test_secrets_reach_the_driver_and_nothing_else(
         fed += flights.feed(2)
         # The flush of what is dead is a launch of its own: it has the secrets, too, or the script would not even start.
         order = hook.drain("flights")
-        drained = hook.wait_for(
-            Watch("drained", "flights", "d-0001", command_id=order.command_id), deadline_seconds=180
-        )
+        drained = hook.wait_for(Watch("drained", "flights", "d-0001", command_id=order.command_id), timeout_seconds=180)
         shown += [drained, hook.status("flights").to_json(), hook.controller.logs("flights")]
         shown += [entry.event for entry in hook.controller.events("flights")]
 
@@ -134,7 +132,7 @@ def test_secrets_reach_the_driver_and_nothing_else(
         )
         hook.deploy(failing)
         with pytest.raises(DeploymentFailedError) as raised:
-            hook.controller.wait_healthy("fails", "d-0001", deadline_seconds=120)
+            hook.controller.wait_healthy("fails", "d-0001", timeout_seconds=120)
         shown += [str(raised.value), raised.value.to_json(), hook.controller.logs("fails")]
         shown += [entry.event for entry in hook.controller.events("fails")]
     assert "cannot log in with *** and ***" in str(raised.value)

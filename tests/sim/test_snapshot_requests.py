@@ -67,7 +67,7 @@ class AskingLife(Life):
             super()._order(controller, step, lasting_id, request_id)
             return
         controller.snapshot(STREAM, request_id=lasting_id)
-        self.outcome = controller.snapshot_requests.wait(STREAM, lasting_id, self.deadline_seconds)
+        self.outcome = controller.snapshot_requests.wait(STREAM, lasting_id, self.timeout_seconds)
 
 
 def lived(folder: Path, *strikes: Strike, care: Care = "resume") -> tuple[World, AskingLife]:

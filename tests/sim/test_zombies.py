@@ -41,7 +41,7 @@ def paused_driver(folder: Path) -> Callable[[int, Strike], World]:
             world.unreachable.discard(process.name)
 
         world.strikes = (dataclasses.replace(strike, meanwhile=pause),)
-        Life(world, assume_dead=True, deadline_seconds=40.0, steps=LIFE_AFTER_LIFE).live()
+        Life(world, assume_dead=True, timeout_seconds=40.0, steps=LIFE_AFTER_LIFE).live()
         assert_laws(world, woke_up=True)
         return world
 

@@ -30,7 +30,7 @@ def run_first_version(home: NamedHome, folder: Path, stream_id: str = "flights",
     script = scripted_driver.script(folder, "proves", *more, name="first.py")
     hook = home.hook()
     hook.deploy(DeployRequest(stream_id, script, master="local[2]"))
-    hook.wait_for(Watch("healthy", stream_id, "d-0001"), deadline_seconds=30, poll_interval_seconds=0.05)
+    hook.wait_for(Watch("healthy", stream_id, "d-0001"), timeout_seconds=30, poll_interval_seconds=0.05)
 
 
 def deferral_of(task: DrivingOperator, context: Any, event: Any = None, kwargs: Any = None) -> TaskDeferred:

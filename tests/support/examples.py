@@ -72,7 +72,14 @@ from airflow_streamstate.protocol.retention import (
     SettledCustody,
 )
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.upgrades import Approval, Cancellation, HealthyWhen, Upgrade, UpgradeStep
+from airflow_streamstate.protocol.upgrades import (
+    Approval,
+    Cancellation,
+    HealthyWhen,
+    Upgrade,
+    UpgradeLease,
+    UpgradeStep,
+)
 from support.example_plan import EXAMPLE_PLAN
 
 AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=UTC)
@@ -128,7 +135,10 @@ EXAMPLES: tuple[Message, ...] = (
         COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "a row that no parser reads", "counts per minute", 42,
         accepts_written=True,
     ),
-    _event(Claimed, host="worker-1", pid=4711, fencing_token=3, earlier_attempt=1, earlier_beat_at=AT),
+    _event(
+        Claimed, host="worker-1", pid=4711, fencing_token=3, earlier_attempt=1, earlier_beat_at=AT,
+        reason="the disk has room again",
+    ),
     _event(Started, spark_version="4.2.0", application_id="local-1772359205250"),
     _event(
         QueryStarted, query_name="counts per minute", query_id="859f4a6f-435c-47ba-9a05-e59c7df04d99",
@@ -278,6 +288,7 @@ EXAMPLES: tuple[Message, ...] = (
         "orders", 3, "d-0003", 2, "drain", Intent("af-987", "d-0004", AT, "shell:ada"), WRITE_ID, AT, "controller",
         upgrade_id="u-0b8e3c525f0e",
         retirement=Retirement(AT, "shell:ada", "the shop has closed", is_deleting=True),
+        attempt_reason="the disk has room again",
     ),
     RetentionRegister(
         "orders", WRITE_ID, AT, "shell:ada", 7, "d-0003-stopped-000002",
@@ -365,6 +376,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),
+    UpgradeLease("orders", "u-0b8e3c525f0e", "airflow upgrade.upgrade", LATER, WRITE_ID),
     RecordedPlan("orders", "d-0003", "counts per minute", 2, 2, EXAMPLE_PLAN, WRITE_ID, AT),
 )  # fmt: skip
 

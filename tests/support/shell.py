@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.cli.main import run
+from airflow_streamstate.cli.main import SECTIONS, run
 from airflow_streamstate.store.local import LocalStore
 from support.launches import end_processes
 from support.scripted_stream import ScriptedAttempt, ScriptedStream
+
+VERBS = [str(command.name) for commands in SECTIONS.values() for command in commands]
+STREAM_VERBS = [verb for verb in VERBS if verb not in ("streams", "doctor", "restore-home")]
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,18 @@ class Desk:
         for folder in self.home.rglob("launches/[dr]-*"):
             if folder.is_dir():
                 end_processes(str(folder))
+
+
+def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
+    """The shortest complete command line of a verb."""
+    first, second = "d-0001-stopped-000001", "d-0001-stopped-000002"
+    options = {
+        "deploy": ["--app", str(desk.base / "job.py")],
+        "adopt": ["--give-up"],
+        "skip": ["--batch", "7", "--reason", "a bad row"],
+    }
+    snapshots = {"verify": [first], "pin": [first], "diff": [first, second]}
+    return [verb, *options.get(verb, []), "--json", "--", stream_id, *snapshots.get(verb, [])]
 
 
 @contextlib.contextmanager

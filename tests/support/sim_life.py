@@ -102,7 +102,7 @@ class Life:
         world: where it is lived.
         recovery: what a driver that died while it was told something leads to.
         assume_dead: a driver that nobody can ask about is taken for dead.
-        deadline_seconds: of each wait.
+        timeout_seconds: of each wait.
         gives_up: whether the first refusal is taken for an answer.
         goes_on_unhealthy: a deployment that never gets healthy is left to run on.
         refusals: errors that the orchestrator met, for tests that look at them.
@@ -111,7 +111,7 @@ class Life:
     world: World
     recovery: Recovery = "resume"
     assume_dead: bool = False
-    deadline_seconds: float = DEADLINE_SECONDS
+    timeout_seconds: float = DEADLINE_SECONDS
     gives_up: bool = False
     goes_on_unhealthy: bool = False
     progress: Progress = field(default_factory=Progress)
@@ -184,10 +184,10 @@ class Life:
             self.grow(controller, lasting_id)
         elif step.verb == "resume":
             view = controller.resume(STREAM, request_id=lasting_id)
-            controller.wait_healthy(STREAM, view.deployment_id, self.deadline_seconds)
+            controller.wait_healthy(STREAM, view.deployment_id, self.timeout_seconds)
         else:
             order = getattr(controller, step.verb)(STREAM, request_id=request_id)
-            controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.deadline_seconds)
+            controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.timeout_seconds)
 
     def _recover(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:
         """A driver died under an order, or the order met a stream that cannot take it; whether to give it again."""
@@ -197,7 +197,7 @@ class Life:
         if "the drain of this deployment" in str(error) or "a drain of this stream" in str(error):
             self.progress.tries[number] += 1
             order = controller.drain(STREAM, request_id=f"finish-{number}-{self.progress.tries[number]}")
-            controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.deadline_seconds)
+            controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.timeout_seconds)
             return True
         if "no driver was started for it" in str(error):
             self._resume(controller, number)
@@ -241,7 +241,7 @@ class Life:
             self.progress.tries[number] += 1
             request_id = f"lost-{number}-{self.progress.tries[number]}"
             resumed = controller.resume(STREAM, request_id=request_id, assume_dead=True)
-            controller.wait_finished(STREAM, resumed.deployment_id, self.deadline_seconds)
+            controller.wait_finished(STREAM, resumed.deployment_id, self.timeout_seconds)
             return True
         self.progress.step = self._next_deploy(number) - 1
         return False
@@ -256,7 +256,7 @@ class Life:
         if view.state == "failed":
             view = controller.resume(STREAM, request_id=f"{request_id}-resume-{view.attempt}")
         if step.hurry_seconds is None:
-            controller.wait_healthy(STREAM, view.deployment_id, self.deadline_seconds)
+            controller.wait_healthy(STREAM, view.deployment_id, self.timeout_seconds)
         else:
             controller.clock.sleep(step.hurry_seconds)
 

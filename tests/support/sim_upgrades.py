@@ -74,7 +74,7 @@ class Ascent(Life):
                 ),
                 request_id,
             )
-        view = upgrades.run(STREAM, begun.upgrade_id, self.deadline_seconds * 4)
+        view = upgrades.run(STREAM, begun.upgrade_id, self.timeout_seconds * 4)
         self.seen.append(view)
         if not self.is_late:
             self._judge(view)

@@ -217,6 +217,6 @@ def _unobeyed(seen: Observation, event: Ignored | Rejected | Expired, number: in
     if isinstance(event, Ignored) and end is not None and end.outcome == "fenced":
         return End("fenced", state, event, number, reason=event.reason, command_kind=kind)
     if isinstance(event, Expired):
-        return End("expired", state, event, number, reason="it was read after its deadline", command_kind=kind)
+        return End("expired", state, event, number, reason="it had expired when it was read", command_kind=kind)
     outcome: OutcomeKind = "ignored" if isinstance(event, Ignored) else "rejected"
     return End(outcome, state, event, number, reason=event.reason, command_kind=kind)

@@ -49,16 +49,16 @@ class PendingOrder:
     requested_at: datetime
     requested_by: str
     reason: str
-    deadline_at: datetime | None
+    expires_at: datetime | None
     phase: OrderPhase
     why: str
 
     def to_json(self) -> dict[str, object]:
-        """``verb command_id number requested_at requested_by reason deadline_at phase why``."""
+        """``verb command_id number requested_at requested_by reason expires_at phase why``."""
         return {
             **vars(self),
             "requested_at": format_time(self.requested_at),
-            "deadline_at": None if self.deadline_at is None else format_time(self.deadline_at),
+            "expires_at": None if self.expires_at is None else format_time(self.expires_at),
         }
 
 
@@ -92,7 +92,7 @@ def pending_orders(seen: Observation, slots: Collection[CommandSlot], state: Sta
             requested_at=command.requested_at,
             requested_by=command.requested_by,
             reason=command.reason,
-            deadline_at=command.deadline_at,
+            expires_at=command.deadline_at,
             phase="accepted" if is_begun else "ordered",
             why=f"it is taken back, and {why}" if command_id in taken_back else why,
         )
@@ -129,7 +129,7 @@ def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -
     if is_begun and state in ALIVE:
         return "it is being obeyed"
     if not is_begun and is_late(command, seen.observed_at):
-        return "its deadline has passed: it is not begun any more"
+        return "it has expired: it is not begun any more"
     if isinstance(command, StopRequest | SnapshotRequest):
         return _why_of_an_attempt(command, seen, state)
     if state not in ALIVE:

@@ -233,6 +233,7 @@ class StreamStatus:
         traceback: of a failed one, the script's own; of a degraded one, what Spark said of the query.
         next_step: of a failed or degraded one, what can be done about it; "" otherwise.
         intent: who is about to deploy; "" for nobody.
+        attempt_reason: why the attempt was asked for, of its deploy, resume, drain or skip; "" where nothing was said.
         upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
         moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the
             named gaps, and what was read again.
@@ -265,6 +266,7 @@ class StreamStatus:
     traceback: str = ""
     application_id: str = ""
     intent: str = ""
+    attempt_reason: str = ""
     upgrade: str = ""
     moves: tuple[Skipped | Repositioned, ...] = ()
     running_since_at: datetime | None = None
@@ -301,6 +303,7 @@ class StreamStatus:
             "traceback": self.traceback,
             "application_id": self.application_id,
             "intent": self.intent,
+            "attempt_reason": self.attempt_reason,
             "upgrade": self.upgrade,
             "moves": [move_json(event) for event in self.moves],
             "running_since_at": _time(self.running_since_at),

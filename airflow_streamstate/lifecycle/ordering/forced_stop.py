@@ -93,14 +93,14 @@ class ForcedStops:
         reason: str,
     ) -> CommandView:
         # One that would be withdrawn at the deadline is not begun after it either, whoever has died by then.
-        begin_within_seconds = deadline_seconds if on_deadline == "fail" else None
+        expires_in_seconds = deadline_seconds if on_deadline == "fail" else None
         return self._orders.order(
             stream_id,
             "stop",
             deployment_id=deployment_id,
             request_id=request_id,
             reason=reason,
-            deadline_seconds=begin_within_seconds,
+            expires_in_seconds=expires_in_seconds,
         )
 
     def stop(

@@ -112,7 +112,7 @@ class Orders:
         deployment_id: str | None,
         request_id: str,
         reason: str,
-        deadline_seconds: float | None,
+        expires_in_seconds: float | None,
         terms: DrainTerms = DEFAULT_TERMS,
     ) -> CommandView:
         """As ``Controller.stop`` and ``.drain``."""
@@ -138,9 +138,9 @@ class Orders:
             return self._answered(seen, verb, command_id, decision.end)
         attempt = seen.attempt
         if isinstance(decision, Flush):
-            self._attempts.move(control, seen, "drain", assume_dead=False)
+            self._attempts.move(control, seen, "drain", assume_dead=False, reason=reason)
             attempt += 1
-        command = self._command(seen, verb, command_id, attempt, reason, deadline_seconds, terms)
+        command = self._command(seen, verb, command_id, attempt, reason, expires_in_seconds, terms)
         number, key = control.journal(seen.deployment_id).write_command(command, agreed_protocol(seen))
         if isinstance(decision, Flush) or decision.launch:
             self._means.drivers.launch(control, seen.spec, attempt)
@@ -181,11 +181,11 @@ class Orders:
         command_id: str,
         attempt: int,
         reason: str,
-        deadline_seconds: float | None,
+        expires_in_seconds: float | None,
         terms: DrainTerms,
     ) -> Command:
         now = self._means.clock.now()
-        deadline_at = None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds)
+        deadline_at = None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds)
         within_seconds = terms.batches_within_seconds
         batches_by_at = None if within_seconds is None else now + timedelta(seconds=within_seconds)
         if terms.on_deadline == "fail":

@@ -58,7 +58,7 @@ class SnapshotRequests:
         request_id: str,
         terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
         reason: str = "",
-        deadline_seconds: float | None = None,
+        expires_in_seconds: float | None = None,
     ) -> CommandView:
         """As ``Controller.snapshot``."""
         control = self._means.home.control(stream_id)
@@ -77,7 +77,7 @@ class SnapshotRequests:
         if self._means.upgrade_id is not None:
             refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
         command_id = asking_command_id(stream_id, request_id, seen.deployment_id, seen.attempt)
-        wish = self._wish(terms, reason, deadline_seconds)
+        wish = self._wish(terms, reason, expires_in_seconds)
         self._attempts.record_request(control, request_id, "snapshot", digest, seen, command_id, wish)
         if isinstance(decision, Answered):
             return self._view(seen, request_id, command_id, self._outcome(seen, decision.end))
@@ -96,7 +96,7 @@ class SnapshotRequests:
         return self._look(self._observer.observe(stream_id), request_id)[1]
 
     def wait(
-        self, stream_id: str, request_id: str, deadline_seconds: float, on_progress: Report | None = None
+        self, stream_id: str, request_id: str, timeout_seconds: float, on_progress: Report | None = None
     ) -> Outcome:
         """Look until the snapshot of a request is ready.
 
@@ -104,7 +104,7 @@ class SnapshotRequests:
             DeploymentFailedError: the deployment failed, and nobody has started it again in time.
             InvalidRequestError: there is nothing to snapshot, or it cannot be taken; nobody has asked for it.
             ConflictError: it was ignored for its date.
-            DeadlineExceededError: not within the deadline; or it had expired when it was read.
+            DeadlineExceededError: not within the timeout; or it had expired when it was read.
         """
 
         def look(seen: Observation) -> Outcome | None:
@@ -113,7 +113,7 @@ class SnapshotRequests:
                 raise self._waits.error_of(seen, end)
             return outcome
 
-        return self._waits.until(stream_id, None, deadline_seconds, on_progress, look, "done")
+        return self._waits.until(stream_id, None, timeout_seconds, on_progress, look, "done")
 
     def _look(self, seen: Observation, request_id: str) -> tuple[End | None, Outcome | None]:
         control = self._means.home.control(seen.stream_id)
@@ -214,12 +214,12 @@ class SnapshotRequests:
             request_id=request_id,
         )
 
-    def _wish(self, terms: SnapshotTerms, reason: str, deadline_seconds: float | None) -> SnapshotWish:
+    def _wish(self, terms: SnapshotTerms, reason: str, expires_in_seconds: float | None) -> SnapshotWish:
         now = self._means.clock.now()
         return SnapshotWish(
             requested_at=terms.requested_at,
             ttl_seconds=terms.ttl_seconds,
-            deadline_at=None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds),
+            deadline_at=None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds),
             requested_by=self._means.requested_by,
             reason=reason,
             consistent=terms.consistent,

@@ -292,7 +292,7 @@ class Readings:
             return None
 
         seconds = order.deadline_seconds
-        poll(self._clock, look, deadline_seconds=seconds, pause_seconds=lambda: POLL_SECONDS)
+        poll(self._clock, look, timeout_seconds=seconds, pause_seconds=lambda: POLL_SECONDS)
         text = _text(folder / RESULT)
         if text:
             return self._result(json.loads(text))
@@ -343,7 +343,7 @@ class Readings:
             poll(
                 self._clock,
                 lambda: True if self._means.observer.status(handle).state != "running" else None,
-                deadline_seconds=patience,
+                timeout_seconds=patience,
                 pause_seconds=lambda: POLL_SECONDS,
             )
             self._means.launcher.kill(handle, GRACE_SECONDS)

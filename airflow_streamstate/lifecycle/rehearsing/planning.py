@@ -160,7 +160,7 @@ class Planning:
             return None
 
         left = (view.deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS
-        poll(self._clock, look, deadline_seconds=max(left, 0.0), pause_seconds=lambda: POLL_SECONDS)
+        poll(self._clock, look, timeout_seconds=max(left, 0.0), pause_seconds=lambda: POLL_SECONDS)
         return self.report(view.stream_id, view.rehearsal_id)
 
     def give_up(self, stream_id: str, rehearsal_id: str) -> None:

@@ -38,17 +38,17 @@ class Attempts:
         self._drivers = means.drivers
         self._clock = means.clock
 
-    def resume(self, stream_id: str, request_id: str, *, assume_dead: bool) -> DeploymentView:
+    def resume(self, stream_id: str, request_id: str, *, assume_dead: bool, reason: str = "") -> DeploymentView:
         """As ``Controller.resume``."""
         control = self._home.control(stream_id)
         record = control.request(request_id)
         if record is not None:
-            return self._again(control, record, request_id, assume_dead=assume_dead)
+            return self._again(control, record, request_id, assume_dead=assume_dead, reason=reason)
         seen = self._observer.observe(stream_id)
-        return self._resume(control, seen, request_id, record=None, assume_dead=assume_dead)
+        return self._resume(control, seen, request_id, record=None, assume_dead=assume_dead, reason=reason)
 
     def _again(
-        self, control: StreamControl, record: RequestRecord, request_id: str, *, assume_dead: bool
+        self, control: StreamControl, record: RequestRecord, request_id: str, *, assume_dead: bool, reason: str
     ) -> DeploymentView:
         """A resume that was asked for before: finish it; or, where it has failed and committed nothing, try again."""
         check_same_wish(record, "resume", resume_digest())
@@ -63,8 +63,8 @@ class Attempts:
             )
         began = None if record.command_id is None else attempt_of(record.command_id)
         if began is None or seen.attempt < began:
-            return self._resume(control, seen, request_id, record=record, assume_dead=assume_dead)
-        return self._go_on(control, seen, lambda: has_committed_since(self._home, seen, began))
+            return self._resume(control, seen, request_id, record=record, assume_dead=assume_dead, reason=reason)
+        return self._go_on(control, seen, lambda: has_committed_since(self._home, seen, began), reason=reason)
 
     def _resume(
         self,
@@ -74,6 +74,7 @@ class Attempts:
         *,
         record: RequestRecord | None,
         assume_dead: bool,
+        reason: str,
     ) -> DeploymentView:
         drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
         decision = decide_resume(seen, request_id, assume_dead=assume_dead, has_drain=drain is not None)
@@ -87,7 +88,7 @@ class Attempts:
                 control, request_id, "resume", resume_digest(), seen, launch_key_for(seen.deployment_id, attempt)
             )
         if isinstance(decision, NextAttempt):
-            self.move(control, seen, "run", assume_dead=assume_dead)
+            self.move(control, seen, "run", assume_dead=assume_dead, reason=reason)
         notes = [] if drain is None else [_drains_first(drain)]
         if repeats := foreseen_in_words(self._home, seen):  # before the driver changes what is planned
             notes.append(repeats)
@@ -111,19 +112,26 @@ class Attempts:
         seen: Observation,
         has_worked: Callable[[], bool],
         rehearsal_id: str | None = None,
+        reason: str = "",
     ) -> DeploymentView:
         state = decide_state(seen, seen.observed_at)
         if state == "launching" and seen.is_unlaunched:
             self._drivers.start(control, seen.spec, seen.attempt, rehearsal_id if seen.attempt == 1 else None)
         elif state == "failed" and not has_worked():
-            self.move(control, seen, "run", assume_dead=False)
+            self.move(control, seen, "run", assume_dead=False, reason=reason)
             self._drivers.launch(control, seen.spec, seen.attempt + 1)
         return self.view(control.stream_id, seen.deployment_id)
 
     def move(
-        self, control: StreamControl, seen: Observation, mode: Literal["run", "drain"], *, assume_dead: bool
+        self,
+        control: StreamControl,
+        seen: Observation,
+        mode: Literal["run", "drain"],
+        *,
+        assume_dead: bool,
+        reason: str = "",
     ) -> None:
-        """Prove the observed attempt ended, then move the register to the next one.
+        """Prove the observed attempt ended, then move the register to the next one, with why that was asked for.
 
         Raises:
             InvalidRequestError: the next one could not be launched; nothing was changed.
@@ -134,7 +142,9 @@ class Attempts:
         self._means.endings.prove(control, seen, assume_dead=assume_dead)
         stored = Stored(seen.register, seen.register_version)
         try:
-            self._means.replace_register(control, stored, attempt=seen.attempt + 1, attempt_mode=mode, intent=None)
+            self._means.replace_register(
+                control, stored, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
+            )
         except VersionConflictError:
             raise someone_was_first(control) from None
 

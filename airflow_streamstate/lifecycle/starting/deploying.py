@@ -233,6 +233,7 @@ class Deploying:
                 deployment_id=None,
                 attempt=0,
                 attempt_mode="run",
+                attempt_reason="",
                 intent=intent,
                 **self._means.signed(),
             )
@@ -344,6 +345,7 @@ class Deploying:
             deployment_id=self._begin.deployment_id,
             attempt=1,
             attempt_mode="run",
+            attempt_reason="",
             intent=None,
             retirement=None,
         )

@@ -188,7 +188,7 @@ class Skips:
         Where there is to be none, the order is withdrawn: what was refused is not done by whoever comes later.
         """
         try:
-            self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead)
+            self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead, reason=wish.reason)
         except (ConflictError, InvalidRequestError):
             now = control.need_register().value
             if now.deployment_id == seen.deployment_id and now.attempt > seen.attempt:

@@ -54,7 +54,7 @@ class Starts:
         self,
         stream_id: str,
         deployment_id: str,
-        deadline_seconds: float,
+        timeout_seconds: float,
         on_progress: Report | None = None,
         *,
         at_most: int = 0,
@@ -63,15 +63,15 @@ class Starts:
 
         Args:
             stream_id, deployment_id: which.
-            deadline_seconds: how long.
+            timeout_seconds: how long.
             on_progress: told what was seen, each time.
             at_most: so much may be left of each source, in its own unit.
 
         Raises:
             DeploymentFailedError, ConflictError: it cannot come any more.
-            DeadlineExceededError: not within the deadline; says what is missing, and the work goes on.
+            DeadlineExceededError: not within the timeout; says what is missing, and the work goes on.
         """
-        return self._waits.caught_up(stream_id, deployment_id, deadline_seconds, on_progress, at_most)
+        return self._waits.caught_up(stream_id, deployment_id, timeout_seconds, on_progress, at_most)
 
     def is_caught_up(self, stream_id: str, deployment_id: str, *, at_most: int = 0) -> StreamStatus | None:
         """One look of ``wait_caught_up``; None while it may still come. Raises as that, but for a deadline."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from airflow_streamstate.control.cells import Stored
-from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeState
 from airflow_streamstate.errors import ConflictError, VersionConflictError
 from airflow_streamstate.lifecycle.decide import refuse_other_intent
 from airflow_streamstate.lifecycle.retired import refuse_retired
 from airflow_streamstate.lifecycle.starting.attempts import someone_was_first
-from airflow_streamstate.lifecycle.under_upgrade import refuse_another_upgrade
+from airflow_streamstate.lifecycle.under_upgrade import BusyError, refuse_another_upgrade
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.upgrades import Cancellation
 
 CLAIM_TRIES = 5
 
@@ -20,8 +21,9 @@ def claim(tools: Tools, state: UpgradeState) -> None:
     """Name the upgrade in the register, before any other step of it.
 
     Raises:
-        ConflictError: another is under way, and whose; or the stream was moved since this one was asked for. It is
-            refused then.
+        BusyError: another is under way, and whose; or the stream was moved since this one was asked for. It is refused
+            then.
+        ConflictError: the stream is retired, or is being deployed.
     """
     upgrade, control = tools.upgrade, tools.control
     for _ in range(CLAIM_TRIES):
@@ -31,6 +33,8 @@ def claim(tools: Tools, state: UpgradeState) -> None:
         try:
             _refuse_moved(tools, stored)
         except ConflictError as error:
+            if isinstance(error, BusyError):
+                tools.journal.cancel(_lost(tools))
             finish(tools, state, "refused", str(error))
             raise
         try:
@@ -39,6 +43,13 @@ def claim(tools: Tools, state: UpgradeState) -> None:
             continue  # somebody moved it: look who
         return
     raise someone_was_first(control)
+
+
+def _lost(tools: Tools) -> Cancellation:
+    """Why it is over: the same request may be begun anew when the other is over, under another request id."""
+    clock, by = tools.means.clock, tools.means.requested_by
+    upgrade_id = tools.upgrade.upgrade_id
+    return Cancellation(tools.stream_id, upgrade_id, "finish", by, clock.now(), clock.new_uuid(), reason=LOST_CLAIM)
 
 
 def _refuse_moved(tools: Tools, stored: Stored[StreamRegister]) -> None:
@@ -54,7 +65,7 @@ def _refuse_moved(tools: Tools, stored: Stored[StreamRegister]) -> None:
     if upgrade.asked == "rollback":
         before = tools.control.spec(str(before)).start.predecessor_id
     if before != upgrade.old_deployment_id:
-        raise ConflictError(
+        raise BusyError(
             "somebody else moved this stream since the upgrade was asked for",
             stream_id=tools.stream_id,
             upgrade_id=upgrade.upgrade_id,

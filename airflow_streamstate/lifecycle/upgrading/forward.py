@@ -234,7 +234,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
             deployment_id=tools.upgrade.old_deployment_id,
             request_id=tools.request_id("end"),
             reason=f"upgrade {tools.upgrade.upgrade_id}",
-            deadline_seconds=None,
+            expires_in_seconds=None,
             terms=DrainTerms(rehearse=tools.upgrade.runs_batches, discard_state=tools.upgrade.discard_state),
         )
     except StreamStateError as error:

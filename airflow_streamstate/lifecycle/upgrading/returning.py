@@ -61,7 +61,7 @@ def _order_end(tools: Tools, state: UpgradeState, seen: Observation) -> None:
             deployment_id=seen.deployment_id,
             request_id=tools.request_id("bad-end"),
             reason=f"upgrade {tools.upgrade.upgrade_id} gives it up",
-            deadline_seconds=None,
+            expires_in_seconds=None,
         )
     except StreamStateError as error:
         if not isinstance(error, ConflictError):  # it has just ended, or somebody else has: the next look finds that
@@ -106,7 +106,9 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
             tools.patiently(
                 state,
                 2 * PATIENCE_SECONDS,
-                lambda: tools.attempts.resume(tools.stream_id, tools.request_id("back"), assume_dead=False),
+                lambda: tools.attempts.resume(
+                    tools.stream_id, tools.request_id("back"), assume_dead=False, reason=tools.reason_of_attempt
+                ),
             )
     except StreamStateError as error:
         if isinstance(error, IncompatibleUpgradeError) and now == "drained" and seen.is_current:
@@ -231,7 +233,9 @@ def _was_resumed(tools: Tools, seen: Observation) -> bool:
 def _resume_again(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     """A driver may die of anything, and the stream is not left without one for that; of two deaths it is told."""
     try:
-        tools.attempts.resume(tools.stream_id, tools.request_id("again"), assume_dead=False)
+        tools.attempts.resume(
+            tools.stream_id, tools.request_id("again"), assume_dead=False, reason=tools.reason_of_attempt
+        )
     except StreamStateError as error:
         if is_passing(error) or isinstance(error, ConflictError):
             raise

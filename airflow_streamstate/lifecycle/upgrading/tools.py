@@ -84,6 +84,11 @@ class Tools:
         """The request id of one act of this upgrade: the same at every try (Law 2)."""
         return f"{self.upgrade.upgrade_id}-{what}"
 
+    @property
+    def reason_of_attempt(self) -> str:
+        """Why an attempt is asked for that brings the old version back."""
+        return f"the way back of upgrade {self.upgrade.upgrade_id}"
+
     def old(self) -> Observation:
         """The old version, as it stands."""
         return self.means.observer.observe(self.stream_id, self.upgrade.old_deployment_id)

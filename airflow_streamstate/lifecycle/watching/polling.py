@@ -11,20 +11,20 @@ Result = TypeVar("Result")
 
 
 def poll(
-    clock: Clock, look: Callable[[], Result | None], *, deadline_seconds: float, pause_seconds: Callable[[], float]
+    clock: Clock, look: Callable[[], Result | None], *, timeout_seconds: float, pause_seconds: Callable[[], float]
 ) -> Result | None:
     """Look again and again until there is something to see; None where the time was up first.
 
     Args:
         clock: for the waiting.
         look: one look; None for nothing yet. It looks at least once, and once more when the time is up.
-        deadline_seconds: how long.
+        timeout_seconds: how long.
         pause_seconds: asked for before each pause.
 
     Raises:
         whatever ``look`` raises.
     """
-    end = clock.monotonic_seconds() + deadline_seconds
+    end = clock.monotonic_seconds() + timeout_seconds
     while True:
         result = look()
         if result is not None:

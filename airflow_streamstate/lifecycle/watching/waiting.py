@@ -1,4 +1,4 @@
-"""Waits: every one has a deadline, and its end says what was last seen (Law 6)."""
+"""Waits: every one has a timeout, and its end says what was last seen (Law 6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from airflow_streamstate.errors import (
     ConflictError,
     DataError,
     DeadlineExceededError,
-    InvalidRequestError,
     StreamStateError,
     UnavailableError,
 )
@@ -52,14 +51,14 @@ class Waits:
         self._watching = watching
 
     def healthy(
-        self, stream_id: str, deployment_id: str, deadline_seconds: float, on_progress: Report | None
+        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None
     ) -> StreamStatus:
         """As ``Controller.wait_healthy``."""
 
         def look(seen: Observation) -> StreamStatus | None:
             return self.status_if_healthy(seen)
 
-        return self.until(stream_id, deployment_id, deadline_seconds, on_progress, look, "healthy")
+        return self.until(stream_id, deployment_id, timeout_seconds, on_progress, look, "healthy")
 
     def status_if_healthy(self, seen: Observation) -> StreamStatus | None:
         """The status, if each query has committed a batch or found no input; None while that may still come.
@@ -78,7 +77,7 @@ class Waits:
         raise self.error_of(seen, end)
 
     def caught_up(
-        self, stream_id: str, deployment_id: str, deadline_seconds: float, on_progress: Report | None, at_most: int
+        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None, at_most: int
     ) -> StreamStatus:
         """As ``Starts.wait_caught_up``."""
 
@@ -88,7 +87,7 @@ class Waits:
         def described(seen: Observation) -> str:
             return f"{describe(seen)}; {decide_caught_up(seen, at_most).why}"
 
-        return self.until(stream_id, deployment_id, deadline_seconds, on_progress, look, "caught up", described)
+        return self.until(stream_id, deployment_id, timeout_seconds, on_progress, look, "caught up", described)
 
     def status_if_caught_up(self, seen: Observation, at_most: int) -> StreamStatus | None:
         """The status, if it is healthy and has read what there is; None while that may still come. Raises as
@@ -123,7 +122,7 @@ class Waits:
         return bool(known - {event.query_name for event in seen.of_kind(QueryStarted)})
 
     def finished(
-        self, stream_id: str, deployment_id: str, deadline_seconds: float, on_progress: Report | None
+        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None
     ) -> Outcome:
         """As ``Controller.wait_finished``."""
 
@@ -135,10 +134,10 @@ class Waits:
                 raise self.error_of(seen, end)
             return self._watching.outcome(seen, end)
 
-        return self.until(stream_id, deployment_id, deadline_seconds, on_progress, look, "finished")
+        return self.until(stream_id, deployment_id, timeout_seconds, on_progress, look, "finished")
 
     def command(
-        self, stream_id: str, deployment_id: str, command_id: str, deadline_seconds: float, on_progress: Report | None
+        self, stream_id: str, deployment_id: str, command_id: str, timeout_seconds: float, on_progress: Report | None
     ) -> Outcome:
         """As ``Controller.wait_for_command``."""
         kind = ""
@@ -157,7 +156,7 @@ class Waits:
                 raise self.error_of(seen, end)
             return self._watching.outcome(seen, end, command_id)
 
-        return self.until(stream_id, deployment_id, deadline_seconds, on_progress, look, "done")
+        return self.until(stream_id, deployment_id, timeout_seconds, on_progress, look, "done")
 
     def error_of(self, seen: Observation, end: End) -> StreamStateError:
         """The error of an end that is not the one that was waited for."""
@@ -174,9 +173,9 @@ class Waits:
         }
         if end.outcome == "expired":
             return DeadlineExceededError(
-                "the order was read after its deadline and was not begun",
+                "the order had expired when it was read, and was not begun",
                 **facts,
-                next_step="Give it again with a later deadline.",
+                next_step="Give it again with a longer --expires-in.",
             )
         if is_late:
             return late_drain(facts)
@@ -185,7 +184,7 @@ class Waits:
                 "the drain was taken back", **facts, next_step="Drain again, if it is wanted after all."
             )
         if end.outcome == "rejected":
-            return InvalidRequestError(
+            return ConflictError(
                 "the job cannot obey this order, and runs on",
                 **facts,
                 next_step="Change what the reason names, or wait for it, and give the order again.",
@@ -219,7 +218,7 @@ class Waits:
         self,
         stream_id: str,
         deployment_id: str | None,
-        deadline_seconds: float,
+        timeout_seconds: float,
         on_progress: Report | None,
         look: Callable[[Observation], Result | None],
         goal: str,
@@ -230,7 +229,7 @@ class Waits:
         Args:
             stream_id: the stream.
             deployment_id: the deployment; None for the current one, at each look anew.
-            deadline_seconds: how long.
+            timeout_seconds: how long.
             on_progress: told what was seen.
             look: None for nothing yet; raises where it cannot come any more.
             goal: what it is then, for the error.
@@ -254,14 +253,14 @@ class Waits:
                 on_progress(last_seen)
             return result
 
-        found = poll(self._clock, look_once, deadline_seconds=deadline_seconds, pause_seconds=lambda: poll_seconds)
+        found = poll(self._clock, look_once, timeout_seconds=timeout_seconds, pause_seconds=lambda: poll_seconds)
         if found is not None:
             return found
         raise DeadlineExceededError(
-            f"it is not {goal} within the deadline; the work goes on",
+            f"it is not {goal} within the timeout; the work goes on",
             stream_id=stream_id,
             deployment_id=deployment_id,
-            deadline_seconds=deadline_seconds,
+            timeout_seconds=timeout_seconds,
             last_seen=last_seen,
             next_step=f"`streamstate status {stream_id}` shows it; wait again, or look at its log.",
         )

@@ -41,7 +41,16 @@ from airflow_streamstate.lifecycle.under_upgrade import upgrade_in_words
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained, Failed, Finished, QueryStarted, SnapshotReady, Started, Stopped
+from airflow_streamstate.protocol.events import (
+    Claimed,
+    Drained,
+    Failed,
+    Finished,
+    QueryStarted,
+    SnapshotReady,
+    Started,
+    Stopped,
+)
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
@@ -98,6 +107,7 @@ class Watching:
             application_id="" if started is None else started.application_id,
             upgrade=upgrade_in_words(self._home.control(seen.stream_id), seen.register),
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
+            attempt_reason=redacted(seen, _attempt_reason(seen)),
             moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
             next_step=self._next_step(seen) if state == "failed" else next_step_of(seen, state),
@@ -327,6 +337,16 @@ def _failure_in_words(seen: Observation, state: State, why: str) -> tuple[str, s
     if state != "failed" or failed is None:
         return why if state == "failed" else "", ""
     return failed.in_words, failed.traceback
+
+
+def _attempt_reason(seen: Observation) -> str:
+    """Why the attempt was asked for: as its driver said it, or, before it has claimed it, as the register says."""
+    claimed = next(seen.of_kind(Claimed), None)
+    if claimed is not None and claimed.reason:
+        return claimed.reason
+    if seen.attempt == 1:
+        return seen.spec.reason
+    return seen.register.attempt_reason if seen.is_current else ""
 
 
 def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:

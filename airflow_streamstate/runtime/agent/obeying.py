@@ -117,7 +117,7 @@ class CommandDesk:
             attempt.reporter.write(
                 Expired, command_id=command.command_id, command_number=slot.number or 0, command=to_json(command)
             )
-            attempt.reporter.say(f"{command.kind} {command.command_id} was read after its deadline")
+            attempt.reporter.say(f"{command.kind} {command.command_id} had expired when it was read")
             clean_up(attempt)
         elif isinstance(command, SnapshotRequest) and (stale := self._out_of_date(command)) is not None:
             self._ignore(command, slot, stale)

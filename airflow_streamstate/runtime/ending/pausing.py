@@ -79,7 +79,7 @@ def while_all_stand(
         raise DeadlineExceededError(
             "the batches in flight were not committed in time, so that the queries never stood at one barrier",
             queries=[ending.query.name for ending in late.waiting],
-            next_step="Ask again with a longer --ttl or --begin-within, or without --consistent.",
+            next_step="Ask again with a longer --ttl or --expires-in, or without --consistent.",
         ) from None
     finally:
         let_go()

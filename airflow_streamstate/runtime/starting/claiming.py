@@ -81,6 +81,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         fencing_token=attempt.spec.fencing_token,
         earlier_attempt=None if earlier is None else earlier.attempt,
         earlier_beat_at=None if earlier is None else earlier.at,
+        reason=attempt.spec.reason if attempt.number == 1 else register.attempt_reason,
     )
     attempt.reporter.say(f"{attempt.deployment_id} attempt {attempt.number} of stream {attempt.stream_id} is claimed")
     persist(attempt, "what is pending", lambda: take_up_pending(attempt))

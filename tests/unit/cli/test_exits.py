@@ -1,14 +1,41 @@
-"""Errors to exit statuses."""
+"""Exit statuses: 0 done, 1 failed, 2 usage, 3 deadline, 4 refused; the same rule at every end of every verb."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import inspect
+import itertools
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_streamstate import errors
-from airflow_streamstate.cli.exits import DEADLINE, FAILED, REFUSED, USAGE, exit_status_of
+from airflow_streamstate import cli, errors
+from airflow_streamstate.cli.exits import (
+    DEADLINE,
+    DONE,
+    FAILED,
+    REFUSED,
+    USAGE,
+    exit_status_of,
+    status_of_rehearsal,
+    status_of_several,
+    status_of_upgrade,
+)
+from airflow_streamstate.control.journal import CommandSlot
+from airflow_streamstate.control.upgrades import state_of
 from airflow_streamstate.errors import Remedy, StreamStateError
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.events import Expired, Ignored, Rejected
+from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeKind, UpgradeStep
+from airflow_streamstate.store.local import LocalStore
+from support.scripted_stream import ScriptedAttempt
+from support.shell import STREAM_VERBS, VERBS, Desk, obeying, shell, words_of
 
 ERRORS = [
     cls
@@ -16,24 +43,186 @@ ERRORS = [
     if inspect.isclass(cls) and issubclass(cls, StreamStateError) and cls is not StreamStateError
 ]
 STATUS_OF = {
-    Remedy.FIX: {USAGE},
-    Remedy.RETRY: {FAILED},
-    Remedy.REREAD: {REFUSED},
-    Remedy.READ_BACK: {FAILED},
-    Remedy.STOP: {REFUSED},
-    Remedy.REPAIR: {FAILED},
-    Remedy.INSPECT: {FAILED, DEADLINE},
+    Remedy.FIX: USAGE,
+    Remedy.RETRY: FAILED,
+    Remedy.REREAD: REFUSED,
+    Remedy.READ_BACK: FAILED,
+    Remedy.STOP: REFUSED,
+    Remedy.REPAIR: FAILED,
+    Remedy.INSPECT: FAILED,
 }
+BY_NAME = {
+    errors.DeadlineExceededError: DEADLINE,
+    errors.IncompatibleUpgradeError: REFUSED,
+    errors.InputLostError: REFUSED,
+    errors.UnsupportedCheckpointError: REFUSED,
+    errors.ReadOnlyError: FAILED,
+}
+DRIVERLESS = [verb for verb in STREAM_VERBS if verb not in ("adopt",)]
+"""Verbs whose shortest command line asks for a stream of the home."""
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)
-def test_the_exit_status_follows_from_the_remedy(error: type[StreamStateError]) -> None:
-    """Whoever reads only the exit status knows what to do next, as docs/errors.md says."""
-    by_name = {errors.IncompatibleUpgradeError: {REFUSED}, errors.ReadOnlyError: {FAILED}}
-    expected = by_name.get(error, STATUS_OF[error.remedy])
-    assert exit_status_of(error("it is so")) in expected
+def test_the_exit_status_follows_from_the_error(error: type[StreamStateError]) -> None:
+    """A caller that reads only the exit status knows what to do next, as docs/errors.md says."""
+    assert exit_status_of(error("it is so")) == BY_NAME.get(error, STATUS_OF[error.remedy])
 
 
 def test_only_a_deadline_ends_with_three() -> None:
     """Exit status 3 says that the work goes on, and nothing else says it."""
     assert [cls for cls in ERRORS if exit_status_of(cls("it is so")) == DEADLINE] == [errors.DeadlineExceededError]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_option_that_does_not_exist_is_a_usage_error_of_every_verb(desk: Desk, verb: str) -> None:
+    """Exit status 2, before anything is looked at."""
+    assert shell(verb, "--no-such-option", "--json").status == USAGE
+
+
+@pytest.mark.parametrize("verb", [verb for verb in STREAM_VERBS if verb not in ("deploy", "adopt")])
+def test_a_stream_that_is_not_there_is_a_usage_error_of_every_verb(desk: Desk, verb: str) -> None:
+    """Exit status 2: the command line names what is not there."""
+    assert shell(*words_of(verb, "nowhere", desk)).status == USAGE
+
+
+@pytest.mark.parametrize("verb", DRIVERLESS)
+@pytest.mark.parametrize(
+    "error", [cls for cls in ERRORS if cls.remedy not in (Remedy.INSPECT,)], ids=lambda cls: cls.__name__
+)
+def test_what_a_home_answers_ends_every_verb_by_the_same_rule(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, verb: str, error: type[StreamStateError]
+) -> None:
+    """Whichever verb meets an error of a kind ends with the status of that kind."""
+    desk.stream().deploy().runs().stopped()
+    (desk.base / "job.py").write_text("")
+
+    def answers(_store: LocalStore, key: str) -> object:
+        raise error("the edge to the disk says so", key=key)
+
+    monkeypatch.setattr(LocalStore, "get", answers)
+    assert shell(*words_of(verb, "flights", desk)).status == exit_status_of(error("it is so"))
+
+
+def answer_order(attempt: ScriptedAttempt, slot: CommandSlot, how: str) -> None:
+    """The driver's answer to an order, in this way."""
+    assert slot.command is not None
+    facts: dict[str, Any] = {"command_id": slot.command.command_id, "command_number": slot.number}
+    if how == "rejected":
+        attempt.say(Rejected, **facts, key=slot.key, reason="a memory sink")
+    elif how == "ignored":
+        attempt.say(Ignored, **facts, command=to_json(slot.command), reason="for another attempt")
+    elif how == "expired":
+        attempt.say(Expired, **facts, command=to_json(slot.command))
+    else:
+        attempt.failed("ValueError: boom")
+    attempt.control.journal(attempt.deployment_id).delete_command(slot)
+
+
+@contextlib.contextmanager
+def saying(attempt: ScriptedAttempt, how: str) -> Iterator[None]:
+    """Meanwhile the driver answers each order that it finds in this way."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.02):
+            for slot in attempt.control.journal(attempt.deployment_id).commands():
+                answer_order(attempt, slot, how)
+
+    thread = threading.Thread(target=work, name="saying")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=20)
+
+
+ENDS_OF_ORDERS = {
+    ("stop", "rejected"): REFUSED,
+    ("stop", "ignored"): REFUSED,
+    ("stop", "expired"): DEADLINE,
+    ("stop", "failed"): FAILED,
+    ("drain", "rejected"): REFUSED,
+    ("drain", "ignored"): REFUSED,
+    ("drain", "expired"): DEADLINE,
+    ("drain", "failed"): FAILED,
+    ("snapshot", "rejected"): REFUSED,
+    ("snapshot", "ignored"): DEADLINE,  # it is asked again until the time is up
+    ("snapshot", "expired"): DEADLINE,
+    ("snapshot", "failed"): DEADLINE,  # the next attempt may take it yet
+}
+
+
+@pytest.mark.parametrize(("verb", "how"), ENDS_OF_ORDERS)
+def test_every_end_of_an_order_has_the_status_of_its_kind(desk: Desk, verb: str, how: str) -> None:
+    """A rejected drain ends as a refused upgrade does."""
+    running = desk.stream().deploy().runs()
+    with saying(running, how):
+        answer = shell(verb, "flights", "--wait", 2 if ENDS_OF_ORDERS[verb, how] == DEADLINE else 20, "--json")
+    assert answer.status == ENDS_OF_ORDERS[verb, how], answer
+
+
+@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
+def test_an_order_that_is_obeyed_is_done_and_one_that_is_not_answered_in_time_is_late(desk: Desk, verb: str) -> None:
+    """0 with the wait and without; 3 where nothing came."""
+    running = desk.stream().deploy().runs()
+    assert shell(verb, "flights", "--wait", 0.2, "--json").status == DEADLINE
+    assert shell(verb, "flights", "--json").status == DONE
+    with obeying(running):
+        assert shell(verb, "flights", "--wait", 30, "--json").status == DONE
+
+
+OVER: tuple[Phase, ...] = ("upgraded", "rolled_back", "refused", "failed")
+ENDS_OF_UPGRADES = {
+    # (asked, cancelled with): statuses by outcome, in the order of OVER
+    ("upgrade", None): (DONE, FAILED, REFUSED, FAILED),
+    ("rollback", None): (REFUSED, DONE, REFUSED, FAILED),
+    ("upgrade", "rollback"): (REFUSED, DONE, DONE, FAILED),
+    ("upgrade", "finish"): (DONE, FAILED, DONE, FAILED),
+    ("rollback", "finish"): (REFUSED, DONE, DONE, FAILED),
+}
+
+
+@pytest.mark.parametrize(("asked", "cancelled"), ENDS_OF_UPGRADES, ids=str)
+def test_every_end_of_an_upgrade_has_the_status_of_its_kind(asked: UpgradeKind, cancelled: str | None) -> None:
+    """For ``upgrade``, ``restart`` and ``rollback``, for their callers and for a caller that cancels."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    upgrade = Upgrade("flights", "u-1", asked, "d-0001", "auto", "r", "digest", "test", "", now, "w")
+    found = []
+    for phase in OVER:
+        step = UpgradeStep("flights", "u-1", 1, phase, now, "test", "w")
+        found.append(status_of_upgrade(UpgradeView(state_of(upgrade, [step])), cancelled))  # type: ignore[arg-type]
+    assert tuple(found) == ENDS_OF_UPGRADES[asked, cancelled]
+
+
+def test_every_end_of_a_rehearsal_has_the_status_of_its_kind() -> None:
+    """Of ``plan``."""
+    outcomes = ("fits", "refused", "failed", "deadline")
+    assert [status_of_rehearsal(outcome) for outcome in outcomes] == [DONE, REFUSED, FAILED, DEADLINE]
+
+
+def test_several_ends_have_one_status() -> None:
+    """Of ``restore-home``: that of all, where it is the same and nothing was done; else it has failed."""
+    late, refused = errors.DeadlineExceededError("late"), errors.ConflictError("refused")
+    assert [status_of_several(each, 0) for each in ([], [refused, refused], [late], [late, refused])] == [
+        DONE, REFUSED, DEADLINE, FAILED
+    ]  # fmt: skip
+    assert [status_of_several(each, 1) for each in ([], [refused])] == [DONE, FAILED]
+
+
+def test_no_verb_decides_an_exit_status_by_itself() -> None:
+    """Each ``return`` of a verb that ends with a status goes through the one place that holds the rule."""
+    folder = Path(inspect.getfile(cli)).parent
+    found = []
+    for path in sorted(folder.glob("*.py")):
+        if path.name in ("exits.py", "main.py"):
+            continue
+        for function in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)):
+            if not (isinstance(function.returns, ast.Name) and function.returns.id == "int"):
+                continue
+            returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+            found += [(path.name, function.name, ast.unparse(each.value)) for each in returns if each.value is not None]
+    assert {module for module, _, _ in found} >= {"doctor.py", "look.py", "plan.py", "state.py", "upgrade.py"}
+    allowed = ("status_of_", "_run(", "_begin_and_run(", "_show(")
+    odd = itertools.filterfalse(lambda one: one[2].startswith(allowed) or one[2] == "DONE", found)
+    assert list(odd) == []

@@ -176,7 +176,7 @@ def test_status_shows_orders_until_they_have_their_end(desk: Desk) -> None:
     stream.deploy().runs()
     command, _, _ = drain_notification(stream, "d-0001", rehearse=True, reason="new key")
     (order,) = shell("status", "flights", "--json").json["orders"]
-    assert (order.pop("requested_at")[-1], order.pop("deadline_at")[-1]) == ("Z", "Z")
+    assert (order.pop("requested_at")[-1], order.pop("expires_at")[-1]) == ("Z", "Z")
     why = "it is not begun: its flush is tried first, on a fork of the state"
     assert order == {
         "verb": "drain", "command_id": command.command_id, "number": 1, "requested_by": "test", "reason": "new key",

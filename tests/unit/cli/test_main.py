@@ -19,10 +19,8 @@ from airflow_streamstate import errors
 from airflow_streamstate.cli.exits import exit_status_of
 from airflow_streamstate.cli.main import SECTIONS, cli
 from airflow_streamstate.errors import StreamStateError
-from support.shell import Desk, shell
+from support.shell import STREAM_VERBS, VERBS, Desk, shell, words_of
 
-VERBS = [str(command.name) for commands in SECTIONS.values() for command in commands]
-STREAM_VERBS = [verb for verb in VERBS if verb not in ("streams", "doctor", "restore-home")]
 HOSTILE_IDS = ["../x", "..", "", "a/b", "A", "x" * 64, "-x", "x-", "a b", "ä", "a\nb", "flights/../../x", "%2e"]
 ERRORS = [
     cls
@@ -48,18 +46,6 @@ def raising(error: BaseException) -> Callable[[], None]:
         raise error
 
     return act
-
-
-def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
-    """The shortest complete command line of a verb."""
-    first, second = "d-0001-stopped-000001", "d-0001-stopped-000002"
-    options = {
-        "deploy": ["--app", str(desk.base / "job.py")],
-        "adopt": ["--give-up"],
-        "skip": ["--batch", "7", "--reason", "a bad row"],
-    }
-    snapshots = {"verify": [first], "pin": [first], "diff": [first, second]}
-    return [verb, *options.get(verb, []), "--json", "--", stream_id, *snapshots.get(verb, [])]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)

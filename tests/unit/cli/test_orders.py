@@ -83,7 +83,7 @@ def test_a_wait_that_ends_says_that_the_work_goes_on(running: ScriptedAttempt, v
     human = shell(verb, "flights", "--wait", 0.3)
     assert human.out == ""
     assert human.err.startswith("flights d-0001: running (")
-    assert "streamstate: it is not done within the deadline; the work goes on." in human.err
+    assert "streamstate: it is not done within the timeout; the work goes on." in human.err
 
 
 @pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
@@ -126,10 +126,10 @@ def test_an_order_to_a_replaced_deployment_is_refused(desk: Desk, running: Scrip
 
 
 def test_a_drain_that_the_job_rejects_is_told(running: ScriptedAttempt) -> None:
-    """Exit status 2, with the job's reason; it runs on."""
+    """Refused: exit status 4, with the job's reason; it runs on."""
     with obeying(running, "cannot-drain"):
         answer = shell("drain", "flights", "--wait", 30, "--json")
-    assert answer.status == 2
+    assert answer.status == 4
     assert answer.error["context"]["reason"] == "a memory sink"
     assert shell("status", "flights", "--json").json["state"] == "running"
 
@@ -154,8 +154,8 @@ def test_a_stop_of_what_fails_meanwhile_is_told(running: ScriptedAttempt) -> Non
 
 
 def test_a_drain_says_what_it_is_to_flush_and_until_when_it_may_begin(running: ScriptedAttempt) -> None:
-    """--mode, --begin-within and --reason are on the notification."""
-    words = ("--mode", "event_time", "--begin-within", 60, "--reason", "new key")
+    """--mode, --expires-in and --reason are on the notification."""
+    words = ("--mode", "event_time", "--expires-in", 60, "--reason", "new key")
     assert shell("drain", "flights", *words, "--json").status == 0
     (slot,) = running.control.journal("d-0001").commands()
     assert isinstance(slot.command, DrainNotification)
@@ -186,7 +186,16 @@ def test_an_attempt_that_never_got_a_driver_can_be_killed(desk: Desk) -> None:
 
 def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None:
     """Each option is a field of the notification."""
-    words = ("--deadline", 60, "--on-deadline", "stop", "--flush-deadline", 30, "--on-flush-deadline", "kill")
+    words = (
+        "--batches-deadline",
+        60,
+        "--on-batches-deadline",
+        "stop",
+        "--flush-deadline",
+        30,
+        "--on-flush-deadline",
+        "kill",
+    )
     assert shell("drain", "flights", *words, "--json").status == 0
     (slot,) = running.control.journal("d-0001").commands()
     assert isinstance(slot.command, DrainNotification)
@@ -198,10 +207,10 @@ def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--on-deadline", "stop"), "--deadline"),
+        (("--on-batches-deadline", "stop"), "--batches-deadline"),
         (("--on-flush-deadline", "kill"), "--flush-deadline"),
         (("--cancel", "--mode", "event_time"), "leave out"),
-        (("--cancel", "--deadline", "5"), "leave out"),
+        (("--cancel", "--batches-deadline", "5"), "leave out"),
     ],
 )
 def test_options_that_say_nothing_together_are_refused(

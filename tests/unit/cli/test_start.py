@@ -278,3 +278,15 @@ def test_a_label_is_text_and_no_markup(desk: Desk) -> None:
         assert "[/red]" in text
         assert "\x1b[2J" not in text
     assert to_json(desk.stream().control.spec("d-0002"))["version_label"] == label
+
+
+def test_the_reason_of_a_resume_is_kept_and_shown(desk: Desk) -> None:
+    """With the attempt, from the moment in which it is decided; the next attempt has its own."""
+    assert deploy(desk, "--wait", 60, "--reason", "the first version", job="fails").status == 1
+    assert shell("status", "flights", "--json").json["attempt_reason"] == "the first version"
+    assert shell("resume", "flights", "--wait", 60, "--reason", "the disk has room again").status == 1
+    assert desk.stream().control.need_register().value.attempt_reason == "the disk has room again"
+    assert shell("status", "flights", "--json").json["attempt_reason"] == "the disk has room again"
+    assert "  reason     the disk has room again" in shell("status", "flights").out
+    assert shell("resume", "flights", "--wait", 60).status == 1
+    assert shell("status", "flights", "--json").json["attempt_reason"] == ""

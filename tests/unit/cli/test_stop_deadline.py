@@ -77,7 +77,7 @@ def test_a_driver_of_elsewhere_is_refused_and_the_order_stands(desk: Desk) -> No
     [
         (("--on-deadline", "kill"), "--on-deadline says what is done at a --deadline, and none was given."),
         (("--deadline", 5, "--wait", 5), "--deadline waits by itself: leave out --wait."),
-        (("--deadline", 5, "--begin-within", 5), "--deadline and --begin-within are two deadlines of one stop"),
+        (("--deadline", 5, "--expires-in", 5), "--deadline withdraws an order"),
         (("--deadline", 5, "--on-deadline", "hope"), "'hope' is not one of 'fail', 'kill'"),
         (("--deadline", 0), "'0' is not a number of seconds"),
         (("--deadline", "nan"), "'nan' is not a number of seconds"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan
@@ -178,3 +182,31 @@ def test_a_no_to_what_asks_nobody_is_refused(running: Desk) -> None:
     assert "--cancel" in answer.error["next_step"]
     assert journal.approval(upgrade_id) is None
     assert shell("upgrade", "flights", "--cancel", "--json").json["outcome"] == "refused"
+
+
+def test_a_second_upgrade_waits_for_the_first_if_it_is_told_to(running: Desk) -> None:
+    """Nothing is recorded of it before: exit status 3 where the first is not over in time; else its own end."""
+    assert upgrade(running, "fits", "--needs-approval", "--wait", 3, "--json").status == 3
+    journal = UpgradeJournal(running.stream().control)
+    (first,) = journal.ids()
+    late = shell("upgrade", "flights", "--if-busy", "wait", "--wait", 0.3, "--json")
+    assert (late.status, late.error["context"]["held_by"]) == (3, first)
+    assert shell("rollback", "flights", "--json").status == 4
+    assert shell("rollback", "flights", "--if-busy", "wait", "--wait", 0.3, "--json").status in (2, 3)
+    assert journal.ids() == [first]
+    upgrades = Controller.local(Home(HomeConfig(home_uri=str(running.home)))).upgrades
+
+    def end_first() -> None:
+        upgrades.cancel("flights", first, after_stop="rollback")
+        upgrades.run("flights", first, 30)
+
+    ending = threading.Timer(1.0, end_first)
+    ending.start()
+    wanted = ("--if-busy", "wait", "--request-id", "second", "--json")
+    answer = upgrade(running, "needs-drain", *wanted)
+    ending.join(timeout=30)
+    assert (answer.status, answer.json["outcome"]) == (4, "refused")
+    assert answer.json["upgrade_id"] != first
+    assert "nobody allowed to drain" in answer.json["reason"]
+    again = upgrade(running, "needs-drain", *wanted)
+    assert again.json["upgrade_id"] == answer.json["upgrade_id"]

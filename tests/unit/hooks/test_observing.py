@@ -97,7 +97,7 @@ def test_a_deployment_that_was_replaced_is_not_waited_for(named: NamedHome, stre
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"), [(Expired, ConflictError), (Ignored, ConflictError), (Rejected, InvalidRequestError)]
+    ("answer", "error"), [(Expired, ConflictError), (Ignored, ConflictError), (Rejected, ConflictError)]
 )
 def test_a_notification_that_nobody_obeys_is_known_at_once(
     named: NamedHome, stream: ScriptedStream, answer: type, error: type[Exception]
@@ -212,7 +212,7 @@ def test_a_request_that_is_refused_is_not_waited_for(named: NamedHome, stream: S
     order = named.hook().snapshot("flights", request_id="r-1")
     attempt.say(Rejected, command_id=order.command_id, command_number=1, key="k", reason="nothing is committed yet")
     watch = Watch("snapshot", "flights", attempt.deployment_id, request_id="r-1")
-    assert isinstance(see(named, watch).error, InvalidRequestError)
+    assert isinstance(see(named, watch).error, ConflictError)
     with pytest.raises(InvalidRequestError, match="no snapshot was asked for"):
         see(named, replace(watch, request_id="r-2"))
 

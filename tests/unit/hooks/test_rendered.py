@@ -85,8 +85,8 @@ def test_neither_yes_nor_no_is_refused() -> None:
 def test_a_wait_needs_a_bounded_number_of_seconds(value: Any) -> None:
     """Every wait has a deadline (Law 6)."""
     with pytest.raises(InvalidRequestError, match="number of seconds"):
-        as_seconds(value, "wait_seconds")
-    assert as_seconds("2.5", "wait_seconds") == 2.5
+        as_seconds(value, "timeout_seconds")
+    assert as_seconds("2.5", "timeout_seconds") == 2.5
 
 
 def test_a_value_that_is_not_known_is_refused_with_those_that_are() -> None:

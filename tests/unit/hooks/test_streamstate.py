@@ -28,7 +28,7 @@ def test_a_notification_is_written_read_and_cleaned_up(named: NamedHome) -> None
     """Where it lies, what it says, and that it is gone when it was obeyed; its content stays readable."""
     attempt = named.stream().deploy().runs()
     hook = named.hook()
-    place = hook.write_drain_notification("flights", reason="new key", deadline_seconds=60, request_id="r-1")
+    place = hook.write_drain_notification("flights", reason="new key", expires_in_seconds=60, request_id="r-1")
     assert place.key == "flights/deployments/d-0001/commands/00000001.json"
     assert named.home.home.head(place.key) is not None
     assert hook.cleanup_notifications("flights") == []  # nobody has answered it yet
@@ -104,7 +104,7 @@ def test_waiting_ends_with_what_came(named: NamedHome) -> None:
     attempt = named.stream().deploy().runs()
     attempt.drained()
     watch = Watch("drained", "flights", attempt.deployment_id)
-    assert named.hook().wait_for(watch, deadline_seconds=1)["snapshot_id"] == "d-0001-drained-000001"
+    assert named.hook().wait_for(watch, timeout_seconds=1)["snapshot_id"] == "d-0001-drained-000001"
 
 
 def test_waiting_ends_when_it_cannot_come_or_when_time_is_over(named: NamedHome) -> None:
@@ -114,11 +114,11 @@ def test_waiting_ends_when_it_cannot_come_or_when_time_is_over(named: NamedHome)
     hook = StreamStateHook(clock=clock)
     watch = Watch("drained", "flights", attempt.deployment_id)
     with pytest.raises(DeadlineExceededError):
-        hook.wait_for(watch, deadline_seconds=10, poll_interval_seconds=3)
+        hook.wait_for(watch, timeout_seconds=10, poll_interval_seconds=3)
     assert sum(clock.slept_seconds) == 10
     attempt.stopped()
     with pytest.raises(ConflictError, match="stopped"):
-        hook.wait_for(watch, deadline_seconds=10)
+        hook.wait_for(watch, timeout_seconds=10)
 
 
 def test_a_look_that_goes_wrong_says_nothing_about_the_stream(
@@ -138,7 +138,7 @@ def test_a_look_that_goes_wrong_says_nothing_about_the_stream(
 
     monkeypatch.setattr(store, "get", fails_once)  # the edge to the network
     watch = Watch("drained", "flights", attempt.deployment_id)
-    assert hook.wait_for(watch, deadline_seconds=10)["deployment_id"] == "d-0001"
+    assert hook.wait_for(watch, timeout_seconds=10)["deployment_id"] == "d-0001"
     assert failures == []
 
 

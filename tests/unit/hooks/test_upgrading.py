@@ -13,8 +13,8 @@ from airflow_streamstate.hooks.upgrading import (
     bring_on,
     give_up,
     give_up_from_afar,
+    stands_for_nothing,
     upgrade_of,
-    was_given_up_with_its_task,
     what_remains,
 )
 from airflow_streamstate.lifecycle.controller import Controller
@@ -95,7 +95,7 @@ def test_from_afar_it_is_over_before_the_stop_and_recorded_after_it(
     after = running.upgrades.view("flights", view.upgrade_id)
     if phase == "rehearsing":
         assert after.outcome == "refused"
-        assert was_given_up_with_its_task(running, after)
+        assert stands_for_nothing(running, after)
         assert "is over: refused" in line
     else:
         assert phases(named, view.upgrade_id) == before
@@ -109,9 +109,9 @@ def test_from_afar_it_is_over_before_the_stop_and_recorded_after_it(
 def test_what_somebody_else_cancelled_was_not_given_up_with_its_task(running: Controller, tmp_path: Path) -> None:
     """A person's no counts; no try begins anew against it."""
     view = brought_to(running, begun(running, tmp_path, "hangs"), "rehearsing")
-    assert not was_given_up_with_its_task(running, view)
+    assert not stands_for_nothing(running, view)
     running.upgrades.cancel("flights", view.upgrade_id, after_stop="finish", reason="no")
-    assert not was_given_up_with_its_task(running, running.upgrades.advance("flights", view.upgrade_id))
+    assert not stands_for_nothing(running, running.upgrades.advance("flights", view.upgrade_id))
 
 
 def test_a_wait_that_ends_says_where_the_upgrade_stands(running: Controller, tmp_path: Path) -> None:

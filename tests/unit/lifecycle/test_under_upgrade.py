@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from airflow_streamstate.control.upgrades import ABANDONED, UpgradeJournal
 from airflow_streamstate.errors import ConflictError
-from airflow_streamstate.lifecycle.under_upgrade import NotHeldError, refuse_another_upgrade, refuse_during_upgrade
+from airflow_streamstate.lifecycle.under_upgrade import (
+    BusyError,
+    NotHeldError,
+    refuse_another_upgrade,
+    refuse_during_upgrade,
+)
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
+from airflow_streamstate.lifecycle.upgrading.upgrades import LEASE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.upgrades import UpgradeStep
 from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
 
@@ -48,7 +60,12 @@ def test_law_4_one_that_is_over_moves_nothing_any_more(upgraded: UpgradeStage) -
     before = upgraded.outside()
     with pytest.raises(NotHeldError):
         tools.orders.order(
-            STREAM, "stop", deployment_id="d-0001", request_id=tools.request_id("end"), reason="", deadline_seconds=None
+            STREAM,
+            "stop",
+            deployment_id="d-0001",
+            request_id=tools.request_id("end"),
+            reason="",
+            expires_in_seconds=None,
         )
     upgraded.stage.end()
     with pytest.raises(NotHeldError):
@@ -104,3 +121,102 @@ def test_the_end_of_a_dead_driver_is_not_forced_while_an_upgrade_holds_the_strea
     with pytest.raises(ConflictError, match="under way"):
         upgraded.stage.controller.forced_stops.stop(STREAM, deadline_seconds=10, on_deadline="kill")
     assert upgraded.outside() == before
+
+
+def abandoned(upgraded: UpgradeStage, **asked: Any) -> UpgradeView:
+    """An upgrade that a task began, and of which nothing was heard since its lease ran out; it is being rehearsed."""
+    view = upgraded.upgrades.begin(upgraded.request(**asked), "up-1", lease_seconds=LEASE_SECONDS)
+    upgraded.advance(view)
+    upgraded.stage.clock.advance(LEASE_SECONDS + 1)
+    upgraded.stage.beat(counts=QueryBeat(3, upgraded.stage.clock.now(), is_active=True))  # the old version lives
+    return view
+
+
+def test_an_upgrade_whose_task_is_gone_before_the_stop_holds_nothing_up(upgraded: UpgradeStage) -> None:
+    """Marked failed while neither a worker nor a triggerer had it: the next upgrade begins, the first is over."""
+    first = abandoned(upgraded)
+    assert "its task is gone since" in upgraded.stage.controller.status(STREAM).upgrade
+    second = upgraded.begin("up-2")
+    assert upgraded.held_by() == second.upgrade_id
+    ended = upgraded.upgrades.view(STREAM, first.upgrade_id)
+    assert ended.outcome == "refused"
+    assert ABANDONED in ended.state.last.text
+    assert "nothing has happened to the stream" in ended.state.last.text
+    rehearsal_id = f"rehearsals/{UpgradeJournal(upgraded.stage.control).state(first.upgrade_id).last.rehearsal_id}"  # type: ignore[union-attr]
+    left = {info.key.rpartition("/")[2] for info in upgraded.stage.store.list_objects(f"{STREAM}/{rehearsal_id}/")}
+    assert left <= {"rehearsal.json", "verdict.json"}
+
+
+@pytest.mark.parametrize("verb", ["stop", "drain", "deploy"])
+def test_every_verb_goes_on_past_an_upgrade_whose_task_is_gone(upgraded: UpgradeStage, verb: str) -> None:
+    """Not upgrades alone were blocked by it."""
+    first = abandoned(upgraded)
+    controller = upgraded.stage.controller
+    if verb == "deploy":
+        controller.stop(STREAM, request_id="s-1")
+        upgraded.stops()
+        assert upgraded.stage.deploy().deployment_id == "d-0002"
+    else:
+        getattr(controller, verb)(STREAM, request_id="o-1")
+        assert upgraded.order().reason == ""
+    assert upgraded.upgrades.view(STREAM, first.upgrade_id).outcome == "refused"
+
+
+def test_a_task_that_lives_is_not_taken_for_gone(upgraded: UpgradeStage) -> None:
+    """Each look of a worker moves the lease on; so does the time that a task leaves to its triggerer."""
+    view = upgraded.upgrades.begin(upgraded.request(), "up-1", lease_seconds=LEASE_SECONDS)
+    for _ in range(3):
+        upgraded.stage.clock.advance(LEASE_SECONDS - 1)
+        upgraded.upgrades.keeps_lease(STREAM, view.upgrade_id)()
+        with pytest.raises(BusyError):
+            upgraded.begin("up-2")
+    upgraded.upgrades.hold(STREAM, view.upgrade_id, 600)
+    upgraded.stage.clock.advance(590)
+    with pytest.raises(BusyError):
+        upgraded.begin("up-2")
+
+
+def test_an_upgrade_of_the_shell_is_given_up_by_a_word_alone(upgraded: UpgradeStage) -> None:
+    """It has no lease: its caller may come back at any time, and approve of its plan."""
+    view = upgraded.begin()
+    upgraded.advance(view)
+    upgraded.stage.clock.advance(100_000)
+    with pytest.raises(BusyError):
+        upgraded.begin("up-2")
+
+
+def test_past_the_stop_a_task_that_is_gone_holds_the_stream(upgraded: UpgradeStage) -> None:
+    """No version may run then: the upgrade has to be brought to its end first."""
+    view = upgraded.upgrades.begin(upgraded.request(), "up-1", lease_seconds=LEASE_SECONDS)
+    upgraded.advance(view)
+    upgraded.rehearsed(view)
+    upgraded.stage.clock.advance(LEASE_SECONDS + 1)
+    assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.phase == "stopping"
+    with pytest.raises(BusyError):
+        upgraded.begin("up-2")
+    assert upgraded.upgrades.holder(STREAM) is not None
+
+
+def test_law_2_a_task_that_was_only_slow_finds_that_its_upgrade_is_over(upgraded: UpgradeStage) -> None:
+    """It takes no other step, and touches nothing."""
+    first = abandoned(upgraded)
+    tools, state = upgraded.upgrades._tools(STREAM, first.upgrade_id)
+    upgraded.begin("up-2")
+    tools.take(state, "planned", mode="restore")
+    assert upgraded.upgrades.advance(STREAM, first.upgrade_id).outcome == "refused"
+
+
+def test_law_2_where_the_slow_task_was_faster_its_step_counts(upgraded: UpgradeStage) -> None:
+    """Of two next steps the first one stands."""
+    first = abandoned(upgraded)
+    journal = UpgradeJournal(upgraded.stage.control)
+    tools, state = upgraded.upgrades._tools(STREAM, first.upgrade_id)
+    taken = journal.take
+
+    def late(step: UpgradeStep) -> bool:
+        tools.take(state, "stopping")
+        return taken(step)
+
+    journal.take = late  # type: ignore[method-assign]
+    assert journal.end_abandoned(first.upgrade_id) is False
+    assert journal.is_under_way(first.upgrade_id)

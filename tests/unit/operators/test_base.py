@@ -100,7 +100,7 @@ def test_an_event_that_is_none_of_ours_fails_the_task(context: MakeContext) -> N
 def test_a_deferral_carries_no_arguments_of_its_own(named: NamedHome, context: MakeContext) -> None:
     """Everything comes back in the event, and the deadline is a moment."""
     named.stream().deploy().runs()
-    operator = StopStreamOperator(task_id="stop", stream_id="flights", deferrable=True, wait_seconds="60")
+    operator = StopStreamOperator(task_id="stop", stream_id="flights", deferrable=True, timeout_seconds="60")
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(context())
     assert deferred.value.kwargs is None
@@ -111,7 +111,7 @@ def test_a_wait_without_bounds_is_refused(named: NamedHome, context: MakeContext
     """Every wait has a deadline (Law 6)."""
     named.stream().deploy().runs()
     with pytest.raises(AirflowFailException, match="number of seconds"):
-        StopStreamOperator(task_id="stop", stream_id="flights", wait_seconds="for ever").execute(context())
+        StopStreamOperator(task_id="stop", stream_id="flights", timeout_seconds="for ever").execute(context())
 
 
 def test_a_home_that_is_not_there_fails_the_task_in_one_sentence(

@@ -15,7 +15,13 @@ from support.airflow_streams import NamedHome
 
 
 def deploy(script: Path, **more: Any) -> DeployStreamOperator:
-    values = {"stream_id": "flights", "application": script, "wait_seconds": 30, "poll_interval_seconds": 0.1, **more}
+    values = {
+        "stream_id": "flights",
+        "application": script,
+        "timeout_seconds": 30,
+        "poll_interval_seconds": 0.1,
+        **more,
+    }
     return DeployStreamOperator(task_id="deploy", **values)
 
 

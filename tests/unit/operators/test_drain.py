@@ -17,7 +17,7 @@ from support.scripted_driver import END_OFFSET, WATERMARK_TEXT
 
 
 def drain(**more: Any) -> DrainStreamOperator:
-    values = {"stream_id": "flights", "wait_seconds": 30, "poll_interval_seconds": 0.1, **more}
+    values = {"stream_id": "flights", "timeout_seconds": 30, "poll_interval_seconds": 0.1, **more}
     return DrainStreamOperator(task_id="drain", **values)
 
 
@@ -27,7 +27,7 @@ def deployed(named: NamedHome, tmp_path: Path, context: MakeContext, *words: str
     script = scripted_driver.script(tmp_path, *words)
     wait_for = "finished" if "finishes" in words else "healthy"
     operator = DeployStreamOperator(
-        task_id="deploy", stream_id="flights", application=script, wait_for=wait_for, wait_seconds=30
+        task_id="deploy", stream_id="flights", application=script, wait_for=wait_for, timeout_seconds=30
     )
     operator.execute(context(task_id="deploy"))
 
@@ -36,7 +36,7 @@ def test_it_writes_the_notification_and_does_not_wait(named: NamedHome, context:
     """The task after it waits, or nobody."""
     stream = named.stream()
     stream.deploy().runs()
-    result = drain(reason="new key", begin_within_seconds="60").execute(context())
+    result = drain(reason="new key", expires_in_seconds="60").execute(context())
     (slot,) = stream.control.journal("d-0001").commands()
     assert isinstance(slot.command, DrainNotification)
     assert result == {
@@ -132,12 +132,12 @@ def test_its_deadlines_are_those_of_the_notification(named: NamedHome, context: 
     """Templated texts are numbers and words of the order; a wrong word fails for good."""
     stream = named.stream()
     stream.deploy().runs()
-    drain(deadline_seconds="60", on_deadline="stop", flush_deadline_seconds="30", on_flush_deadline="kill").execute(
-        context()
-    )
+    drain(
+        batches_deadline_seconds="60", on_batches_deadline="stop", flush_deadline_seconds="30", on_flush_deadline="kill"
+    ).execute(context())
     (slot,) = stream.control.journal("d-0001").commands()
     assert isinstance(slot.command, DrainNotification)
     assert (slot.command.on_deadline, slot.command.flush_within_seconds) == ("stop", 30.0)
     assert slot.command.on_flush_deadline == "kill"
-    with pytest.raises(AirflowFailException, match="on_deadline"):
-        drain(on_deadline="perhaps").execute(context())
+    with pytest.raises(AirflowFailException, match="on_batches_deadline"):
+        drain(on_batches_deadline="perhaps").execute(context())

@@ -15,7 +15,13 @@ from support.airflow_streams import NamedHome
 
 
 def deploy(script: Path, **more: object) -> DeployStreamOperator:
-    values = {"stream_id": "flights", "application": script, "wait_seconds": 30, "poll_interval_seconds": 0.1, **more}
+    values = {
+        "stream_id": "flights",
+        "application": script,
+        "timeout_seconds": 30,
+        "poll_interval_seconds": 0.1,
+        **more,
+    }
     return DeployStreamOperator(task_id="deploy", **values)  # type: ignore[arg-type]
 
 
@@ -39,7 +45,7 @@ def test_a_driver_that_never_commits_ends_the_wait_and_not_the_driver(
     """The error says what was last seen, and that it goes on (Law 6)."""
     hangs = scripted_driver.script(tmp_path, "hangs")
     with pytest.raises(AirflowException, match="the stream goes on") as raised:
-        deploy(hangs, wait_seconds=2).execute(context())
+        deploy(hangs, timeout_seconds=2).execute(context())
     assert not isinstance(raised.value, AirflowFailException)
     assert named.hook().status("flights").state in ("launching", "running")
 

@@ -19,7 +19,13 @@ from support.scripted_stream import QUERY
 
 
 def plan(script: Path | None, **more: Any) -> PlanUpgradeOperator:
-    values = {"stream_id": "flights", "application": script, "wait_seconds": 60, "poll_interval_seconds": 0.1, **more}
+    values = {
+        "stream_id": "flights",
+        "application": script,
+        "timeout_seconds": 60,
+        "poll_interval_seconds": 0.1,
+        **more,
+    }
     return PlanUpgradeOperator(task_id="plan", **values)
 
 
@@ -113,7 +119,7 @@ def test_a_hang_ends_at_its_time_and_leaves_nothing(
 ) -> None:
     """The driver is killed, and the report says so (Law 6)."""
     monkeypatch.setattr("airflow_streamstate.lifecycle.rehearsing.rehearsals.LATE_SECONDS", 0.5)
-    task = plan(scripted_driver.script(tmp_path, "hangs"), wait_seconds=1)
+    task = plan(scripted_driver.script(tmp_path, "hangs"), timeout_seconds=1)
     with pytest.raises(AirflowException, match="not over at its deadline"):
         task.execute(context(xcom_push=Pushed().push))
     assert not list(running.base.rglob("launches/r-*"))
@@ -164,6 +170,12 @@ def test_secrets_are_hidden_wherever_airflow_shows_them(tmp_path: Path) -> None:
 
 def test_every_argument_can_be_a_template() -> None:
     """All but those that are no values of the change."""
-    assert {"application", "conf", "arguments", "rehearse", "fail_unless_it_fits", "stream_id", "wait_seconds"} <= set(
-        PlanUpgradeOperator.template_fields
-    )
+    assert {
+        "application",
+        "conf",
+        "arguments",
+        "rehearse",
+        "fail_unless_it_fits",
+        "stream_id",
+        "timeout_seconds",
+    } <= set(PlanUpgradeOperator.template_fields)

@@ -16,16 +16,16 @@ from support.airflow_streams import NamedHome
 
 
 def resume() -> ResumeStreamOperator:
-    return ResumeStreamOperator(task_id="resume", stream_id="flights", wait_seconds=30, poll_interval_seconds=0.1)
+    return ResumeStreamOperator(task_id="resume", stream_id="flights", timeout_seconds=30, poll_interval_seconds=0.1)
 
 
 def test_it_starts_the_recorded_code_once_more(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
     """Whatever lies at the old path meanwhile (Law 15); a retry finds its attempt."""
     script = scripted_driver.script(tmp_path, "runs")
-    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
         context(task_id="deploy")
     )
-    StopStreamOperator(task_id="stop", stream_id="flights", wait_seconds=30).execute(context(task_id="stop"))
+    StopStreamOperator(task_id="stop", stream_id="flights", timeout_seconds=30).execute(context(task_id="stop"))
     script.write_text("fails")
     first = resume().execute(context(try_number=1))
     assert (first["deployment_id"], first["attempt"], first["state"]) == ("d-0001", 2, "running")

@@ -39,7 +39,8 @@ def upgraded_from(named: NamedHome, context: MakeContext, tmp_path: Path, *more:
 
 def rollback(**more: Any) -> RollbackStreamOperator:
     values = {
-        "stream_id": "flights", "wait_seconds": 50, "healthy_within_seconds": 20, "poll_interval_seconds": 0.1, **more
+        "stream_id": "flights", "timeout_seconds": 50, "healthy_within_seconds": 20, "poll_interval_seconds": 0.1,
+        **more,
     }  # fmt: skip
     return RollbackStreamOperator(task_id="rollback", **values)
 
@@ -126,6 +127,6 @@ def test_what_cannot_be_meant_is_refused(upgraded: NamedHome, context: MakeConte
 
 def test_every_argument_can_be_a_template() -> None:
     """But how it waits."""
-    assert {"stream_id", "way", "accept_duplicates", "undo_command", "wait_seconds"} <= set(
+    assert {"stream_id", "way", "accept_duplicates", "undo_command", "timeout_seconds"} <= set(
         RollbackStreamOperator.template_fields
     )

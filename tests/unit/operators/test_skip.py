@@ -24,7 +24,7 @@ MOVE = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 1, 0, "files
 
 
 def operator(**given: object) -> SkipBatchOperator:
-    given = {"batch_id": "2", "reason": "a bad row", "poll_interval_seconds": 0.1, "wait_seconds": 30, **given}
+    given = {"batch_id": "2", "reason": "a bad row", "poll_interval_seconds": 0.1, "timeout_seconds": 30, **given}
     return SkipBatchOperator(task_id="skip", stream_id="flights", **given)  # type: ignore[arg-type]
 
 
@@ -33,7 +33,7 @@ def failed(named: NamedHome, context: MakeContext, tmp_path: Path) -> NamedHome:
     """A deployment that failed over its batch 2."""
     script = scripted_driver.script(tmp_path, "fails")
     with pytest.raises(Exception, match="DeploymentFailedError"):
-        DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+        DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
             context(task_id="deploy")
         )
     ScriptedAttempt(named.stream().control, "d-0001", 1, SYSTEM_CLOCK).proves(2).plans(2)

@@ -22,11 +22,11 @@ def test_it_returns_what_the_snapshot_is_and_a_retry_takes_no_second_one(
 ) -> None:
     """Snapshots cost; asking twice is asking once (Law 2)."""
     script = scripted_driver.script(tmp_path, "runs")
-    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
         context(task_id="deploy")
     )
     operator = SnapshotStreamOperator(
-        task_id="snapshot", stream_id="flights", wait_seconds=30, poll_interval_seconds=0.1
+        task_id="snapshot", stream_id="flights", timeout_seconds=30, poll_interval_seconds=0.1
     )
     first = operator.execute(context(try_number=1))
     assert first["snapshot_id"] == "d-0001-live-000001"

@@ -19,14 +19,14 @@ from support.shell import obeying
 
 
 def stop(**more: Any) -> StopStreamOperator:
-    values = {"stream_id": "flights", "wait_seconds": 30, "poll_interval_seconds": 0.1, **more}
+    values = {"stream_id": "flights", "timeout_seconds": 30, "poll_interval_seconds": 0.1, **more}
     return StopStreamOperator(task_id="stop", **values)
 
 
 def test_it_returns_the_snapshot_at_the_end(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
     """That is what the next version starts from; a retry finds the same."""
     script = scripted_driver.script(tmp_path, "runs")
-    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
         context(task_id="deploy")
     )
     first = stop().execute(context(try_number=1))
@@ -39,7 +39,7 @@ def test_it_need_not_wait(named: NamedHome, context: MakeContext) -> None:
     """The order is recorded, and says where."""
     stream = named.stream()
     stream.deploy().runs()
-    result = stop(wait=False, begin_within_seconds=5).execute(context())
+    result = stop(wait=False, expires_in_seconds=5).execute(context())
     (slot,) = stream.control.journal("d-0001").commands()
     assert isinstance(slot.command, StopRequest)
     assert (result["key"], result["command_id"]) == (slot.key, slot.command.command_id)
@@ -68,7 +68,7 @@ def test_what_has_failed_cannot_be_stopped_unless_that_does_not_matter(named: Na
 def deaf(context: MakeContext, folder: Path) -> None:
     """The stream runs in a driver that reads no order."""
     script = scripted_driver.script(folder, "runs", "deaf")
-    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
         context(task_id="deploy")
     )
 
@@ -134,7 +134,7 @@ def test_a_stream_that_had_failed_is_kept_and_told_as_if_not_running_says(
     """A forced end hides no failure, and keeps the end of it."""
     script = scripted_driver.script(tmp_path, "fails")
     with pytest.raises(AirflowException):
-        DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, wait_seconds=30).execute(
+        DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
             context(task_id="deploy")
         )
     more = {"deadline_seconds": 5, "on_deadline": "kill", "deferrable": deferrable}
@@ -150,7 +150,7 @@ def test_a_stream_that_had_failed_is_kept_and_told_as_if_not_running_says(
     ("more", "sentence"),
     [
         ({"wait": False}, "waits by itself"),
-        ({"begin_within_seconds": 5}, "waits by itself"),
+        ({"expires_in_seconds": 5}, "waits by itself"),
         ({"on_deadline": "hope"}, "Use fail, kill"),
         ({"deadline_seconds": "soon"}, "number of seconds"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,13 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred, redact
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
+from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from airflow_streamstate.protocol.codec import format_time
@@ -43,7 +49,7 @@ def running(named: NamedHome, tmp_path: Path) -> NamedHome:
 def upgrade(script: Path | None, **more: Any) -> UpgradeStreamOperator:
     values = {
         "stream_id": "flights", "application": script, "warm": False, "healthy_within_seconds": 20,
-        "wait_seconds": 50, "poll_interval_seconds": 0.1, **more,
+        "timeout_seconds": 50, "poll_interval_seconds": 0.1, **more,
     }  # fmt: skip
     return UpgradeStreamOperator(task_id="upgrade", **values)
 
@@ -359,7 +365,7 @@ def test_what_runs_is_what_was_planned(
         ("roll_back_if_slower", 1),
         ("roll_back_if_slower", "nan"),
         ("warm", "lukewarm"),
-        ("wait_seconds", "soon"),
+        ("timeout_seconds", "soon"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
@@ -396,5 +402,108 @@ def test_every_argument_can_be_a_template() -> None:
         "on_cancel",
         "healthy_batches",
         "roll_back_if_slower",
-        "wait_seconds",
+        "timeout_seconds",
     } <= set(fields)
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_task_that_is_gone_without_a_word_does_not_block_the_stream(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, deferrable: bool
+) -> None:
+    """Marked failed between triggerer and worker, in its rehearsal: another one is made; a retry begins anew."""
+    hanging = scripted_driver.script(tmp_path, "hangs", name="hangs.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("airflow_streamstate.operators.driving.WAKING_SECONDS", -100.0)  # its time has passed at once
+        first = deferral_of(upgrade(hanging, deferrable=True), context(task_id="first", xcom_push=pushed.push))
+    upgrade_id = first.trigger.watch["deployment_id"]
+    assert view_of(running, upgrade_id).state.phase == "rehearsing"
+    ours = context(task_id="second", xcom_push=pushed.push)
+    task = upgrade(new(tmp_path, "proves"), deferrable=deferrable)
+    result = to_the_end(task, ours, turn(task, ours))
+    assert (result["outcome"], result["old_deployment_id"]) == ("upgraded", "d-0001")
+    assert view_of(running, upgrade_id).outcome == "refused"
+    again = deferral_of(
+        upgrade(hanging, deferrable=True), context(task_id="first", xcom_push=pushed.push, try_number=2)
+    )
+    assert again.trigger.watch["deployment_id"] != upgrade_id
+
+
+def end_of(home: NamedHome, upgrade_id: str) -> UpgradeView:
+    """An upgrade that is approved and brought to its end."""
+    upgrades = home.hook().controller.upgrades
+    upgrades.approve("flights", upgrade_id, is_approved=True)
+    return upgrades.run("flights", upgrade_id, 60)
+
+
+def ids(home: NamedHome) -> list[str]:
+    return UpgradeJournal(home.home.control("flights")).ids()
+
+
+def test_a_second_upgrade_waits_for_the_first_if_it_is_told_to(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """Over deferrals, a retry and a clear: nothing is recorded of it before; its plan is about what runs then."""
+    first = scripted_driver.script(tmp_path, "proves", name="first_new.py")
+    waiting = upgrade(first, deferrable=True, needs_approval=True)
+    deferred = deferred_at(running, waiting, context(task_id="first", xcom_push=pushed.push), "planned")
+    upgrade_id = deferred.trigger.watch["deployment_id"]
+
+    def second() -> UpgradeStreamOperator:
+        return upgrade(new(tmp_path, "proves"), deferrable=True, if_busy="wait", retries=2)
+
+    ours = context(task_id="second", xcom_push=pushed.push, max_tries=2)
+    turned = deferral_of(second(), ours)
+    assert Watch.from_json(turned.trigger.watch) == Watch("free", "flights", upgrade_id)
+    assert turned.trigger.on_kill_action == "leave"
+    for again in (
+        context(task_id="second", xcom_push=pushed.push, try_number=2, max_tries=2),
+        context(task_id="second", xcom_push=pushed.push, try_number=3, max_tries=4),
+    ):
+        turned = deferral_of(second(), again)
+        assert ids(running) == [upgrade_id]
+    assert end_of(running, upgrade_id).outcome == "upgraded"
+    result = to_the_end(second(), again, turned)
+    assert (result["outcome"], result["old_deployment_id"], result["new_deployment_id"]) == (
+        "upgraded", "d-0002", "d-0003"
+    )  # fmt: skip
+    assert result["upgrade_id"] in ids(running)
+    assert len(ids(running)) == 2
+    assert second().execute(again) == result
+
+
+def test_its_wait_ends_with_its_time_and_a_retry_waits_on(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """In a worker and in the triggerer; by default it is refused at once."""
+    script = scripted_driver.script(tmp_path, "proves", name="first_new.py")
+    first = upgrade(script, deferrable=True, needs_approval=True)
+    deferred = deferred_at(running, first, context(task_id="first", xcom_push=pushed.push), "planned")
+    ours = context(task_id="second", xcom_push=pushed.push)
+    with pytest.raises(AirflowFailException, match=f"under way.*{deferred.trigger.watch['deployment_id']}"):
+        upgrade(new(tmp_path, "proves")).execute(ours)
+    for deferrable in (False, True):
+        task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=0.3, deferrable=deferrable)
+        with pytest.raises(AirflowException, match="holds the stream still") as late:
+            to_the_end(task, ours, turn(task, ours))
+        assert not isinstance(late.value, AirflowFailException)
+    assert len(ids(running)) == 1
+
+
+def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
+    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+) -> None:
+    """It was recorded already, and is over with that; the same request goes on under another id. (Law 2)"""
+    ours = context(task_id="second", xcom_push=pushed.push)
+    task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=50)
+    upgrades, control = running.hook().controller.upgrades, running.home.control("flights")
+    lost = task.begin(running.hook(), request_id_of(ours, task.wish_digest()))
+    stored = control.need_register()
+    control.replace_register(replace(stored.value, upgrade_id=None, write_id="w"), stored.version)
+    other = scripted_driver.script(tmp_path, "proves", name="other.py")
+    winner = upgrades.begin(UpgradeRequest(ChangeRequest("flights", application=other), warm=False), "winner")
+    with pytest.raises(ConflictError, match="under way"):
+        upgrades.advance("flights", lost.upgrade_id)
+    assert upgrades.run("flights", winner.upgrade_id, 60).outcome == "upgraded"
+    result = task.execute(ours)
+    assert (result["outcome"], result["old_deployment_id"]) == ("upgraded", "d-0002")
+    assert view_of(running, lost.upgrade_id).outcome == "refused"

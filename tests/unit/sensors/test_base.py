@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -14,8 +15,16 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 from airflow.sdk.bases.sensor import AirflowRescheduleException
+from airflow.sdk.exceptions import TaskDeferralError
 
-from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
+from airflow_streamstate.errors import (
+    DataError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    ReadOnlyError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.sensors.drain import DrainCompleteSensor
 from airflow_streamstate.store.local import LocalStore
@@ -145,6 +154,120 @@ def test_soft_fail_skips_as_for_every_other_sensor(named: NamedHome, context: Ma
     for deferrable in (False, True):
         with pytest.raises(AirflowSkipException):
             sensor(soft_fail=True, deferrable=deferrable).execute(context())
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fail": {},
+    "skip": {"on_failure": "skip"},
+    "soft_fail": {"soft_fail": True},
+    "never_fail": {"never_fail": True},
+}
+"""How a user can ask that a sensor skips."""
+
+
+def mistaken(what: str, named: NamedHome, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The arguments of a sensor with this mistake, over a stream that runs."""
+    named.stream().deploy().runs()
+    if what == "stream":
+        return {"stream_id": "fligths"}
+    if what == "deployment":
+        return {"deployment_id": "d-0099"}
+    if what == "connection":
+        return {"streamstate_conn_id": "streamstate_defualt"}
+    home = {"empty home": str(named.base / "elsewhere"), "no store": "nfs://host/home"}[what]
+    connection = {"conn_type": "streamstate", "extra": {"home_uri": home}}
+    monkeypatch.setenv("AIRFLOW_CONN_STREAMSTATE_DEFAULT", json.dumps(connection))
+    return {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("what", ["stream", "deployment", "connection", "empty home", "no store"])
+def test_a_mistake_fails_at_once_under_every_setting(
+    named: NamedHome, context: MakeContext, monkeypatch: pytest.MonkeyPatch, what: str, setting: str, mode: str
+) -> None:
+    """A DAG run is never green because the name of a stream, a connection or a home is wrong."""
+    arguments = mistaken(what, named, monkeypatch)
+    with pytest.raises(AirflowFailException, match=r"InvalidRequestError|NotFoundError"):
+        sensor(**{**SETTINGS[setting], **MODES[mode], **arguments}).execute(context())
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(
+    "error", [InvalidRequestError("no such connection"), DataError("a record is damaged"), ReadOnlyError("read-only")]
+)
+def test_a_mistake_that_the_triggerer_met_fails_under_every_setting(
+    named: NamedHome, context: MakeContext, error: StreamStateError, setting: str
+) -> None:
+    """The connection may be removed, or a record damaged, while the task is deferred."""
+    event = EventContent("over", Watch("drained", "flights", "d-0001"), error=error)
+    with pytest.raises(AirflowFailException, match=error.message):
+        sensor(deferrable=True, **SETTINGS[setting]).resume_execution(
+            "execute_complete", {"event": event.to_json()}, context()
+        )
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("event", [{"outcome": "done"}, "nonsense"])
+def test_an_event_that_cannot_be_read_fails_under_every_setting(
+    named: NamedHome, context: MakeContext, event: Any, setting: str
+) -> None:
+    """A triggerer of another release says nothing about the stream."""
+    with pytest.raises(AirflowFailException, match="no event"):
+        sensor(deferrable=True, **SETTINGS[setting]).resume_execution("execute_complete", {"event": event}, context())
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_trigger_that_fails_is_never_a_skip(named: NamedHome, context: MakeContext, setting: str) -> None:
+    """Airflow's own word of a trigger that could not run: nothing is known of the stream."""
+    with pytest.raises(TaskDeferralError):
+        sensor(deferrable=True, **SETTINGS[setting]).resume_execution(
+            "__fail__", {"error": "Trigger failure", "traceback": []}, context()
+        )
+
+
+@pytest.mark.parametrize("mode", ["poke", "deferrable"])
+def test_a_home_that_never_answered_is_no_reason_to_skip(
+    named: NamedHome, context: MakeContext, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """At the timeout with ``soft_fail``: what is not known to be missing is not skipped."""
+    named.stream().deploy().runs()
+
+    def unanswered(store: LocalStore, key: str) -> object:
+        raise UnavailableError("no answer", key=key)
+
+    monkeypatch.setattr(LocalStore, "get", unanswered)  # the edge to the disk
+    watched = sensor(soft_fail=True, timeout=0.0, deployment_id="d-0001", **MODES[mode])
+    if mode == "poke":
+        with pytest.raises(AirflowSensorTimeout, match="did not answer"):
+            watched.execute(context())
+        return
+    with pytest.raises(TaskDeferred) as deferred:
+        watched.execute(context())
+
+    async def fired() -> Any:
+        async for event in deferred.value.trigger.run():  # type: ignore[attr-defined]
+            return event.payload
+        raise AssertionError("no event")
+
+    with pytest.raises(AirflowSensorTimeout, match="did not answer"):
+        watched.resume_execution("execute_complete", {"event": asyncio.run(fired())}, context())
+
+
+@pytest.mark.parametrize("mode", ["poke", "deferrable"])
+def test_a_timeout_with_soft_fail_skips_while_it_is_not_there_yet(
+    named: NamedHome, context: MakeContext, mode: str
+) -> None:
+    """As for every other sensor of Airflow."""
+    named.stream().deploy().runs()
+    watched = sensor(soft_fail=True, timeout=0.0, **MODES[mode])
+    if mode == "poke":
+        with pytest.raises(AirflowSkipException):
+            watched.execute(context())
+        return
+    event = EventContent("deadline", Watch("drained", "flights", "d-0001"), error=DeadlineExceededError("no time"))
+    with pytest.raises(AirflowSkipException):
+        watched.resume_execution("execute_complete", {"event": event.to_json()}, context())
 
 
 def test_an_unknown_way_to_fail_is_found_when_the_dag_is_parsed() -> None:

@@ -33,7 +33,7 @@ def test_with_the_notification_it_knows_that_ones_ends(named: NamedHome, context
     sensor = DrainCompleteSensor(
         task_id="drained", stream_id="flights", deployment_id="d-0001", command_id=command.command_id
     )
-    with pytest.raises(AirflowFailException, match="after its deadline"):
+    with pytest.raises(AirflowFailException, match="had expired"):
         sensor.execute(context())
 
 

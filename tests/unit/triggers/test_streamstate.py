@@ -22,7 +22,12 @@ from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.triggers import streamstate
 from airflow_streamstate.triggers.events import EventContent, read_event
-from airflow_streamstate.triggers.streamstate import HEARD_SECONDS, StreamStateTrigger
+from airflow_streamstate.triggers.streamstate import (
+    HEARD_SECONDS,
+    HEARD_SHARE,
+    MAX_HEARD_SECONDS,
+    StreamStateTrigger,
+)
 from support import scripted_driver
 from support.airflow_site import eventually
 from support.airflow_streams import CONN_ID, NamedHome
@@ -58,11 +63,28 @@ class _Passing(FakeClock):
         return super().monotonic_seconds()
 
 
-@pytest.mark.parametrize(("look_seconds", "slept"), [(0.0, [HEARD_SECONDS]), (1.0, [HEARD_SECONDS - 1.0]), (9.0, [])])
+@pytest.mark.parametrize(
+    ("delay_seconds", "look_seconds", "slept"),
+    [
+        (None, 0.0, [HEARD_SECONDS]),
+        (None, 1.0, [HEARD_SECONDS - 1.0]),
+        (None, 9.0, []),
+        (1.0, 0.0, [HEARD_SECONDS - 1.0]),
+        (4.0, 0.0, [4.0 * HEARD_SHARE - 4.0]),  # a busy machine: the scheduler is as slow as the triggerer was
+        (15.0, 0.0, [15.0 * HEARD_SHARE - 15.0]),
+        (40.0, 0.0, [MAX_HEARD_SECONDS - 40.0]),
+        (3_600.0, 0.0, []),  # another triggerer, long after
+        (-5.0, 0.0, [HEARD_SECONDS]),  # the worker's clock is ahead
+    ],
+)
 def test_it_fires_when_the_scheduler_has_heard_of_the_worker_before(
-    named: NamedHome, monkeypatch: pytest.MonkeyPatch, look_seconds: float, slept: list[float]
+    named: NamedHome,
+    monkeypatch: pytest.MonkeyPatch,
+    delay_seconds: float | None,
+    look_seconds: float,
+    slept: list[float],
 ) -> None:
-    """Woken sooner, Airflow takes the task for failed though its work was done."""
+    """Woken sooner, Airflow takes the task for failed though its work was done, and a retry is gone."""
     clock, found = _Passing(), list[float]()
     clock.passing_seconds = look_seconds
 
@@ -72,14 +94,15 @@ def test_it_fires_when_the_scheduler_has_heard_of_the_worker_before(
     monkeypatch.setattr(streamstate, "HEARD_SECONDS", HEARD_SECONDS)
     monkeypatch.setattr(streamstate, "SYSTEM_CLOCK", clock)
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    unknown = StreamStateTrigger(watch=WATCH.to_json(), streamstate_conn_id=CONN_ID)
+    deferred_at = None if delay_seconds is None else format_time(clock.now() - timedelta(seconds=delay_seconds))
+    unknown = StreamStateTrigger(watch=WATCH.to_json(), streamstate_conn_id=CONN_ID, deferred_at=deferred_at)
     assert fire(unknown).outcome == "over"
     assert found == slept
 
 
 def test_it_can_be_made_again_from_what_it_serializes(named: NamedHome) -> None:
     """Plain JSON keyword arguments of a class on the Python path."""
-    made = trigger(on_kill_action="stop")
+    made = trigger(on_kill_action="stop", deferred_at="2026-01-01T00:00:00.000Z")
     path, kwargs = made.serialize()
     assert path == f"{StreamStateTrigger.__module__}.{StreamStateTrigger.__qualname__}"
     assert json.loads(json.dumps(kwargs)) == kwargs

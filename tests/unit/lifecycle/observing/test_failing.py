@@ -131,7 +131,7 @@ def test_status_and_the_error_of_a_wait_say_the_same(stage: Stage) -> None:
     stage.say(Failed, error="SystemExit: 2", traceback="")
     stage.end()
     with pytest.raises(DeploymentFailedError) as failed:
-        stage.controller.wait_finished(STREAM, "d-0001", deadline_seconds=1)
+        stage.controller.wait_finished(STREAM, "d-0001", timeout_seconds=1)
     assert failed.value.next_step == stage.controller.status(STREAM).next_step == advice(stage, 1)
 
 
@@ -147,5 +147,5 @@ def test_a_drain_that_failed_has_choices_of_its_own(stage: Stage) -> None:
     stage.say(Stopped, snapshot_id="s", queries={})
     stage.end()
     with pytest.raises(DeploymentFailedError, match="drain again") as failed:
-        stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, deadline_seconds=1)
+        stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, timeout_seconds=1)
     assert failed.value.next_step.startswith("Do one of what the error names")

@@ -29,7 +29,7 @@ def test_a_drain_past_its_deadline_holds_only_if_it_was_begun(stage: Stage) -> N
     """What was begun is ended, also after the deadline, and also where its object was deleted. (1a.13)"""
     stage.deploy()
     stage.come_to_life()
-    stage.controller.drain(STREAM, deadline_seconds=5)
+    stage.controller.drain(STREAM, expires_in_seconds=5)
     command = stage.drain_of()
     stage.clock.advance(10)
     assert drain_that_holds(stage) is None

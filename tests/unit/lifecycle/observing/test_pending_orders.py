@@ -23,7 +23,7 @@ def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attem
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     assert orders(stage) == ()
-    view = stage.controller.drain(STREAM, reason="new key", deadline_seconds=600)
+    view = stage.controller.drain(STREAM, reason="new key", expires_in_seconds=600)
     (order,) = orders(stage)
     assert (order.verb, order.command_id, order.number, order.phase) == ("drain", view.command_id, 1, "ordered")
     assert (order.requested_by, order.reason, order.requested_at) == ("tests", "new key", stage.clock.now())
@@ -86,14 +86,14 @@ def test_a_stop_that_was_begun_is_over_with_its_attempt(stage: Stage) -> None:
     assert told(stage) == []
 
 
-def test_an_order_past_its_deadline_is_not_begun_any_more(stage: Stage) -> None:
+def test_an_order_that_has_expired_is_not_begun_any_more(stage: Stage) -> None:
     """Until the agent says that it has expired, which is its end. (1a.13)"""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(1)
-    view = stage.controller.snapshot(STREAM, deadline_seconds=5)
+    view = stage.controller.snapshot(STREAM, expires_in_seconds=5)
     stage.clock.advance(10)
-    assert told(stage) == [("snapshot", "ordered", "its deadline has passed: it is not begun any more")]
+    assert told(stage) == [("snapshot", "ordered", "it has expired: it is not begun any more")]
     (slot,) = stage.control.journal("d-0001").commands()
     assert isinstance(slot.command, SnapshotRequest)
     stage.say(Expired, command_id=view.command_id, command_number=1, command={"kind": "SnapshotRequest"})
@@ -108,6 +108,6 @@ def test_the_fields_of_an_order(stage: Stage) -> None:
     (order,) = orders(stage)
     plain = order.to_json()
     assert set(plain) == {
-        "verb", "command_id", "number", "requested_at", "requested_by", "reason", "deadline_at", "phase", "why",
+        "verb", "command_id", "number", "requested_at", "requested_by", "reason", "expires_at", "phase", "why",
     }  # fmt: skip
-    assert (plain["deadline_at"], str(plain["requested_at"])[-1]) == (None, "Z")
+    assert (plain["expires_at"], str(plain["requested_at"])[-1]) == (None, "Z")

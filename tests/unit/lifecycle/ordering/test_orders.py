@@ -62,7 +62,7 @@ def test_each_command_is_what_its_verb_says(stage: Stage) -> None:
     """Stop and snapshot hold for an attempt, a drain for the deployment, with mode and deadline. (1a.13)"""
     stage.deploy()
     stage.controller.stop(STREAM)
-    stage.controller.drain(STREAM, terms=DrainTerms("event_time", rehearse=False), deadline_seconds=60)
+    stage.controller.drain(STREAM, terms=DrainTerms("event_time", rehearse=False), expires_in_seconds=60)
     stage.controller.snapshot(STREAM)
     stop, drain, snapshot = commands(stage)
     assert isinstance(stop, StopRequest)

@@ -240,7 +240,7 @@ def test_terms_that_cannot_be_meant_are_refused(asked: AskedStream, terms: Snaps
 
 def test_the_deadline_is_the_requests_over_all_its_tries(asked: AskedStream) -> None:
     """Not begun by then, it is not begun at all, by no later attempt either."""
-    asked.ask(deadline_seconds=20)
+    asked.ask(expires_in_seconds=20)
     deadline_at = asked.stage.clock.now() + timedelta(seconds=20)
     asked.dies()
     asked.resumes()

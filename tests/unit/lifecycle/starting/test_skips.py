@@ -285,7 +285,7 @@ def test_a_rejected_skip_raises_with_the_reason_of_the_driver(stage: Stage) -> N
     stage.come_to_life(attempt=2, queries=("counts",))
     fields = {"command_id": order.command_id, "command_number": 1}
     stage.say(Rejected, attempt=2, key="", reason="the sink holds batch 4 already", **fields)
-    with pytest.raises(InvalidRequestError) as refused:
+    with pytest.raises(ConflictError) as refused:
         stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, 5)
     assert refused.value.context["reason"] == "the sink holds batch 4 already"
 

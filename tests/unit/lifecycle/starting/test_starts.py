@@ -29,7 +29,7 @@ def alive(stage: Stage, **queries: QueryBeat) -> Starts:
 def test_the_end_of_the_wait_says_what_is_missing(stage: Stage) -> None:
     """And that the work goes on. (Law 6)"""
     alive(stage, a=beat(UNTOLD))
-    with pytest.raises(DeadlineExceededError, match="not caught up within the deadline; the work goes on") as late:
+    with pytest.raises(DeadlineExceededError, match="not caught up within the timeout; the work goes on") as late:
         stage.controller.starts.wait_caught_up(STREAM, "d-0001", 3)
     assert "rate: it makes up rows as time passes" in str(late.value.context["last_seen"])
 

@@ -8,7 +8,6 @@ from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
     DeploymentFailedError,
-    InvalidRequestError,
 )
 from airflow_streamstate.protocol.events import Expired, Failed, Fenced, Finished, Ignored, Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
@@ -199,7 +198,7 @@ def test_an_order_that_is_fulfilled_is_cleaned_up_by_who_waited(stage: Stage) ->
     ("kind", "fields", "error"),
     [
         (Expired, {"command": {"kind": "DrainNotification"}}, DeadlineExceededError),
-        (Rejected, {"key": "k", "reason": "no"}, InvalidRequestError),
+        (Rejected, {"key": "k", "reason": "no"}, ConflictError),
         (Ignored, {"command": {"kind": "DrainNotification"}, "reason": "no"}, ConflictError),
     ],
 )

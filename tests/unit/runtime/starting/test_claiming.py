@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_a_claim_says_when_the_attempt_before_was_last_seen(has_beaten: bool) ->
     first, second = stream.events_of(Claimed)
     assert (first.earlier_attempt, first.earlier_beat_at) == (None, None)
     assert (second.earlier_attempt, second.earlier_beat_at) == ((1, beat.at) if has_beaten else (None, None))
+
+
+def test_a_claim_says_why_the_attempt_was_asked_for() -> None:
+    """So that ``events`` tells the reason of each attempt: of the first its deploy's, then what the register says."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.next_attempt()
+    stored = stream.control.need_register()
+    stream.control.replace_register(replace(stored.value, attempt_reason="room again", write_id="w"), stored.version)
+    claim_attempt(SimulatedDriver(stream, attempt=2).supervisor.attempt, "d-0001-a0002", "host", 7)
+    assert [event.reason for event in stream.events_of(Claimed)] == ["room again"]
 
 
 def test_an_attempt_that_is_not_current_claims_nothing_and_writes_nothing() -> None:

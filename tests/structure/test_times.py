@@ -1,0 +1,62 @@
+"""Three words for times, each with one meaning: timeout, deadline, expires in (docs/glossary.md)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "airflow_streamstate"
+FORBIDDEN = ("begin_within_seconds", "wait_seconds")
+"""Names that these three words took the place of, in what users call from Python."""
+DEADLINES = {
+    # who takes it: what is to be done by then
+    "lifecycle/ordering/forced_stop.py": "the stop",
+    "lifecycle/adopting/requests.py": "the barrier of a foreign query",
+    "lifecycle/adopting/barring.py": "the same",
+    "lifecycle/reading/choosing.py": "the reading of state",
+    "lifecycle/rehearsing/planning.py": "the rehearsal",
+    "lifecycle/rehearsing/rehearsals.py": "the same",
+    "operators/stop.py": "the stop",
+}
+"""Every place in which something is to be done by a deadline; nothing else has an argument of that name."""
+
+
+def arguments(path: Path) -> set[str]:
+    """The names of all parameters, and fields with a type, in a file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            found |= {each.arg for each in every if each.annotation is not None}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return found
+
+
+def files(*rooms: str) -> list[Path]:
+    return sorted(path for room in rooms for path in (PACKAGE / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", files("lifecycle", "hooks", "operators", "sensors"), ids=lambda path: path.stem)
+def test_a_time_is_called_by_what_it_means(path: Path) -> None:
+    """A wait takes a timeout, an order expires, and a deadline is where something is to be done by it."""
+    found = arguments(path)
+    assert not found & set(FORBIDDEN)
+    if "deadline_seconds" in found:
+        assert str(path.relative_to(PACKAGE)) in DEADLINES
+
+
+def test_every_named_deadline_exists() -> None:
+    """The table above is about what is there."""
+    assert [name for name in DEADLINES if "deadline_seconds" not in arguments(PACKAGE / name)] == []
+
+
+def test_waits_and_orders_take_the_words_that_they_mean() -> None:
+    """The controller and the hook say the same, and so do the operators that order."""
+    for name in ("lifecycle/controller.py", "hooks/streamstate.py"):
+        assert {"timeout_seconds", "expires_in_seconds"} <= arguments(PACKAGE / name)
+    for name in ("stop", "drain", "snapshot"):
+        assert "expires_in_seconds" in arguments(PACKAGE / f"operators/{name}.py")
+    assert "timeout_seconds" in arguments(PACKAGE / "operators/base.py")
