@@ -123,6 +123,27 @@ def test_plan_that_does_not_fit_is_refused() -> None:
             prepare_seed(areas(MemoryStore())[0], plan, conf=CONF, batch_timestamp_ms=0)
 
 
+def test_a_drain_in_the_very_first_batches_can_be_seeded_from() -> None:
+    """A flush is batch 1 at the earliest: the seed then has the entries 0 and 1, and goes on with batch 2. (Law 9)"""
+    first = replace(PLAN, batch_id=1)
+    building, target = ready(MemoryStore(), first)
+    assert finish_seed(building, first, {}, target)
+    assert (target.offset_ids(), target.commit_ids()) == ([0, 1], [0, 1])
+    assert target.position().next_batch_id == 2
+
+
+def test_the_log_that_a_source_is_given_is_the_one_and_only_file_of_it() -> None:
+    """Of the drained log nothing is left beside it: a file in neither is read, one in both is not. (Law 14)"""
+    store = MemoryStore()
+    building, target = ready(store)
+    drained = {**drained_sources(store), "1/0": DRAINED.key("sources/0/0"), "2/0": DRAINED.key("sources/0/1")}
+    finish_seed(building, PLAN, drained, target, books={"0": b"v1\nall that was read", "1": b""})
+    sources = {path: body for path, body in content(target).items() if path.startswith("sources/")}
+    other = store.get(DRAINED.key("sources/0/1"))
+    assert other is not None
+    assert sources == {"sources/0/0": b"v1\nall that was read", "sources/2/0": other.body}
+
+
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
 def test_finished_seed_goes_on_at_the_drained_batch(provider: str) -> None:
     """Entries N-1 and N, state as version N + 1, drained offsets, watermark and query id; the area is gone (1a.10)."""
