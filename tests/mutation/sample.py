@@ -24,7 +24,7 @@ def sample(count: int, parts: Sequence[str], seed: str) -> list[str]:
         if parts and not any(part in path.as_posix() for part in parts):
             continue
         names = sorted(json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"])
-        chosen += random.Random(f"{seed} {path.name}").sample(names, min(count, len(names)))  # noqa: TID251
+        chosen += random.Random(f"{seed} {path.name}").sample(names, min(count, len(names)))
     return chosen
 
 

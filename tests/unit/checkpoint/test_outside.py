@@ -7,8 +7,16 @@ import pytest
 from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, Placed, Unsure
-from airflow_streamstate.errors import ConflictError, UnsupportedCheckpointError
-from support.checkpoints import barrier_mark, commit_batch, memory_checkpoint, once, plan_batch, run_batches
+from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, UnsupportedCheckpointError
+from support.checkpoints import (
+    HookedStore,
+    barrier_mark,
+    commit_batch,
+    memory_checkpoint,
+    once,
+    plan_batch,
+    run_batches,
+)
 
 MARK = barrier_mark("fence")
 
@@ -157,3 +165,24 @@ def test_what_was_removed_too_late_is_put_back(checkpoint: Checkpoint) -> None:
     plan_batch(checkpoint, 3)
     barrier.put_back()
     assert checkpoint.position().planned_id == 3
+    commit_batch(checkpoint, 3)
+    checkpoint.store.delete(checkpoint.offset_key(3))
+    barrier.put_back()
+    assert checkpoint.offset_ids() == [0, 1, 2]
+
+
+def test_what_is_put_back_may_be_there_already(checkpoint: Checkpoint) -> None:
+    """A put whose answer was lost may have landed; whoever counts on it looks for himself. (Law 8)"""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    barrier.put_over(checkpoint.position())
+    barrier.take_back()
+    assert isinstance(checkpoint.store, HookedStore)
+
+    def lose(verb: str, key: str) -> None:
+        if verb == "create":
+            raise OutcomeUnknownError("nobody knows whether it was written", key=key)
+
+    checkpoint.store.after = lose
+    barrier.put_back()
+    checkpoint.store.after = None
+    assert [barrier.batch_id for barrier in checkpoint.position().barriers] == [3]
