@@ -9,6 +9,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, Placed, Unsure
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, UnsupportedCheckpointError
 from support.checkpoints import (
+    CONF,
     HookedStore,
     barrier_mark,
     commit_batch,
@@ -47,6 +48,16 @@ def test_it_names_no_source(checkpoint: Checkpoint) -> None:
     entry = checkpoint.read_offset(3)
     assert entry is not None
     assert (entry.source_lines, entry.version, entry.mark) == ((), "v1", MARK)
+    assert CONF.items() <= entry.conf.items(), "what the last batch pinned"
+
+
+def test_a_query_that_never_committed_a_batch_gets_its_log_back() -> None:
+    """Barred at entry 0; taken back, nothing is left of it. (Law 12)"""
+    checkpoint = memory_checkpoint()
+    barrier = OutsideBarrier(checkpoint, MARK)
+    assert barrier.put_over(checkpoint.position()) == 0
+    assert barrier.take_back()
+    assert checkpoint.offset_ids() == []
 
 
 def test_one_that_was_quicker_is_waited_for_again(checkpoint: Checkpoint) -> None:

@@ -106,6 +106,18 @@ def test_nothing_is_committed_where_the_empty_batch_has_not_run() -> None:
     assert checkpoint.position().planned_id == batch_id
 
 
+def test_what_the_empty_batch_left_half_written_is_not_taken_along() -> None:
+    """Temporary files of a task that was cut are no state, and nor are their checksums."""
+    checkpoint, building, batch_id = planned(memory_checkpoint())
+    prepare_skip(building, checkpoint, batch_id)
+    run_empty(building, batch_id)
+    for name in (".5.delta.0b1a8f0e.TID3.tmp", "..5.delta.0b1a8f0e.TID3.tmp.crc"):
+        building.store.put(building.key(f"state/0/0/{name}"), b"half")
+    finish_skip(building, checkpoint, batch_id)
+    left = [info.key for info in checkpoint.store.list_objects(f"{checkpoint.prefix}/")]
+    assert [key for key in left if "tmp" in key] == []
+
+
 @pytest.mark.parametrize("there", ["ours", "another's", None])
 def test_a_commit_whose_answer_was_lost_is_ours_only_word_for_word(there: str | None) -> None:
     """The same bytes are this skip's own; other ones are a batch that ran with its rows. (Law 8)"""

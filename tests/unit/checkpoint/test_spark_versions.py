@@ -87,6 +87,7 @@ def test_a_way_back_that_was_gone_is_let_through(provider: str, before: Line, no
     written_by, runs_on = (f"{line[0]}.{line[1]}.9" for line in (before, now))
     assert before > now
     assert why_not(written_by, runs_on, provider) is None
+    refuse_move(written_by, runs_on, provider)
     assert why_not(written_by, runs_on, "") is not None
 
 
