@@ -1,6 +1,7 @@
 """Write ``law-tests.md`` anew: ``python docs/laws.py``. A test fails when the page is stale.
 
-A test holds a law if its name or docstring says ``Law N``. Its tier is the one in which pytest runs it.
+The page lists the deliberate breaks of ``tests/mutation/laws.toml``, and then the tests whose name or docstring says
+``Law N``. The tier of a test is the one in which pytest runs it.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 TESTS = DOCS.parent / "tests"
@@ -17,8 +20,22 @@ LAWS = range(1, 17)
 NAMED = re.compile(r"\blaws?[ _]((?:\d+(?:, | and |_and_|_)?)+)", re.IGNORECASE)
 HEAD = """# Which test holds which law
 
-Written by `python docs/laws.py` from the names and docstrings of the tests; [invariants.md](invariants.md) says the
-laws, [contributing.md](contributing.md#tiers) says when a tier runs. `fast` is the README's test command.
+Written by `python docs/laws.py`. [invariants.md](invariants.md) says the laws, [contributing.md](contributing.md#tiers)
+says when a tier runs. `fast` is the README's test command.
+
+## What a broken law turns red
+
+`tests/mutation/laws.toml` breaks each law of the package on purpose. `python tests/mutation/break_laws.py` makes these
+breaks, one at a time, in a copy of the repository, and fails where a named test stays green. All of these tests are of
+the tier `fast`.
+
+| law | what is broken | in | what turns red |
+|---|---|---|---|
+"""
+BY_NAME = """
+## Tests that name a law
+
+From the names and docstrings of the tests.
 
 | law | tier | tests |
 |---|---|---|
@@ -31,15 +48,34 @@ def tests_of_laws() -> dict[int, dict[str, set[str]]]:
     from support import tiers
 
     found: dict[int, dict[str, set[str]]] = {law: {tier: set() for tier in tiers.TIERS} for law in LAWS}
+    for test, laws, of_tiers in _tests_with_tiers():
+        for law in laws & set(LAWS):
+            for tier in of_tiers:
+                found[law][tier].add(test)
+    return found
+
+
+def tests_of_tier(tier: str) -> set[str]:
+    """The tests of a tier, as ``folder/file.py::test``."""
+    return {test for test, _, of_tiers in _tests_with_tiers() if tier in of_tiers}
+
+
+def breaks() -> list[dict[str, Any]]:
+    """The deliberate breaks, by law, as ``tests/mutation/laws.toml`` has them."""
+    found = tomllib.loads((TESTS / "mutation" / "laws.toml").read_text(encoding="utf-8"))["break"]
+    return sorted(found, key=lambda one: one["law"])
+
+
+def _tests_with_tiers() -> Iterator[tuple[str, set[int], set[str]]]:
+    sys.path.insert(0, str(TESTS))
+    from support import tiers
+
     for path in sorted(TESTS.rglob("test_*.py")):
         relative = path.relative_to(TESTS)
         if relative.parts[0] == "structure":
             continue
         for name, laws, marks in _tests(ast.parse(path.read_text(encoding="utf-8"))):
-            for law in laws & set(LAWS):
-                for tier in tiers.tiers_of(relative.parts[0], marks):
-                    found[law][tier].add(f"{relative}::{name}")
-    return found
+            yield f"{relative}::{name}", laws, tiers.tiers_of(relative.parts[0], marks)
 
 
 def _tests(tree: ast.Module) -> Iterator[tuple[str, set[int], set[str]]]:
@@ -68,13 +104,18 @@ def _marks(node: ast.expr) -> set[str]:
 
 def page() -> str:
     """The page as it should be."""
+    broken = []
+    for one in breaks():
+        module = one["file"].removeprefix("airflow_streamstate/")
+        seen_by = ", ".join(f"`{test.removeprefix('tests/')}`" for test in one["tests"])
+        broken.append(f"| {one['law']} | {one['words']} | `{module}` | {seen_by} |\n")
     rows = []
     for law, by_tier in tests_of_laws().items():
         for tier, names in by_tier.items():
             files = sorted({name.partition("::")[0] for name in names})
             listed = ", ".join(f"`{file}`" for file in files)
             rows.append(f"| {law} | {tier} | {listed or 'none'} |\n")
-    return HEAD + "".join(rows)
+    return HEAD + "".join(broken) + BY_NAME + "".join(rows)
 
 
 if __name__ == "__main__":

@@ -194,13 +194,13 @@ class Checkpoint:
             raise self._contradiction("the last committed batch has no entry in the offset log", committed, offsets)
         position = Position(committed)
         own = [(batch_id, entry) for batch_id, entry in pending if not entry.is_ours]
+        barriers = tuple(BarrierEntry(batch_id, entry) for batch_id, entry in pending if entry.is_ours)
+        if barriers and own and barriers[0].batch_id < own[-1][0]:
+            raise self._contradiction("a batch was planned above a barrier", committed, offsets)
         if own:
             if len(own) > 1 or own[0][0] != position.next_batch_id:
                 raise self._contradiction("the offset log plans batches beyond one not committed", committed, offsets)
             position = Position(committed, own[0][1])
-        barriers = tuple(BarrierEntry(batch_id, entry) for batch_id, entry in pending if entry.is_ours)
-        if barriers and own and barriers[0].batch_id < own[0][0]:
-            raise self._contradiction("a batch was planned above a barrier", committed, offsets)
         return Position(committed, position.planned, barriers)
 
     def _refuse_gap(self, commits: list[int], offsets: list[int]) -> None:

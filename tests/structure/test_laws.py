@@ -43,6 +43,32 @@ def test_the_page_of_the_laws_tests_is_as_the_tests_are() -> None:
     assert runpy.run_path(str(ROOT / "docs" / "laws.py"))["page"]() == (ROOT / "docs" / "law-tests.md").read_text()
 
 
+def test_every_law_is_broken_on_purpose() -> None:
+    """Each law has a break that a test sees; ``python tests/mutation/break_laws.py`` makes them, one at a time."""
+    broken = runpy.run_path(str(ROOT / "docs" / "laws.py"))["breaks"]()
+    assert sorted({one["law"] for one in broken}) == LAWS
+    assert len({one["words"] for one in broken}) == len(broken)
+    elsewhere = [one["words"] for one in broken if not one["file"].startswith("airflow_streamstate/")]
+    assert elsewhere == []
+
+
+def test_what_a_break_exchanges_is_there_once() -> None:
+    """A break whose text is gone, or occurs twice, would break nothing, or something else."""
+    broken = runpy.run_path(str(ROOT / "docs" / "laws.py"))["breaks"]()
+    counted = {one["words"]: (ROOT / one["file"]).read_text().count(one["old"]) for one in broken}
+    assert {words: count for words, count in counted.items() if count != 1} == {}
+    assert [one["words"] for one in broken if one["old"] == one["new"]] == []
+
+
+def test_the_tests_that_see_a_break_are_in_the_fast_tier() -> None:
+    """The README's test command sees each break: the tests that are named for it exist, and belong to its tier."""
+    page = runpy.run_path(str(ROOT / "docs" / "laws.py"))
+    fast = {f"tests/{test}" for test in page["tests_of_tier"]("fast")}
+    named = [(one["words"], one["tests"]) for one in page["breaks"]()]
+    assert [words for words, tests in named if not tests] == []
+    assert [test for _, tests in named for test in tests if test not in fast] == []
+
+
 def test_every_exact_rule_has_a_test_that_names_it() -> None:
     """The thirteen exact rules were each found by losing rows: each is held by a test."""
     nobody = [rule for rule in range(1, 14) if not _tests_naming(rf"\b1a\.{rule}\b")]

@@ -512,6 +512,17 @@ def test_what_is_certain_is_taken_back_and_the_query_never_met_it() -> None:
     assert placement.step() == Certain(4, 5), "another step puts it again"
 
 
+def test_a_barrier_above_the_very_first_batch_is_taken_back() -> None:
+    """Entry 1, over batch 0 that runs."""
+    query = SimulatedQuery(memory_checkpoint())
+    plan_batch(query.checkpoint, 0)
+    query.initialise()
+    placement = BarrierPlacement(query.checkpoint, barrier_mark(), query)
+    assert placement.step() == Certain(0, 1)
+    assert placement.take_back()
+    assert query.checkpoint.offset_ids() == [0]
+
+
 def test_a_commit_meanwhile_leaves_open_whether_the_query_met_it() -> None:
     """Then it is not told to run on: the next step puts the entry again, and the query ends at it."""
     query = running_query(3)

@@ -7,6 +7,7 @@ import pytest
 from airflow_streamstate.checkpoint.file_source import (
     FileSourceEntry,
     files_taken,
+    format_file_source_log,
     is_file_source_log,
     needed_numbers,
     parse_file_source_log,
@@ -46,6 +47,13 @@ def test_log_is_read_as_spark_wrote_it() -> None:
         FileSourceEntry("file:///tmp/in/f0000.json", 1795260750770, 0),
         FileSourceEntry("file:///tmp/in/%C3%BC.json", 1795260750780, 1),
     ]
+
+
+def test_log_is_written_as_spark_writes_it() -> None:
+    """Byte for byte what Spark wrote, a name outside of ASCII as it is: it looks its files up by that text."""
+    assert format_file_source_log(parse_file_source_log(BODY, key="c/sources/0/9.compact")) == BODY
+    named = format_file_source_log([FileSourceEntry("file:///in/ü.json", 1, 2)])
+    assert named == 'v1\n{"path":"file:///in/ü.json","timestamp":1,"batchId":2}'.encode()
 
 
 @pytest.mark.parametrize(

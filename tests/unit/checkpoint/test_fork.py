@@ -238,7 +238,15 @@ def test_schema_paths_of_a_fork_are_its_own(tmp_path) -> None:  # type: ignore[n
     assert checkpoint_uri(target) == f"file:{tmp_path}/{TARGET}"
 
 
-@pytest.mark.parametrize("body", [b"v2\n{", b'v2\n{"stateStoreInfo":7}', schema_metadata(["file:/elsewhere/schema"])])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"v2\n{",
+        b'v2\n{"stateStoreInfo":7}',
+        schema_metadata(["file:/elsewhere/schema"]),
+        schema_metadata(["file:/elsewhere/_stateSchema/default/0_0b1a8f0e"]),
+    ],
+)
 def test_schema_paths_that_are_not_understood_are_an_error(body: bytes) -> None:
     """A path that cannot be rewritten is not carried over as it is."""
     store = MemoryStore()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over, crc_key_of
 from airflow_streamstate.errors import DataError, UnavailableError
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import (
     PREFIX,
@@ -33,6 +35,24 @@ def test_checkpoint_exists_once_its_metadata_is_there() -> None:
     assert (checkpoint.exists(), checkpoint.query_id()) == (False, None)
     made = memory_checkpoint()
     assert (made.exists(), made.query_id()) == (True, QUERY_ID)
+
+
+def test_a_checkpoint_has_state_where_a_state_operator_has_a_folder() -> None:
+    """Of a query without state its logs alone are read."""
+    checkpoint = run_batches(memory_checkpoint(), 1)
+    assert not checkpoint.has_state()
+    checkpoint.store.put(checkpoint.key("state/0/0/1.delta"), b"d")
+    assert checkpoint.has_state()
+
+
+def test_the_time_of_a_commit_is_that_of_the_store(tmp_path: Path) -> None:
+    """None where the batch is not committed."""
+    checkpoint = run_batches(Checkpoint(LocalStore(tmp_path, fsync=False), PREFIX), 1)
+    found = checkpoint.store.head(checkpoint.commit_key(1))
+    assert found is not None
+    assert found.modified_at is not None
+    assert checkpoint.committed_at(1) == found.modified_at
+    assert checkpoint.committed_at(2) is None
 
 
 def test_damaged_metadata_is_an_error() -> None:
@@ -105,9 +125,18 @@ def test_old_gap_in_the_commits_is_history() -> None:
     assert checkpoint.position().batch_id == 3
 
 
-@pytest.mark.parametrize("case", ["two planned", "commit without offset", "planned above barrier", "gap"])
-def test_contradicting_logs_are_an_error(case: str) -> None:
-    """Logs in which a batch may have been lost are reported, never guessed at (Law 12)."""
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("two planned", "plans batches beyond one not committed"),
+        ("commit without offset", "has no entry in the offset log"),
+        ("planned above barrier", "a batch was planned above a barrier"),
+        ("planned around barrier", "a batch was planned above a barrier"),
+        ("gap", "plans batches beyond one not committed"),
+    ],
+)
+def test_contradicting_logs_are_an_error(case: str, said: str) -> None:
+    """Logs in which a batch may have been lost are reported for what they are, never guessed at (Law 12)."""
     checkpoint = run_batches(memory_checkpoint(), 3)
     if case == "two planned":
         plan_batch(checkpoint, 4)
@@ -117,9 +146,13 @@ def test_contradicting_logs_are_an_error(case: str) -> None:
     elif case == "planned above barrier":
         put_barrier(checkpoint, 4)
         plan_batch(checkpoint, 5)
+    elif case == "planned around barrier":
+        plan_batch(checkpoint, 4)
+        put_barrier(checkpoint, 5)
+        plan_batch(checkpoint, 6)
     else:
         plan_batch(checkpoint, 6)
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=said) as error:
         checkpoint.position()
     assert error.value.context["checkpoint"] == PREFIX
 

@@ -7,8 +7,17 @@ import pytest
 from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, Placed, Unsure
-from airflow_streamstate.errors import ConflictError, UnsupportedCheckpointError
-from support.checkpoints import barrier_mark, commit_batch, memory_checkpoint, once, plan_batch, run_batches
+from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, UnsupportedCheckpointError
+from support.checkpoints import (
+    CONF,
+    HookedStore,
+    barrier_mark,
+    commit_batch,
+    memory_checkpoint,
+    once,
+    plan_batch,
+    run_batches,
+)
 
 MARK = barrier_mark("fence")
 
@@ -39,6 +48,16 @@ def test_it_names_no_source(checkpoint: Checkpoint) -> None:
     entry = checkpoint.read_offset(3)
     assert entry is not None
     assert (entry.source_lines, entry.version, entry.mark) == ((), "v1", MARK)
+    assert CONF.items() <= entry.conf.items(), "what the last batch pinned"
+
+
+def test_a_query_that_never_committed_a_batch_gets_its_log_back() -> None:
+    """Barred at entry 0; taken back, nothing is left of it. (Law 12)"""
+    checkpoint = memory_checkpoint()
+    barrier = OutsideBarrier(checkpoint, MARK)
+    assert barrier.put_over(checkpoint.position()) == 0
+    assert barrier.take_back()
+    assert checkpoint.offset_ids() == []
 
 
 def test_one_that_was_quicker_is_waited_for_again(checkpoint: Checkpoint) -> None:
@@ -157,3 +176,24 @@ def test_what_was_removed_too_late_is_put_back(checkpoint: Checkpoint) -> None:
     plan_batch(checkpoint, 3)
     barrier.put_back()
     assert checkpoint.position().planned_id == 3
+    commit_batch(checkpoint, 3)
+    checkpoint.store.delete(checkpoint.offset_key(3))
+    barrier.put_back()
+    assert checkpoint.offset_ids() == [0, 1, 2]
+
+
+def test_what_is_put_back_may_be_there_already(checkpoint: Checkpoint) -> None:
+    """A put whose answer was lost may have landed; whoever counts on it looks for himself. (Law 8)"""
+    barrier = OutsideBarrier(checkpoint, MARK)
+    barrier.put_over(checkpoint.position())
+    barrier.take_back()
+    assert isinstance(checkpoint.store, HookedStore)
+
+    def lose(verb: str, key: str) -> None:
+        if verb == "create":
+            raise OutcomeUnknownError("nobody knows whether it was written", key=key)
+
+    checkpoint.store.after = lose
+    barrier.put_back()
+    checkpoint.store.after = None
+    assert [barrier.batch_id for barrier in checkpoint.position().barriers] == [3]

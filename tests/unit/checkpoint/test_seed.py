@@ -123,6 +123,28 @@ def test_plan_that_does_not_fit_is_refused() -> None:
             prepare_seed(areas(MemoryStore())[0], plan, conf=CONF, batch_timestamp_ms=0)
 
 
+def test_a_drain_in_the_very_first_batches_can_be_seeded_from() -> None:
+    """A flush is batch 1 at the earliest: the seed then has the entries 0 and 1, and goes on with batch 2. (Law 9)"""
+    first = replace(PLAN, batch_id=1)
+    building, target = ready(MemoryStore(), first)
+    assert finish_seed(building, first, {}, target)
+    assert (target.offset_ids(), target.commit_ids()) == ([0, 1], [0, 1])
+    assert target.position().next_batch_id == 2
+
+
+def test_the_log_that_a_source_is_given_is_the_one_and_only_file_of_it() -> None:
+    """Of the drained log nothing is left beside it: a file in neither is read, one in both is not. (Law 14)"""
+    store = MemoryStore()
+    building, target = ready(store)
+    drained = {**drained_sources(store), "1/0": DRAINED.key("sources/0/0"), "2/0": DRAINED.key("sources/0/1")}
+    drained["0/deeper/0"] = DRAINED.key("sources/0/2")
+    finish_seed(building, PLAN, drained, target, books={"0": b"v1\nall that was read", "1": b""})
+    sources = {path: body for path, body in content(target).items() if path.startswith("sources/")}
+    other = store.get(DRAINED.key("sources/0/1"))
+    assert other is not None
+    assert sources == {"sources/0/0": b"v1\nall that was read", "sources/2/0": other.body}
+
+
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
 def test_finished_seed_goes_on_at_the_drained_batch(provider: str) -> None:
     """Entries N-1 and N, state as version N + 1, drained offsets, watermark and query id; the area is gone (1a.10)."""
@@ -223,7 +245,7 @@ def test_seed_in_format_2_keeps_the_ids_of_its_state() -> None:
     assert commit.body == b'v2\n{"nextBatchWatermarkMs":%d,' % PLAN.watermark_ms + ids
 
 
-@pytest.mark.parametrize("name", ["1.changelog", "1_0b1a8f0e-2f0a-4f0c-9d0b-5f3c0c7e9a11.delta"])
+@pytest.mark.parametrize("name", ["1.changelog", ".1.changelog.crc", "1_0b1a8f0e-2f0a-4f0c-9d0b-5f3c0c7e9a11.delta"])
 def test_seed_in_another_format_is_refused(name: str) -> None:
     """Changelog checkpointing would ask for changelogs 1 to N (Law 10)."""
     store = MemoryStore()
@@ -247,6 +269,7 @@ def test_temporary_files_of_batch_0_stay_behind() -> None:
     store = MemoryStore()
     building, target = ready(store)
     store.put(building.key("state/0/0/.1.delta.0b1a8f0e.TID3.tmp"), b"x")
+    store.put(building.key("state/0/0/..1.delta.0b1a8f0e.TID3.tmp.crc"), b"x")
     finish_seed(building, PLAN, drained_sources(store), target)
     assert not [path for path in content(target) if "tmp" in path]
 
@@ -282,6 +305,7 @@ def test_source_that_was_read_twice_is_carried_on() -> None:
 
 def test_logs_of_sources_get_the_numbers_that_the_sources_have_now() -> None:
     """A source that moved takes its log along; one that is not read any more leaves it behind."""
-    logs = {"0/0": "a", "0/.0.crc": "b", "1/9.compact": "c", "2/0": "d", "named/0": "e"}
-    assert renumbered_logs(logs, {"0": "1", "1": "0"}) == {"1/0": "a", "1/.0.crc": "b", "0/9.compact": "c"}
+    logs = {"0/0": "a", "0/.0.crc": "b", "1/9.compact": "c", "2/0": "d", "named/0": "e", "1/deeper/3": "f"}
+    moved = {"1/0": "a", "1/.0.crc": "b", "0/9.compact": "c", "0/deeper/3": "f"}
+    assert renumbered_logs(logs, {"0": "1", "1": "0"}) == moved
     assert renumbered_logs(logs, {"named": "other", "2": "rows"}) == {"other/0": "e", "rows/0": "d"}

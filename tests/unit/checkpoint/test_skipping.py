@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.checkpoint.entries import NO_OFFSET, format_commit_entry
 from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
 from airflow_streamstate.checkpoint.skipping import finish_skip, prepare_skip
-from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.errors import ConflictError, OutcomeUnknownError
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore, memory_checkpoint, plan_batch
 from support.snapshots import run_stateful
@@ -104,6 +104,49 @@ def test_nothing_is_committed_where_the_empty_batch_has_not_run() -> None:
     with pytest.raises(ConflictError, match="has not run"):
         finish_skip(building, checkpoint, batch_id)
     assert checkpoint.position().planned_id == batch_id
+
+
+def test_what_the_empty_batch_left_half_written_is_not_taken_along() -> None:
+    """Temporary files of a task that was cut are no state, and nor are their checksums."""
+    checkpoint, building, batch_id = planned(memory_checkpoint())
+    prepare_skip(building, checkpoint, batch_id)
+    run_empty(building, batch_id)
+    for name in (".5.delta.0b1a8f0e.TID3.tmp", "..5.delta.0b1a8f0e.TID3.tmp.crc"):
+        building.store.put(building.key(f"state/0/0/{name}"), b"half")
+    finish_skip(building, checkpoint, batch_id)
+    left = [info.key for info in checkpoint.store.list_objects(f"{checkpoint.prefix}/")]
+    assert [key for key in left if "tmp" in key] == []
+
+
+@pytest.mark.parametrize("there", ["ours", "another's", None])
+def test_a_commit_whose_answer_was_lost_is_ours_only_word_for_word(there: str | None) -> None:
+    """The same bytes are this skip's own; other ones are a batch that ran with its rows. (Law 8)"""
+    checkpoint, building, batch_id = planned(memory_checkpoint())
+    prepare_skip(building, checkpoint, batch_id)
+    run_empty(building, batch_id)
+    store, key = checkpoint.store, checkpoint.commit_key(batch_id)
+    assert isinstance(store, HookedStore)
+
+    def before(verb: str, called: str) -> None:
+        if (verb, called) == ("create", key) and there != "ours":
+            if there is not None:
+                store.put(key, b'v1\n{"nextBatchWatermarkMs":77}')
+            raise OutcomeUnknownError("nobody knows whether it was written", key=key)
+
+    def after(verb: str, called: str) -> None:
+        if (verb, called) == ("create", key):
+            raise OutcomeUnknownError("nobody knows whether it was written", key=key)
+
+    store.before, store.after = before, after
+    if there == "ours":
+        finish_skip(building, checkpoint, batch_id)
+        assert list(store.list_objects("building/")) == []
+        return
+    with pytest.raises(OutcomeUnknownError):
+        finish_skip(building, checkpoint, batch_id)
+    found = store.get(key)
+    assert (found and found.body) == (there and b'v1\n{"nextBatchWatermarkMs":77}')
+    assert list(store.list_objects("building/")) != []
 
 
 class CrashError(Exception):

@@ -12,6 +12,7 @@ from airflow_streamstate.checkpoint.spark_versions import (
     NO_STATE,
     Line,
     line_of,
+    offset_log_of,
     provider_of,
     refuse_move,
     state_store_of,
@@ -86,6 +87,7 @@ def test_a_way_back_that_was_gone_is_let_through(provider: str, before: Line, no
     written_by, runs_on = (f"{line[0]}.{line[1]}.9" for line in (before, now))
     assert before > now
     assert why_not(written_by, runs_on, provider) is None
+    refuse_move(written_by, runs_on, provider)
     assert why_not(written_by, runs_on, "") is not None
 
 
@@ -112,3 +114,9 @@ def test_of_a_batch_that_was_not_committed_it_is_said_that_nobody_knows_who_wrot
             refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by=committed_by)
         assert "nobody knows which" not in str(error.value)
     refuse_move("4.3.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by="4.2.0")
+
+
+def test_the_offset_log_of_an_entry_is_its_version() -> None:
+    """Which an older Spark may not know; without an entry nothing is said."""
+    assert offset_log_of(OffsetEntry(4, 0, {}, ("-",), version="v2", source_keys=("0",))) == "v2"
+    assert offset_log_of(None) == ""
