@@ -33,7 +33,7 @@ def status(session: Session, /, stream_id: str, deployment_id: str | None) -> in
     result = controller.status(stream_id, deployment_id).to_json()
     result["full_disks"] = find_full_disks(controller.home)
     session.emit(result, lambda console: _status(console, result))
-    return FAILED if result["state"] == "degraded" else 0
+    return status_of_findings(is_well=result["state"] != "degraded")
 
 
 def _status(console: Console, result: Mapping[str, Any]) -> None:
