@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.ids import is_rehearsal_id
@@ -241,11 +242,12 @@ def _say(error: Exception, secrets: Iterable[str]) -> None:
 
 
 def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Store]:
-    home = open_store(config.home_uri, options=config.s3_options, clock=clock)
+    home = open_store(config.home_uri, options=config.s3_options, clock=clock, makes_root=False)
     checkpoints = home
     if config.checkpoints_uri != config.home_uri:
         checkpoints = open_store(config.checkpoints_uri, options=config.s3_options, clock=clock)
-    return StreamControl(home, config.stream_id, clock), checkpoints
+    presence = HomePresence(home, clock, is_expected=True)
+    return StreamControl(home, config.stream_id, clock, presence), checkpoints
 
 
 def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock) -> Supervisor:

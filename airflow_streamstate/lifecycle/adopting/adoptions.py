@@ -110,7 +110,7 @@ class Adoptions:
         """
         wish = read_wish(request.deploy)
         stream_id = request.deploy.stream_id
-        control = self._home.control(stream_id)
+        control = self._home.control(stream_id, begins=True)
         places = {} if _has_gone_on(control) else request.checkpoints
         checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)

@@ -116,6 +116,7 @@ class Agent:
     def _beat(self) -> None:
         self._attempt.check_current()
         self._heart.beat()
+        self._attempt.reporter.answered()
 
     def _guarded(self, doing: str, step: Callable[[], None]) -> None:
         if self._is_ended or self._attempt.clock.monotonic_seconds() < self._quiet_until:

@@ -60,6 +60,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         try:
             register = _need_current(attempt)
             _create(attempt, claim)
+            attempt.control.presence.bind(claim)
             # Replaced between the look and the claim: the claim harms nothing, and says who it was.
             _need_current(attempt)
             attempt.reporter.load()
@@ -76,7 +77,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
 
 
 def _need_current(attempt: Attempt) -> StreamRegister:
-    stored = attempt.control.register()
+    stored = attempt.control.register_or_lost()
     if stored is None or not attempt.is_current(stored.value):
         attempt.reporter.silenced = True
         attempt.is_fenced = True

@@ -43,6 +43,7 @@ class Runs:
             FencedError: this attempt was replaced.
         """
         attempt = self._attempt
+        need_current(attempt)  # a home that is not there has no checkpoint either, and none is made in its place
         built = self.builder.ensure(logical.name, logical.startable)
         check_state_format(logical)
         report = repair_before_start(logical.checkpoint, attempt.deployment_id, partitions=logical.session_partitions)

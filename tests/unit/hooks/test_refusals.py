@@ -14,6 +14,7 @@ from airflow_streamstate.errors import (
     DeploymentFailedError,
     FencedError,
     InvalidRequestError,
+    HomeAwayError,
     ObjectExistsError,
     OutcomeUnknownError,
     SnapshotCorruptError,
@@ -30,6 +31,7 @@ ALL = [
 ]
 RETRIED = {
     UnavailableError,
+    HomeAwayError,
     OutcomeUnknownError,
     DeadlineExceededError,
     DeploymentFailedError,

@@ -65,6 +65,7 @@ def test_another_launchers_driver_is_unknown(stage: Stage) -> None:
 
 def test_what_is_not_there_is_named(stage: Stage) -> None:
     """Unknown streams and deployments are told apart."""
+    stage.home.begin("tests")
     with pytest.raises(StreamNotFoundError):
         stage.seen()
     stage.deploy()
