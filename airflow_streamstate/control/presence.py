@@ -80,7 +80,8 @@ class HomePresence:
     def note_seen(self) -> None:
         """The home was seen a moment ago."""
         self._is_known = True
-        self._seen_at_seconds = self.clock.monotonic_seconds()
+        if self._fresh_seconds:
+            self._seen_at_seconds = self.clock.monotonic_seconds()
 
     def is_there(self) -> bool:
         """Look whether the home is there.
