@@ -32,8 +32,6 @@ from airflow_streamstate.store.local import LocalStore
 
 SEEN_SECONDS = 5.0
 """For so long after the home was seen on a server, writes and empty lists do not look for it again."""
-ABSENT_SECONDS = 1.0
-"""For so long the absence of one object is believed by a controller: one look at a stream asks for several."""
 _UNREADABLE = "unreadable"
 
 
@@ -55,6 +53,7 @@ class HomePresence:
         self._is_bound = False
         self._claim: Claim | None = None
         self._home_id: str | None = None
+        self._has_written = is_expected
         self._fresh_seconds = 0.0 if isinstance(home, LocalStore) else SEEN_SECONDS
         self._seen_at_seconds: float | None = None
 
@@ -82,6 +81,15 @@ class HomePresence:
         self._is_known = True
         if self._fresh_seconds:
             self._seen_at_seconds = self.clock.monotonic_seconds()
+
+    def note_written(self) -> None:
+        """The home took a write."""
+        self._has_written = True
+
+    @property
+    def took_writes(self) -> bool:
+        """Whether a refusal of a write is one that may pass: it took writes before, or is known to have."""
+        return self._has_written or self._is_bound
 
     def is_there(self) -> bool:
         """Look whether the home is there.
@@ -111,7 +119,8 @@ class HomePresence:
 
     def need_seen(self) -> None:
         """See that the home is there, or was some seconds ago: before each write; raises as ``need``."""
-        if not self._was_seen_within(self._fresh_seconds):
+        seen_at = self._seen_at_seconds
+        if seen_at is None or self.clock.monotonic_seconds() - seen_at >= self._fresh_seconds:
             self.need()
 
     def judge(self, *, is_absent: bool) -> None:
@@ -120,12 +129,8 @@ class HomePresence:
         if not is_absent:
             if not self._is_bound:
                 self.note_seen()
-        elif self._is_bound or not self._was_seen_within(min(ABSENT_SECONDS, self._fresh_seconds)):
+        else:
             self.need()
-
-    def _was_seen_within(self, seconds: float) -> bool:
-        seen_at = self._seen_at_seconds
-        return seen_at is not None and self.clock.monotonic_seconds() - seen_at < seconds
 
     def begin(self, created_by: str) -> None:
         """Make this store a home, where it is none; in one without a record, write that.
@@ -146,6 +151,7 @@ class HomePresence:
             except (ObjectExistsError, OutcomeUnknownError):
                 if self.record_id() is None:
                     raise
+            self.note_written()
         self.note_seen()
 
     def complete(self, created_by: str) -> None:
@@ -264,6 +270,11 @@ class GuardedHome:
     def uri(self) -> str:
         return self._home.uri
 
+    @property
+    def unguarded(self) -> Store:
+        """The store itself."""
+        return self._home
+
     def get(self, key: str) -> StoredObject | None:
         with self._reading():
             found = self._home.get(key)
@@ -334,7 +345,8 @@ class GuardedHome:
             self._presence.need()
             raise
         except StoreRefusedError:
-            if self._presence.is_bound:
+            if self._presence.took_writes:
                 with self._presence.known():
                     raise
             raise
+        self._presence.note_written()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.lost_register import lost_register
-from airflow_streamstate.control.presence import HomePresence
+from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
@@ -179,6 +179,11 @@ class Home:
             self.presence.refuse_to_begin()
             return StreamControl(self.home, stream_id, self.clock)
         return StreamControl(self.home, stream_id, self.clock, self.presence)
+
+    @property
+    def guarded(self) -> Store:
+        """The store of the home for what is written into it: only where the home is there."""
+        return GuardedHome(self.presence)
 
     def is_there(self) -> bool:
         """Whether a home lies here: one without a stream is one, too.

@@ -32,7 +32,7 @@ from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAt
 from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing, oversee
 from airflow_streamstate.runtime.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.runtime.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
-from airflow_streamstate.runtime.starting.claiming import need_spec
+from airflow_streamstate.runtime.starting.claiming import need_spec, patiently
 from airflow_streamstate.runtime.state_driver import read_state
 from airflow_streamstate.runtime.uncaught import hide_in_uncaught
 from airflow_streamstate.runtime.waiting.waiting import WaitingDriver
@@ -135,10 +135,10 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
     control, checkpoints = _open_stores(config, clock)
-    rehearsal = control.rehearsal(config.deployment_id)
+    rehearsal = patiently(clock, lambda: control.rehearsal(config.deployment_id))
     if rehearsal is None:
         raise DataError("nobody recorded this rehearsal", rehearsal_id=config.deployment_id)
-    spec, folder = control.spec(config.deployment_id), _folder_of(checkpoints.uri)
+    spec, folder = need_spec(control, config.deployment_id, clock), _folder_of(checkpoints.uri)
     attempt = RehearsedAttempt(
         control,
         checkpoints,

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import HomeAwayError
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan, recorded_plans
 from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
 
 SECONDS = 0.7
+PATIENT_TRIES = 30
+Result = TypeVar("Result")
 
 
 class _Over:
@@ -44,29 +48,37 @@ class _Pass:
 
 def rehearse(control: StreamControl, rehearsal_id: str, clock: Clock, script: Callable[[Any], None]) -> int:
     """The life of a rehearsing driver; its exit status."""
-    rehearsal = control.rehearsal(rehearsal_id)
+    rehearsal = _patiently(clock, lambda: control.rehearsal(rehearsal_id))
     assert rehearsal is not None
     clock.sleep(SECONDS)
     seen = _Pass(clock)
     script(seen)
-    known = recorded_plans(control, rehearsal.deployment_id)
+    known = _patiently(clock, lambda: recorded_plans(control, rehearsal.deployment_id))
     for name in seen.names:
         plan = known.get(name) or replace(next(iter(known.values())), query_name=name)
-        record_plan(
-            control, RecordedPlan(control.stream_id, rehearsal_id, name, 1, 1, plan, clock.new_uuid(), clock.now())
-        )
-    control.create_verdict(
-        RehearsalVerdict(
-            stream_id=control.stream_id,
-            rehearsal_id=rehearsal_id,
-            outcome="done",
-            queries={name: RehearsedQuery("accepted", "restored", SECONDS) for name in seen.names},
-            error="",
-            seconds=SECONDS,
-            given_by="driver",
-            given_at=clock.now(),
-            write_id=clock.new_uuid(),
-            spark_version="4.2.0",
-        )
+        recorded = RecordedPlan(control.stream_id, rehearsal_id, name, 1, 1, plan, clock.new_uuid(), clock.now())
+        _patiently(clock, partial(record_plan, control, recorded))
+    verdict = RehearsalVerdict(
+        stream_id=control.stream_id,
+        rehearsal_id=rehearsal_id,
+        outcome="done",
+        queries={name: RehearsedQuery("accepted", "restored", SECONDS) for name in seen.names},
+        error="",
+        seconds=SECONDS,
+        given_by="driver",
+        given_at=clock.now(),
+        write_id=clock.new_uuid(),
+        spark_version="4.2.0",
     )
+    _patiently(clock, lambda: control.create_verdict(verdict))
     return 0
+
+
+def _patiently(clock: Clock, act: Callable[[], Result]) -> Result:
+    """As a real one: a home that is away is waited for."""
+    for _ in range(PATIENT_TRIES):
+        try:
+            return act()
+        except HomeAwayError:
+            clock.sleep(1.0)
+    return act()

@@ -254,7 +254,7 @@ class SimulatedDriver:
         self.clock = stream.clock
         self.checkpoints = checkpoints or stream.checkpoints
         own = control or stream.control
-        spec = need_spec(own, deployment_id, self.clock)
+        spec = need_spec(stream.control, deployment_id, self.clock)
         self.supervisor = Supervisor(
             own,
             self.checkpoints,

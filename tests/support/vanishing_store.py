@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from airflow_streamstate.errors import ReadOnlyError, StoreRefusedError, UnavailableError
@@ -18,6 +18,8 @@ class VanishingStore:
 
     Args:
         inner: the store.
+        absent_when: says at each call whether and how it is away; None for as ``vanish`` and ``come_back`` say.
+        in_its_place: takes what is written while it is unmounted; None for a store of its own.
 
     Attributes:
         absence: ``unmounted``: an empty place takes whatever is written. ``renamed``: reads find nothing, and a write
@@ -25,10 +27,17 @@ class VanishingStore:
         in_its_place: what was written while it was unmounted.
     """
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(
+        self, inner: Store, absent_when: Callable[[], Absence | None] | None = None, in_its_place: Store | None = None
+    ) -> None:
         self.inner = inner
-        self.absence: Absence | None = None
-        self.in_its_place: Store = MemoryStore("mount point")
+        self._absent_when = absent_when
+        self._absence: Absence | None = None
+        self.in_its_place: Store = in_its_place or MemoryStore("mount point")
+
+    @property
+    def absence(self) -> Absence | None:
+        return self._absence if self._absent_when is None else self._absent_when()
 
     @property
     def uri(self) -> str:
@@ -36,11 +45,11 @@ class VanishingStore:
 
     def vanish(self, absence: Absence) -> None:
         """Be away from now on."""
-        self.absence = absence
+        self._absence = absence
 
     def come_back(self) -> None:
         """Be there again, as before."""
-        self.absence = None
+        self._absence = None
 
     def left_in_its_place(self) -> list[str]:
         """The keys of what was written while it was away."""

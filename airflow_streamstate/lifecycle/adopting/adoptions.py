@@ -126,7 +126,7 @@ class Adoptions:
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
                 with _saying_what_stays(stream_id):
-                    wish.pin(self._home.home)  # may take its time
+                    wish.pin(self._home.guarded)  # may take its time
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
                     record(self._means, control, manifest, wish, request_id, confirm=hold.confirm)

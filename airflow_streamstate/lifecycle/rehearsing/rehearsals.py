@@ -107,7 +107,7 @@ class Rehearsals:
                 waits_seconds=waits_seconds,
             )
         try:
-            spec = request.applied_to(seen.spec, self._home.home)
+            spec = request.applied_to(seen.spec, self._home.guarded)
             spec = replace(
                 spec,
                 deployment_id=rehearsal.rehearsal_id,

@@ -118,7 +118,7 @@ class Deploying:
         place = self._means.drivers.place_note(wanted)
         self._home.begin(self._means.requested_by)
         self._home.places.claim(self._control, wanted.snapshots)
-        self._wish.pin(self._home.home)
+        self._wish.pin(self._home.guarded)
         self._record()
         stored = self._intend(stored)
         try:

@@ -5,6 +5,9 @@ A drain that is pending closes the latch before the script's first line: its que
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import FencedError, ObjectExistsError, UnavailableError
@@ -20,6 +23,7 @@ from airflow_streamstate.runtime.starting.pending import take_up_pending
 
 AGENT_VERSION = "0.1.0"
 RETRY_SECONDS = 1.0
+Result = TypeVar("Result")
 
 
 def need_spec(control: StreamControl, deployment_id: str, clock: Clock) -> DeploymentSpec:
@@ -29,10 +33,19 @@ def need_spec(control: StreamControl, deployment_id: str, clock: Clock) -> Deplo
         DeploymentNotFoundError: there is no such deployment.
         UnavailableError: the store did not answer in that time.
     """
+    return patiently(clock, lambda: control.spec(deployment_id))
+
+
+def patiently(clock: Clock, act: Callable[[], Result]) -> Result:
+    """Do what a driver begins with; it waits for a store that is away as long as the claim would.
+
+    Raises:
+        UnavailableError: the store did not answer in that time.
+    """
     until = clock.monotonic_seconds() + AgentSettings().lost_after_seconds
     while True:
         try:
-            return control.spec(deployment_id)
+            return act()
         except UnavailableError as error:
             if clock.monotonic_seconds() >= until:
                 raise

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.control.presence import SEEN_SECONDS, GuardedHome, HomePresence
-from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     HomeAwayError,
     HomeNotFoundError,
     ObjectExistsError,
     ObjectMissingError,
+    ReadOnlyError,
     StoreRefusedError,
     StreamStateError,
     UnavailableError,
@@ -27,7 +28,7 @@ from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
-from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.simulated_driver import STREAM, SimulatedStream
 from support.vanishing_store import VanishingStore
 
@@ -189,10 +190,8 @@ def test_a_home_is_begun_once(fault: Fault) -> None:
     """By two at once, after a lost reply, or twice: one record, of the first. (Laws 2 and 8)"""
     inner = MemoryStore()
     store = FaultyStore(inner, FaultPlan(at_write={1: fault}))
-    try:
+    with pytest.raises(SimulatedCrash) if fault is Fault.CRASH_AFTER else nullcontext():
         HomePresence(store, FakeClock()).begin("one")
-    except BaseException as error:
-        assert fault is Fault.CRASH_AFTER, error
     found = inner.get(layout.home_key())
     assert found is not None
     HomePresence(inner, FakeClock()).begin("another")
@@ -237,18 +236,18 @@ def test_a_record_that_cannot_be_read_is_a_record() -> None:
     assert not control.presence.is_there()
 
 
-def test_what_lies_there_shows_a_controller_that_the_home_is_there() -> None:
-    """One look at a stream, of which most is there and some is not, asks for the record once at most."""
-    stream = SimulatedStream()
-    stream.deploy()
-    HomePresence(stream.checkpoints, stream.clock).begin("tests")
-    store = FaultyStore(stream.checkpoints)
-    presence = HomePresence(store, stream.clock)
-    control = StreamControl(store, STREAM, stream.clock, presence)
-    control.need_register()
-    assert control.heartbeat("d-0001") is None
-    assert control.claim("d-0001", 1) is None
-    assert layout.home_key() not in [call.key for call in store.plan.calls]
+def test_what_was_written_before_and_is_refused_now_may_be_written_again() -> None:
+    """A disk that became read-only under a process: to one that has written, the home is away."""
+    clock, store = FakeClock(), VanishingStore(MemoryStore())
+    presence = HomePresence(store, clock)
+    presence.begin("tests")
+    fresh, known = GuardedHome(HomePresence(store, clock)), GuardedHome(presence)
+    known.put("a/b", b"1")
+    store.vanish("read_only")
+    with pytest.raises(ReadOnlyError):
+        fresh.put("a/b", b"2")
+    with pytest.raises(HomeAwayError, match="read-only"):
+        known.put("a/b", b"2")
 
 
 def test_a_store_that_does_not_answer_is_no_home_that_is_gone() -> None:

@@ -10,6 +10,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Noted, SnapshotReady, Stopped
+from airflow_streamstate.runtime.starting.claiming import need_spec
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
@@ -175,15 +176,14 @@ def test_a_query_that_starts_while_the_home_is_away_waits_for_it(absence: Absenc
 
 @pytest.mark.parametrize("absence", ABSENCES[:3])
 def test_a_driver_that_is_launched_while_the_home_is_away_waits_for_it(absence: Absence) -> None:
-    """Its record was there when it was launched: it claims when the home is back, within ``lost_after_seconds``."""
+    """Its record was there when it was launched: it is read when the home is back, within ``lost_after_seconds``."""
     stream, home = stream_elsewhere()
     stream.deploy()
     home.vanish(absence)
     stream.clock.after(20.0, home.come_back)
-    stream.order_at(60.0, StopRequest)
     presence = HomePresence(home, stream.clock, is_expected=True)
     control = StreamControl(home, STREAM, stream.clock, presence)
-    assert SimulatedDriver(stream, control=control).run(waiting_script(make_plan(50))) == 0
+    assert need_spec(control, "d-0001", stream.clock).deployment_id == "d-0001"
 
 
 def test_a_sign_of_life_costs_no_look_at_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
