@@ -119,7 +119,15 @@ class InputLostError(InvalidRequestError):
     """Input behind a stored offset is gone at its source, or the source is another one of the same name."""
 
 
-class ReadOnlyError(InvalidRequestError):
+class HomeNotFoundError(InvalidRequestError):
+    """No home lies at this place: its disk is not mounted, it was moved or removed, or nothing was deployed yet."""
+
+
+class StoreRefusedError(InvalidRequestError):
+    """The store gives no access: no permission, no valid credentials, or no such bucket; nothing was changed."""
+
+
+class ReadOnlyError(StoreRefusedError):
     """The disk of the home, the checkpoints or a place is mounted read-only; nothing was changed."""
 
 
@@ -127,6 +135,10 @@ class UnavailableError(StreamStateError):
     """The store, the disk or the network did not answer; nothing was changed."""
 
     remedy = Remedy.RETRY
+
+
+class HomeAwayError(UnavailableError):
+    """The home that this process has worked with is not there now; nothing was changed."""
 
 
 class ConflictError(StreamStateError):

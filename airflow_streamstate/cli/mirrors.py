@@ -116,7 +116,9 @@ def restore_home(
             mirrors=[mirror.uri for mirror in mirrors],
             next_step="Correct the URI: it is what --mirror or --to said, without the name of a stream.",
         )
-    wanted = stream_ids or tuple(name for name in known if controller.home.control(name).register() is None)
+    wanted = stream_ids or tuple(
+        name for name in known if controller.home.control(name, begins=True).register() is None
+    )
     rows: list[dict[str, object]] = []
     refused: list[dict[str, object]] = []
     errors: list[StreamStateError] = []

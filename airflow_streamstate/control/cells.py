@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.presence import GuardedHome
 from airflow_streamstate.errors import (
     MalformedMessageError,
     ObjectExistsError,
@@ -59,6 +60,11 @@ class Cells:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.clock = clock
+
+    @property
+    def polled(self) -> Store:
+        """The store for what is listed every few seconds, and where an empty list decides nothing: orders."""
+        return self.store.unguarded if isinstance(self.store, GuardedHome) else self.store
 
     def read(self, key: str, expected: type[AnyMessage], **ids: object) -> Stored[AnyMessage] | None:
         """The message under the key; None where there is none.

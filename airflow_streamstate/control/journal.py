@@ -54,7 +54,7 @@ class Journal:
     def commands(self) -> list[CommandSlot]:
         """Every command object there is, in key order; one listing, one read each."""
         slots = []
-        for info in self.cells.store.list_objects(layout.commands_prefix(self.stream_id, self.deployment_id)):
+        for info in self.cells.polled.list_objects(layout.commands_prefix(self.stream_id, self.deployment_id)):
             stored = self.cells.store.get(info.key)
             if stored is None:
                 continue

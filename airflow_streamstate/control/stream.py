@@ -6,6 +6,7 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.cells import Cells, Stored, check_owner
 from airflow_streamstate.control.journal import Journal
 from airflow_streamstate.control.lost_register import lost_register
+from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.errors import (
     DataError,
     DeploymentNotFoundError,
@@ -41,16 +42,18 @@ class StreamControl:
         home: the store that holds control objects.
         stream_id: the stream.
         clock: for waits between read-backs.
+        presence: whether the home is there; None for one that takes whatever is there for the home, until it is bound.
 
     Raises:
         InvalidRequestError: the stream id is not one.
     """
 
-    def __init__(self, home: Store, stream_id: str, clock: Clock) -> None:
+    def __init__(self, home: Store, stream_id: str, clock: Clock, presence: HomePresence | None = None) -> None:
         self.stream_id = check_stream_id(stream_id)
         self.home = home
         self.clock = clock
-        self.cells = Cells(home, clock)
+        self.presence = presence or HomePresence(home, clock, is_open=True)
+        self.cells = Cells(GuardedHome(self.presence), clock)
 
     # the register
 
@@ -105,7 +108,7 @@ class StreamControl:
 
     def deployment_ids(self) -> list[str]:
         """Every deployment that has a folder, oldest first (folders without a spec were never begun)."""
-        names = filter(is_deployment_id, self.home.list_folders(layout.deployments_folder(self.stream_id)))
+        names = filter(is_deployment_id, self.cells.store.list_folders(layout.deployments_folder(self.stream_id)))
         return sorted(names, key=order_of)
 
     def create_spec(self, spec: DeploymentSpec) -> None:
@@ -193,7 +196,7 @@ class StreamControl:
 
     def reading_ids(self) -> list[str]:
         """Every reading of which anything is left, sorted."""
-        return list(filter(is_reading_id, self.home.list_folders(layout.readings_folder(self.stream_id))))
+        return list(filter(is_reading_id, self.cells.store.list_folders(layout.readings_folder(self.stream_id))))
 
     def create_reading(self, reading: StateReading) -> None:
         """Record a reading; raises ObjectExistsError where it is recorded already."""
@@ -210,7 +213,7 @@ class StreamControl:
 
     def rehearsal_ids(self) -> list[str]:
         """Every rehearsal of which anything is left, sorted."""
-        return list(filter(is_rehearsal_id, self.home.list_folders(layout.rehearsals_folder(self.stream_id))))
+        return list(filter(is_rehearsal_id, self.cells.store.list_folders(layout.rehearsals_folder(self.stream_id))))
 
     def create_rehearsal(self, rehearsal: Rehearsal) -> None:
         """Record a rehearsal; raises ObjectExistsError where it is recorded already."""
@@ -283,7 +286,7 @@ class StreamControl:
         """What lies in the place of a manifest; None for nothing."""
         check_id(snapshot_id, "snapshot id")
         key = layout.manifest_key(self.stream_id, snapshot_id)
-        stored = self.home.get(key)
+        stored = self.cells.store.get(key)
         if stored is None:
             return None
         value = from_bytes(stored.body, key=key, expected=SnapshotSlot)
@@ -320,7 +323,7 @@ class StreamControl:
 
     def snapshot_ids(self) -> list[str]:
         """Every snapshot that has a folder in the home, complete or not, sorted."""
-        return list(filter(is_id, self.home.list_folders(layout.snapshots_folder(self.stream_id))))
+        return list(filter(is_id, self.cells.store.list_folders(layout.snapshots_folder(self.stream_id))))
 
     def put_seal(self, seal: SnapshotSeal) -> None:
         """Write the sha256 of a snapshot's files."""

@@ -100,7 +100,7 @@ class UpgradeJournal:
 
     def ids(self) -> list[str]:
         """Every upgrade of which anything is recorded, sorted."""
-        names = self._control.home.list_folders(layout.upgrades_folder(self._stream_id))
+        names = self._cells.store.list_folders(layout.upgrades_folder(self._stream_id))
         return list(filter(is_upgrade_id, names))
 
     def create(self, upgrade: Upgrade) -> None:

@@ -136,6 +136,8 @@ class Controller:
     def running_same_code(self, request: DeployRequest) -> bool:
         """Whether the stream runs just this: the same files, arguments, configuration, packages and master."""
         wish = read_wish(request)
+        if not self.home.is_there():
+            return False
         try:
             seen = self._observer.observe(request.stream_id)
         except StreamNotFoundError:

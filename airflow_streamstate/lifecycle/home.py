@@ -13,6 +13,7 @@ from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.lost_register import lost_register
+from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
@@ -66,7 +67,8 @@ class Home:
     def __init__(self, config: HomeConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config = config
         self.clock = clock
-        self.home: Store = open_store(config.home_uri, options=config.s3, clock=clock)
+        self.home: Store = open_store(config.home_uri, options=config.s3, clock=clock, makes_root=False)
+        self.presence = HomePresence(self.home, clock)
         self._checkpoints = self.home
         self._places: SnapshotPlaces | None = None
         if config.checkpoints_uri is not None:
@@ -92,6 +94,7 @@ class Home:
         made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri)
         made.clock = clock
         made.home = home
+        made.presence = HomePresence(home, clock)
         made._checkpoints = checkpoints
         made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
         made._is_for_spark = True
@@ -160,13 +163,62 @@ class Home:
         with contextlib.suppress(OSError):
             folder.rmdir()
 
-    def control(self, stream_id: str) -> StreamControl:
-        """One stream's control objects; raises InvalidRequestError for an id that is none."""
-        return StreamControl(self.home, stream_id, self.clock)
+    def control(self, stream_id: str, *, begins: bool = False) -> StreamControl:
+        """One stream's control objects.
+
+        Args:
+            stream_id: which.
+            begins: for what may make the home: where none lies here, it is an empty one, until ``begin`` makes it.
+
+        Raises:
+            InvalidRequestError: the id is none.
+            HomeAwayError: for what may make the home: this process has worked with it, and it is not there.
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        if begins and not self.is_there():
+            self.presence.refuse_to_begin()
+            return StreamControl(self.home, stream_id, self.clock)
+        return StreamControl(self.home, stream_id, self.clock, self.presence)
+
+    @property
+    def guarded(self) -> Store:
+        """The store of the home for what is written into it: only where the home is there."""
+        return GuardedHome(self.presence)
+
+    def is_there(self) -> bool:
+        """Whether a home lies here: one without a stream is one, too.
+
+        Raises:
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        return self.presence.is_there()
+
+    def begin(self, requested_by: str) -> None:
+        """Make this store a home, where it is none: only what makes a stream does (a deploy, an adoption, a
+        restoration). One of an earlier release gets the record that it lacks.
+
+        Args:
+            requested_by: for the record.
+
+        Raises:
+            StreamStateError: the record cannot be written.
+        """
+        self.presence.begin(requested_by)
+
+    def complete_record(self) -> None:
+        """Give a home of an earlier release the record by which drivers know it; raises as ``HomePresence.need``."""
+        self.presence.complete("")
 
     def stream_ids(self) -> list[str]:
-        """The streams of this home, sorted."""
-        return [name for name in self.home.list_folders("") if is_stream_id(name) and self._is_stream(name)]
+        """The streams of this home, sorted.
+
+        Raises:
+            HomeNotFoundError, HomeAwayError: it is not there.
+        """
+        names = [name for name in self.home.list_folders("") if is_stream_id(name) and self._is_stream(name)]
+        if not names:
+            self.presence.need()
+        return names
 
     def _is_stream(self, stream_id: str) -> bool:
         """Whether it has a register, or has lost it."""
@@ -202,20 +254,20 @@ class Home:
                 " elsewhere.",
             )
 
-    def refuse_left_checkpoints(self, stream_id: str, deployment_id: str) -> None:
+    def refuse_left_checkpoints(self, control: StreamControl, deployment_id: str) -> None:
         """See that nothing lies where a new deployment's checkpoints will, nor is about to: it would go on from them
         unasked (Law 5).
 
         Raises:
             ConflictError: an earlier stream of this name has left some; or a query is being adopted as this stream.
         """
-        refuse_adopted(self.control(stream_id))
-        folder = layout.checkpoints_folder(stream_id, deployment_id)
+        refuse_adopted(control)
+        folder = layout.checkpoints_folder(control.stream_id, deployment_id)
         # Not by folders: on S3A the markers of those stay when all that lay in them was deleted.
         if next(iter(self.checkpoints.list_objects(f"{folder}/")), None) is not None:
             raise ConflictError(
                 "checkpoints of another stream of this name lie where those of the new deployment would",
-                stream_id=stream_id,
+                stream_id=control.stream_id,
                 deployment_id=deployment_id,
                 folder=f"{self.checkpoints.uri}/{folder}",
                 next_step="Move that folder away if nothing is to go on from it, or give another checkpoints_uri.",
@@ -230,11 +282,18 @@ class Home:
             UnavailableError: it does not answer.
         """
         checkpoints = self.checkpoints
+        is_there = self.is_there()
         for store in (self.home, checkpoints) if checkpoints is not self.home else (self.home,):
             self._probe(store)
-        return f"conditional writes hold in {self.home.uri}; checkpoints lie in {checkpoints.uri}"
+        said = f"conditional writes hold in {self.home.uri}; checkpoints lie in {checkpoints.uri}"
+        return said if is_there else f"no home lies here yet (the first deploy makes it; or is it not mounted?); {said}"
 
     def _probe(self, store: Store) -> None:
+        """Try the conditions of a store; a folder that is made for it goes again."""
+        with store.made_for_a_while() if isinstance(store, LocalStore) else contextlib.nullcontext():
+            self._probe_conditions(store)
+
+    def _probe_conditions(self, store: Store) -> None:
         key = f"{_PROBE_FOLDER}/{self.clock.new_uuid()}.json"
         version = store.create(key, b"1")
         try:
@@ -250,6 +309,9 @@ class Home:
                 raise _no_conditions(store, "what was written is not what is read")
         finally:
             store.delete(key)
+            if isinstance(store, LocalStore):
+                with contextlib.suppress(OSError):
+                    store.path_of(_PROBE_FOLDER).rmdir()
 
 
 def default_launches_folder(checkpoints_uri: str, environ: Mapping[str, str] = os.environ) -> Path:

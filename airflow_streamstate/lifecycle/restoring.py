@@ -144,7 +144,7 @@ class Restoring:
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``fetch``.
         """
         check_stream_id(stream_id)
-        control = self._home.control(stream_id)
+        control = self._home.control(stream_id, begins=True)
         if control.register() is not None:
             raise ConflictError(
                 "this home has the stream already",
@@ -163,6 +163,7 @@ class Restoring:
                 **({"unreadable": list(found.unread)} if found.unread else {}),
                 next_step="Look for a newer one (another mirror, the old home); --accept-duplicates goes on from this.",
             )
+        self._home.begin(self._requested_by)
         with suppress(DataError):  # then nothing is removed by it
             Retention(control, self._requested_by).spare(manifest.snapshot_id)  # as what is left of the old home has it
         sealed = sealed_in(found.holders[0], manifest.snapshot_id)
@@ -212,7 +213,7 @@ class Restoring:
         )
         tokens = self._asked(lambda mirror: _tokens(StreamControl(mirror, stream_id, self._home.clock)))
         # What is left of the old home may know of more than any mirror.
-        own = _tokens(self._home.control(stream_id))
+        own = _tokens(self._home.control(stream_id, begins=True))
         token = max((newest.fencing_token, *own, *(token for those in tokens.values() for token in those)))
         entries = self._entries(stream_id, newest.deployment_id)
         unread = _unread_behind(entries, newest)

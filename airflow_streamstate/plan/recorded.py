@@ -34,7 +34,7 @@ def record_plan(control: StreamControl, record: RecordedPlan) -> RecordedPlan:
     number = record.number
     while True:
         if number > 1 or record.attempt > 1:
-            keys = keys_below(control.home, layout.plans_prefix(control.stream_id, deployment_id, name))
+            keys = keys_below(control.cells.store, layout.plans_prefix(control.stream_id, deployment_id, name))
             taken = [found for found in map(layout.number_of, keys) if found is not None]
             number = max(taken, default=0) + 1
             before = _read(control, deployment_id, layout.plan_key(control.stream_id, deployment_id, name, number - 1))
@@ -55,7 +55,7 @@ def recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, Quer
         UnavailableError: the store does not answer.
     """
     newest: dict[str, RecordedPlan] = {}
-    for key in keys_below(control.home, layout.plans_prefix(control.stream_id, deployment_id)):
+    for key in keys_below(control.cells.store, layout.plans_prefix(control.stream_id, deployment_id)):
         found = _read(control, deployment_id, key)
         if found is not None and (found.query_name not in newest or newest[found.query_name].number < found.number):
             newest[found.query_name] = found

@@ -21,6 +21,11 @@ from airflow_streamstate.protocol.ids import (
 NUMBER_DIGITS = 8
 
 
+def home_key() -> str:
+    """The record of the home itself; no stream can have this name."""
+    return "home.json"
+
+
 def register_key(stream_id: str) -> str:
     """The register of a stream."""
     return f"{stream_id}/stream.json"

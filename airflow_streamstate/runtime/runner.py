@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.ids import is_rehearsal_id
@@ -31,7 +32,7 @@ from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAt
 from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing, oversee
 from airflow_streamstate.runtime.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.runtime.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
-from airflow_streamstate.runtime.starting.claiming import need_spec
+from airflow_streamstate.runtime.starting.claiming import need_spec, patiently
 from airflow_streamstate.runtime.state_driver import read_state
 from airflow_streamstate.runtime.uncaught import hide_in_uncaught
 from airflow_streamstate.runtime.waiting.waiting import WaitingDriver
@@ -135,10 +136,10 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
     control, checkpoints = _open_stores(config, clock)
-    rehearsal = control.rehearsal(config.deployment_id)
+    rehearsal = patiently(clock, lambda: control.rehearsal(config.deployment_id))
     if rehearsal is None:
         raise DataError("nobody recorded this rehearsal", rehearsal_id=config.deployment_id)
-    spec, folder = control.spec(config.deployment_id), _folder_of(checkpoints.uri)
+    spec, folder = need_spec(control, config.deployment_id, clock), _folder_of(checkpoints.uri)
     attempt = RehearsedAttempt(
         control,
         checkpoints,
@@ -252,11 +253,12 @@ def _say(error: Exception, secrets: Iterable[str]) -> None:
 
 
 def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Store]:
-    home = open_store(config.home_uri, options=config.s3_options, clock=clock)
+    home = open_store(config.home_uri, options=config.s3_options, clock=clock, makes_root=False)
     checkpoints = home
     if config.checkpoints_uri != config.home_uri:
         checkpoints = open_store(config.checkpoints_uri, options=config.s3_options, clock=clock)
-    return StreamControl(home, config.stream_id, clock), checkpoints
+    presence = HomePresence(home, clock, is_expected=True)
+    return StreamControl(home, config.stream_id, clock, presence), checkpoints
 
 
 def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock) -> Supervisor:

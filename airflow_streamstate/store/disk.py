@@ -21,6 +21,7 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     OutcomeUnknownError,
     ReadOnlyError,
+    StoreRefusedError,
     StreamStateError,
     UnavailableError,
 )
@@ -55,7 +56,8 @@ def disk_errors(action: str, key: str, root: Path) -> Iterator[DiskAct]:
     Raises:
         UnavailableError: the disk is full or does not work; nothing was changed.
         ReadOnlyError: it is mounted read-only.
-        InvalidRequestError: permission denied, impossible name, an object where a folder is needed.
+        StoreRefusedError: permission denied.
+        InvalidRequestError: impossible name, an object where a folder is needed.
         OutcomeUnknownError: the error came after the result was there to be seen; it may not outlive a power cut.
     """
     act = DiskAct()
@@ -73,7 +75,7 @@ def _translated(number: int, facts: dict[str, Any]) -> StreamStateError:
     if number in _FULL:
         return UnavailableError("the disk is full", next_step="Free some space, and try again.", **facts)
     if number in _DENIED:
-        return InvalidRequestError(
+        return StoreRefusedError(
             "permission denied", next_step="Give the user of this process access to the folder.", **facts
         )
     if number == errno.EROFS:

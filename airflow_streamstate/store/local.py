@@ -17,24 +17,35 @@ from pathlib import Path
 from stat import S_ISREG
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, ObjectMissingError, VersionConflictError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    ObjectExistsError,
+    ObjectMissingError,
+    UnavailableError,
+    VersionConflictError,
+)
 from airflow_streamstate.store.disk import FILE_MODE, LINK_REFUSED, FolderSyncs, disk_errors, folder_lock
 from airflow_streamstate.store.interface import ObjectInfo, StoredObject
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix, is_key, is_plain
 
 
 class LocalStore:
-    """Objects as files below ``root``, which comes to be with the first write.
+    """Objects as files below ``root``.
 
     Args:
         root: the folder; made absolute at once.
+        makes_root: whether the first write makes the folder. Without it a write where the folder is not there raises
+            UnavailableError, until ``make_root`` was called: a disk that is not mounted gets no folder in its place.
         fsync: whether writes outlive a power cut. Off only where nothing has to (tests, simulations).
         clock: for temporary names and for waits on a lock.
     """
 
-    def __init__(self, root: Path | str, *, fsync: bool = True, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, root: Path | str, *, fsync: bool = True, clock: Clock = SYSTEM_CLOCK, makes_root: bool = True
+    ) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would ask the disk, and follow links
         self._root = str(self.root)
+        self._makes_root = makes_root
         self._clock = clock
         self._syncs = FolderSyncs(fsync)
 
@@ -192,8 +203,34 @@ class LocalStore:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
+    def make_root(self) -> None:
+        """Make the folder of this store, where it is not there; raises as ``put``."""
+        with disk_errors("create", "", self.root):
+            self._make_missing(self.root)
+
+    @contextmanager
+    def made_for_a_while(self) -> Iterator[None]:
+        """Within the block the folder of this store is there; folders that were made for it go again."""
+        made = [folder for folder in (self.root, *self.root.parents) if not folder.is_dir()]
+        self.make_root()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                for folder in made:
+                    folder.rmdir()
+
     def _make_folder(self, folder: Path) -> None:
-        missing = []
+        if not self._makes_root and not self.root.is_dir():
+            raise UnavailableError(
+                "the folder of this store is not there",
+                root=self._root,
+                next_step="Mount its disk, or bring the folder back.",
+            )
+        self._make_missing(folder)
+
+    def _make_missing(self, folder: Path) -> None:
+        missing: list[Path] = []
         while not folder.is_dir():
             missing.append(folder)
             folder = folder.parent

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StoreRefusedError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.store.answers import Answer, RequestFailure
 
 NO_CREDENTIALS = "NoCredentials"
@@ -97,7 +103,14 @@ def as_error(
         message, next_step = _obstacle(failure, service)
         return UnavailableError(message, next_step=next_step, **facts)
     message, next_step = _refusal(failure, service)
-    return InvalidRequestError(message, next_step=next_step, **facts)
+    kind = StoreRefusedError if _is_no_access(failure) else InvalidRequestError
+    return kind(message, next_step=next_step, **facts)
+
+
+def _is_no_access(failure: RequestFailure) -> bool:
+    """Whether the bucket or container as a whole is refused or is not there, whatever the request."""
+    codes = (*_NO_PLACE, NO_CREDENTIALS, "PermissionDeniedError", "AuthenticationFailed", "InvalidAuthenticationInfo")
+    return failure.status in (401, 403) or failure.code in codes
 
 
 def _obstacle(failure: RequestFailure, service: str) -> tuple[str, str]:

@@ -26,22 +26,25 @@ _memory_stores: dict[str, MemoryStore] = {}
 _memory_guard = threading.Lock()
 
 
-def open_store(uri: str, *, options: S3Options | None = None, clock: Clock = SYSTEM_CLOCK) -> Store:
+def open_store(
+    uri: str, *, options: S3Options | None = None, clock: Clock = SYSTEM_CLOCK, makes_root: bool = True
+) -> Store:
     """The store that the URI names. Asks neither disk nor network, so a store that opens may still be out of reach.
 
     Args:
         uri: one of KNOWN_URIS; two opens of one ``memory://name`` in one process share their objects.
         options: how to reach S3; of no meaning elsewhere: GCS and Azure Blob are reached as the environment says.
         clock: for waits between tries.
+        makes_root: whether the first write makes the folder of a store on a disk, as ``LocalStore`` says it.
 
     Raises:
         InvalidRequestError: the URI names no known backend, or its client library is missing here.
     """
     scheme, separator, rest = uri.partition(":")
     if not separator or "/" in scheme or scheme == "":
-        return _open_folder(uri, clock)
+        return _open_folder(uri, clock, makes_root)
     if scheme == "file":
-        return _open_folder(_path_of_file_uri(uri, rest), clock)
+        return _open_folder(_path_of_file_uri(uri, rest), clock, makes_root)
     if scheme == "s3" and rest.startswith("//"):
         return _open_s3(uri, rest[2:], options or S3Options(), clock)
     if scheme == "gs" and rest.startswith("//"):
@@ -54,10 +57,10 @@ def open_store(uri: str, *, options: S3Options | None = None, clock: Clock = SYS
     raise _bad_uri("this is no store that is known here", uri)
 
 
-def _open_folder(path: str, clock: Clock) -> LocalStore:
+def _open_folder(path: str, clock: Clock, makes_root: bool) -> LocalStore:
     if not path.strip() or "\0" in path:
         raise _bad_uri("a store needs a folder", path)
-    return LocalStore(Path(path).expanduser(), clock=clock)
+    return LocalStore(Path(path).expanduser(), clock=clock, makes_root=makes_root)
 
 
 def _path_of_file_uri(uri: str, rest: str) -> str:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StoreRefusedError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.store.answers import Answer, RequestFailure
 
 _ABSENT = ("NoSuchKey", "NoSuchVersion", "404")
@@ -23,6 +29,19 @@ _SLOW_DOWN = (
     "RequestLimitExceeded",
     "BandwidthLimitExceeded",
 )
+_NO_ACCESS = (
+    "NoSuchBucket",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "RequestExpired",
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "InvalidAccessKeyId",
+    "XAdminUserNotFound",
+)
+"""What may pass while a process runs, or come over it: a bucket that is made again, credentials that are renewed."""
 _TIMED_OUT = ("RequestTimeout", "RequestTimeoutException")
 _NO_TIME = ("ReadTimeoutError", "ConnectTimeoutError")
 _NO_CREDENTIALS_NOW = ("CredentialRetrievalError", "MetadataRetrievalError", "TokenRetrievalError")
@@ -72,7 +91,14 @@ def as_error(
         message, next_step = _obstacle(failure)
         return UnavailableError(message, next_step=next_step, **facts)
     message, next_step = _refusal(failure)
-    return InvalidRequestError(message, next_step=next_step, **facts)
+    kind = StoreRefusedError if _is_no_access(failure) else InvalidRequestError
+    return kind(message, next_step=next_step, **facts)
+
+
+def _is_no_access(failure: RequestFailure) -> bool:
+    """Whether the bucket as a whole is refused or is not there, whatever the request."""
+    is_one_object = failure.code == "InvalidObjectState"
+    return (failure.status in (401, 403) and not is_one_object) or failure.code in _NO_ACCESS
 
 
 def _obstacle(failure: RequestFailure) -> tuple[str, str]:

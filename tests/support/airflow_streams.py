@@ -77,8 +77,9 @@ def named_home(
 
 @contextmanager
 def named_by(config: HomeConfig, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamedHome]:
-    """Any home, named by the default connection; drivers launched below ``base`` are ended afterwards."""
+    """Any home, made and named by the default connection; drivers launched below ``base`` are ended afterwards."""
     named = NamedHome(config, base)
+    named.home.begin("tests")
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", named.connection)
     try:
         yield named

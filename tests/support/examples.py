@@ -46,6 +46,7 @@ from airflow_streamstate.protocol.events import (
     Stopped,
 )
 from airflow_streamstate.protocol.heartbeat import Heartbeat, LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.homes import HomeRecord
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.readings import StateReading
@@ -309,6 +310,7 @@ EXAMPLES: tuple[Message, ...] = (
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
         refuses=("hazardous", "needs-drain"), seeds="if_needed",
     ),
+    HomeRecord("9c1185a5-c5e9-4fc5-8ec5-7b8e36a5d0b1", AT, "ada (shell)"),
     Adoption(
         "orders", "0b8e3c52-5f0e-4ffd-9d9a-2f7b6a1c9d10", {"counts": "s3://lake/checkpoints/counts"}, False, "taken", 2,
         "5f0e0b8e-3c52-4ffd-9d9a-2f7b6a1c9d10", LATER, AT, "ada (shell)", WRITE_ID, "d-0001-stopped-000002",

@@ -16,6 +16,7 @@ from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
     DeploymentFailedError,
+    HomeNotFoundError,
     InvalidRequestError,
     OutcomeUnknownError,
     StreamStateError,
@@ -34,7 +35,7 @@ from support.simulated_sources import SimulatedSource
 
 DEADLINE_SECONDS = 120.0
 MAX_TRIES = 12
-_OUTAGES = (UnavailableError, OutcomeUnknownError)
+_OUTAGES = (UnavailableError, OutcomeUnknownError, HomeNotFoundError)
 _REFUSALS = (DeploymentFailedError, ConflictError, DeadlineExceededError)
 MAX_RESTARTS = 4
 Recovery = Literal["resume", "takeover", "redeploy"]

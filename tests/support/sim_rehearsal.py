@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import HomeAwayError
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan, recorded_plans
 from airflow_streamstate.protocol.rehearsals import Handover, RehearsalVerdict, RehearsedQuery, Waiting
@@ -21,6 +23,8 @@ SECONDS = 0.7
 POLL_SECONDS = 0.4
 MAX_WAIT_SECONDS = 600.0
 """A life has an end: what waits for longer than any of its steps may take is not waited for."""
+PATIENT_TRIES = 30
+Result = TypeVar("Result")
 
 
 class _Over:
@@ -49,43 +53,50 @@ class _Pass:
 
 def rehearse(control: StreamControl, rehearsal_id: str, clock: Clock, script: Callable[[Any], None]) -> Handover | None:
     """The life of a rehearsing driver, which ends by itself; or which attempt it has become."""
-    rehearsal = control.rehearsal(rehearsal_id)
+    rehearsal = _patiently(clock, lambda: control.rehearsal(rehearsal_id))
     assert rehearsal is not None
     clock.sleep(SECONDS)
     seen = _Pass(clock)
     script(seen)
-    known = recorded_plans(control, rehearsal.deployment_id)
+    known = _patiently(clock, lambda: recorded_plans(control, rehearsal.deployment_id))
     for name in seen.names:
         plan = known.get(name) or replace(next(iter(known.values())), query_name=name)
-        record_plan(
-            control, RecordedPlan(control.stream_id, rehearsal_id, name, 1, 1, plan, clock.new_uuid(), clock.now())
-        )
+        recorded = RecordedPlan(control.stream_id, rehearsal_id, name, 1, 1, plan, clock.new_uuid(), clock.now())
+        _patiently(clock, partial(record_plan, control, recorded))
     accepted = {name: RehearsedQuery("accepted", "restored", SECONDS) for name in seen.names}
-    control.create_verdict(
-        RehearsalVerdict(
-            stream_id=control.stream_id,
-            rehearsal_id=rehearsal_id,
-            outcome="done",
-            queries=accepted,
-            seeded={
-                name: replace(each, start="seeded") for name, each in accepted.items() if rehearsal.seeds == "always"
-            },
-            error="",
-            seconds=SECONDS,
-            given_by="driver",
-            given_at=clock.now(),
-            write_id=clock.new_uuid(),
-            spark_version="4.2.0",
-        )
+    verdict = RehearsalVerdict(
+        stream_id=control.stream_id,
+        rehearsal_id=rehearsal_id,
+        outcome="done",
+        queries=accepted,
+        seeded={name: replace(each, start="seeded") for name, each in accepted.items() if rehearsal.seeds == "always"},
+        error="",
+        seconds=SECONDS,
+        given_by="driver",
+        given_at=clock.now(),
+        write_id=clock.new_uuid(),
+        spark_version="4.2.0",
     )
+    _patiently(clock, lambda: control.create_verdict(verdict))
     if rehearsal.waits_until is None:
         return None
     clock.sleep(SECONDS)
-    control.create_waiting(Waiting(control.stream_id, rehearsal_id, clock.now(), clock.new_uuid()))
+    waiting = Waiting(control.stream_id, rehearsal_id, clock.now(), clock.new_uuid())
+    _patiently(clock, lambda: control.create_waiting(waiting))
     until = min(rehearsal.waits_until, clock.now() + timedelta(seconds=MAX_WAIT_SECONDS))
     while clock.now() < until:
-        handover = control.handover(rehearsal_id)
+        handover = _patiently(clock, lambda: control.handover(rehearsal_id))
         if handover is not None:
             return handover
         clock.sleep(POLL_SECONDS)
     return None
+
+
+def _patiently(clock: Clock, act: Callable[[], Result]) -> Result:
+    """As a real one: a home that is away is waited for."""
+    for _ in range(PATIENT_TRIES):
+        try:
+            return act()
+        except HomeAwayError:
+            clock.sleep(1.0)
+    return act()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchStatus
 from airflow_streamstate.lifecycle.controller import Controller
@@ -33,6 +34,7 @@ from support.sim_watch import WatchedStore
 from support.simulated_driver import STREAM, DriverKilledError, SimulatedDriver, SimulatedStream
 from support.simulated_query import Phase, QueryDiedError, SimulatedPlan, SimulatedRun, SimulatedStartable
 from support.simulated_sources import OutputRow, SimulatedSink, SimulatedSource
+from support.vanishing_store import Absence, VanishingStore
 
 SETTINGS = AgentSettings(
     command_poll_seconds=0.4, heartbeat_seconds=5.0, lost_after_seconds=20.0, exit_grace_seconds=5.0
@@ -77,6 +79,15 @@ class Strike:
     meanwhile: Callable[[Process], None] | None = None
 
 
+@dataclass(frozen=True)
+class Away:
+    """A home that vanishes, in seconds of simulated time."""
+
+    at_seconds: float
+    for_seconds: float
+    absence: Absence
+
+
 @dataclass
 class Launched:
     """One driver on the machine."""
@@ -104,6 +115,8 @@ class World:
         paused: those that were out of reach once, and were taken for dead.
         snapshots: where its versions keep their snapshots.
         place: what any other place of snapshots is.
+        away: when the home vanishes, for how long and how; None for never. The checkpoints stay: they lie elsewhere.
+        mount_point: what is written in the home's place meanwhile.
         failing: launch keys of drivers with a query that failed: the script may cut the others.
         warm: launch keys of attempts whose driver had waited.
     """
@@ -126,6 +139,8 @@ class World:
     grown: set[str] = field(default_factory=set)
     snapshots: str = ""
     place: MemoryStore = field(default_factory=lambda: MemoryStore("place"))
+    away: Away | None = None
+    mount_point: MemoryStore = field(default_factory=lambda: MemoryStore("mount point"))
 
     def __post_init__(self) -> None:
         self.launches = Path(tempfile.mkdtemp(prefix="launches-", dir=self.folder))
@@ -175,8 +190,20 @@ class World:
         plan.calls = plan.calls if calls is None else calls
         plan.before_each = before_each or plan.before_each
         store = FaultyStore(self.store, plan)
-        home = Home.of(store, store, self.launches, process.clock, lambda _: FaultyStore(self.place, plan))
+        home = Home.of(
+            self.home_of(store), store, self.launches, process.clock, lambda _: FaultyStore(self.place, plan)
+        )
         return Controller(home, SimulatedLauncher(self, process, plan), process.clock, name)
+
+    def home_of(self, store: Store) -> Store:
+        """The home, as whoever reaches it by this store sees it."""
+        return store if self.away is None else VanishingStore(store, self._absence, self.mount_point)
+
+    def _absence(self) -> Absence | None:
+        if self.away is None:
+            return None
+        since_seconds = self.schedule.now_seconds - self.away.at_seconds
+        return self.away.absence if 0 <= since_seconds < self.away.for_seconds else None
 
     def calm_controller(self, process: Process) -> Controller:
         """A controller to which nothing happens."""
@@ -203,8 +230,9 @@ class World:
         store = FaultyStore(self.store, plan)
         script = self.scripts[Path(launched.request.application).name]
         deployment_id, attempt = str(config["deployment_id"]), int(str(config["attempt"]))
+        home = self.home_of(store)
+        control = StreamControl(home, STREAM, process.clock, HomePresence(home, process.clock, is_expected=True))
         if is_rehearsal_id(deployment_id):
-            control = StreamControl(store, STREAM, process.clock)
             handover = rehearse(control, deployment_id, process.clock, script)
             if handover is None:
                 return 0
@@ -218,7 +246,7 @@ class World:
             deployment_id,
             attempt,
             checkpoints=store,
-            control=StreamControl(store, STREAM, process.clock),
+            control=control,
             open_place=lambda _: FaultyStore(self.place, plan),
         )
         launched.driver = driver

@@ -110,7 +110,7 @@ class Adoptions:
         """
         wish = read_wish(request.deploy)
         stream_id = request.deploy.stream_id
-        control = self._home.control(stream_id)
+        control = self._home.control(stream_id, begins=True)
         places = {} if _has_gone_on(control) else request.checkpoints
         checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)
@@ -126,7 +126,7 @@ class Adoptions:
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
                 with _saying_what_stays(stream_id):
-                    wish.pin(self._home.home)  # may take its time
+                    wish.pin(self._home.guarded)  # may take its time
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
                     record(self._means, control, manifest, wish, request_id, confirm=hold.confirm)

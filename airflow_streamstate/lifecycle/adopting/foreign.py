@@ -93,7 +93,9 @@ def _refuse_own(home: Home, place: str, uri: str) -> None:
     if found is not None and is_stream_id(found["stream"]) and is_deployment_id(found["deployment"]):
         with suppress(DeploymentNotFoundError):
             # Wherever checkpoints were kept when it was deployed.
-            owns.append(_real(plain_uri(home.control(found["stream"]).spec(found["deployment"]).checkpoints_uri)))
+            owns.append(
+                _real(plain_uri(home.control(found["stream"], begins=True).spec(found["deployment"]).checkpoints_uri))
+            )
     for own in owns:
         if f"{place}/".startswith(f"{own}/"):
             raise InvalidRequestError(

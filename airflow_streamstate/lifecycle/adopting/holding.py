@@ -154,6 +154,7 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
     if stored is None or stored.value.status == "given_up":
         refuse_stream(control)
         _refuse_left(means.home, control)
+        means.home.begin(means.requested_by)
         begun = wanted if stored is None else replace(wanted, take=stored.value.take + 1)
         try:
             held = register.create(begun) if stored is None else register.replace(begun, stored.version)

@@ -119,6 +119,7 @@ class Drivers:
         handed_over = self._handed_over(control, spec.deployment_id, launch_key)
         if handed_over is not None:
             return handed_over
+        self._home.complete_record()
         secrets = resolve(spec, self._look_up)
         try:
             request = self._request(spec, attempt, secrets, self._code_placer(spec, launch_key))

@@ -112,7 +112,7 @@ class Rehearsals:
                 seeds=seeds,
             )
         try:
-            spec = request.applied_to(seen.spec, self._home.home)
+            spec = request.applied_to(seen.spec, self._home.guarded)
             spec = replace(
                 spec,
                 deployment_id=rehearsal.rehearsal_id,

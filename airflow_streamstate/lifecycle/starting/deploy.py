@@ -35,7 +35,7 @@ class Deployer:
     def deploy(self, wish: Wish, request_id: str, on_start: OnStart) -> DeploymentView:
         """As ``Controller.deploy``."""
         stream_id = wish.request.stream_id
-        control = self._means.home.control(stream_id)
+        control = self._means.home.control(stream_id, begins=True)
         _ = self._means.home.checkpoints  # refused by name before anything is written
         for _try in range(TRIES):
             record = control.request(request_id)

@@ -117,8 +117,9 @@ class Deploying:
         self._means.drivers.check(wanted, 1)
         self._refuse_left_checkpoints(stored)
         place = self._means.drivers.place_note(wanted)
+        self._home.begin(self._means.requested_by)
         self._home.places.claim(self._control, wanted.snapshots)
-        self._wish.pin(self._home.home)
+        self._wish.pin(self._home.guarded)
         self._record()
         stored = self._intend(stored)
         try:
@@ -148,7 +149,7 @@ class Deploying:
 
     def _refuse_left_checkpoints(self, stored: Stored[StreamRegister] | None) -> None:
         try:
-            self._home.refuse_left_checkpoints(self._control.stream_id, self._begin.deployment_id)
+            self._home.refuse_left_checkpoints(self._control, self._begin.deployment_id)
         except ConflictError:
             found = self._control.register()
             if found != stored:  # they are of the deployment that another was first to make

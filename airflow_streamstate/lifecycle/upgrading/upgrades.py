@@ -103,7 +103,7 @@ class Upgrades:
             )
 
         def target(before: DeploymentSpec) -> DeploymentSpec:
-            return request.change.applied_to(before, self._home.home)
+            return request.change.applied_to(before, self._home.guarded)
 
         return self._begin(request.stream_id, request_id, request.digest, made, target, lease_seconds)
 

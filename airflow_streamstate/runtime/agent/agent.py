@@ -122,6 +122,7 @@ class Agent:
             return  # by now another attempt may be current, and this one has not been replaced, but has ended
         self._attempt.check_current()
         self._heart.beat()
+        self._attempt.reporter.answered()
 
     def _guarded(self, doing: str, step: Callable[[], None]) -> None:
         if self._is_ended or self._attempt.clock.monotonic_seconds() < self._quiet_until:

@@ -11,7 +11,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.cells import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import DataError, FencedError, UnavailableError
+from airflow_streamstate.errors import DataError, FencedError, HomeAwayError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Fenced
 from airflow_streamstate.protocol.ids import SnapshotKind, snapshot_id_for
@@ -88,6 +88,7 @@ class Attempt:
         self.last_start_at_seconds: float | None = None
         self.is_fenced = False
         self._fence_guard = threading.Lock()
+        self._register_version: str | None = None
         self._start_manifest: SnapshotManifest | None = None
         self._start_is_gone = False
         self.start_is_damaged = False
@@ -168,18 +169,67 @@ class Attempt:
         return (register.deployment_id, register.attempt) == (self.deployment_id, self.number)
 
     def check_current(self) -> None:
-        """See that nobody replaced this attempt; before every snapshot and every terminal event.
+        """See that this attempt was not replaced; before every snapshot and every terminal event.
+
+        A register counts in the home in which this attempt was claimed, and in one that was restored in its place and
+        has gone on from it. The absence of a register replaces no attempt.
 
         Raises:
-            FencedError: somebody did; from now on nothing more is written (Law 4).
-            UnavailableError: nobody can tell now.
+            FencedError: it was; from now on nothing more is written (Law 4).
+            UnavailableError: that cannot be told now.
         """
         if self.is_fenced:
             raise self.fenced_error()
         stored = self._register()
-        if stored is None or not self.is_current(stored.value):
-            self.fence(None if stored is None else stored.value)
-            raise self.fenced_error()
+        presence = self.control.presence
+        if stored is not None and self.is_current(stored.value):
+            if stored.version != self._register_version:
+                self._check_claim()
+                self._register_version = stored.version
+            presence.note_seen()
+            return
+        if stored is None:
+            self._refuse_lost_register()
+        elif (stored.value.fencing_token, stored.value.attempt) <= (self.spec.fencing_token, self.number):
+            presence.need()  # else another home, in which this stream was begun anew
+        self.fence(None if stored is None else stored.value)
+        raise self.fenced_error()
+
+    def _check_claim(self) -> None:
+        """See that a register which names this attempt means this driver: a stream that was deployed anew, in this
+        home or in another one at its place, has an attempt of the same name."""
+        presence = self.control.presence
+        if not presence.is_bound or presence.has_own_claim():
+            return
+        if presence.claim_there() is None or not presence.has_own_record():
+            raise self._not_our_home()
+        self.fence(None)
+        raise self.fenced_error()
+
+    def _refuse_lost_register(self) -> None:
+        """Return only where the stream was deleted, and nothing of this attempt runs any more.
+
+        Raises:
+            UnavailableError: its home is not there, or lacks the register alone, or queries run.
+        """
+        presence = self.control.presence
+        presence.need()
+        is_left = self.control.home.head(layout.spec_key(self.stream_id, self.deployment_id)) is not None
+        if is_left or any(query.is_active() for query in list(self.queries.values())):
+            raise UnavailableError(
+                "the register of the stream is gone",
+                key=layout.register_key(self.stream_id),
+                home=self.control.home.uri,
+                next_step="`streamstate status` shows how it is brought back; the job runs on, and goes on with what"
+                " it was told when it is there.",
+            )
+
+    def _not_our_home(self) -> HomeAwayError:
+        return HomeAwayError(
+            "another home lies in the place of that in which this attempt was claimed",
+            home=self.control.home.uri,
+            next_step="Bring the home back, or end this driver by hand; it runs on, and writes nothing there.",
+        )
 
     def _register(self) -> Stored[StreamRegister] | None:
         try:

@@ -19,6 +19,7 @@ from airflow_streamstate.errors import (
     FencedError,
     InvalidRequestError,
     OutcomeUnknownError,
+    StoreRefusedError,
     StreamStateError,
     UnavailableError,
 )
@@ -36,6 +37,8 @@ OUTAGES: tuple[type[StreamStateError], ...] = (
     InvalidRequestError,
 )
 """What a store says while it is out of reach, overloaded, full, or forbidden for a while."""
+PASSING = (UnavailableError, OutcomeUnknownError, StoreRefusedError)
+"""What passes by itself, or by what an operator does to the store, once a query has run on its checkpoint."""
 RETRY_SECONDS = 0.5
 MAX_RETRY_SECONDS = 5.0
 OUTAGE_LINE_SECONDS = 30.0
@@ -77,6 +80,7 @@ class Reporter:
         self._tried: set[str] = set()
         self._guard = threading.RLock()
         self._outage_said_at: float | None = None
+        self._out_since: float | None = None
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -103,9 +107,18 @@ class Reporter:
     def outage(self, doing: str, error: StreamStateError) -> None:
         """Say that the store does not do its part just now; at most twice a minute."""
         now = self.clock.monotonic_seconds()
+        if self._out_since is None:
+            self._out_since = now
         if self._outage_said_at is None or now - self._outage_said_at >= OUTAGE_LINE_SECONDS:
             self._outage_said_at = now
             self.say(f"the store is out of reach, the job goes on ({doing}: {error})")
+
+    def answered(self) -> None:
+        """The store did its part: said once after an outage."""
+        since, self._out_since = self._out_since, None
+        if since is not None and self._outage_said_at is not None:
+            self._outage_said_at = None
+            self.say(f"the store is within reach again, after {self.clock.monotonic_seconds() - since:.0f} s")
 
     def write(self, kind: type[AnyEvent], **fields: object) -> AnyEvent:
         """Write an event that must be there; comes back when it is.

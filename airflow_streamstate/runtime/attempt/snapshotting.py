@@ -11,7 +11,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.control.kept_identities import identities_taken_over, identities_when_planned
 from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
-from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StoreRefusedError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import SnapshotKind
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 def persist(attempt: Attempt, doing: str, act: Callable[[], Result]) -> Result:
-    """Do what must be done, again and again while the store is out of reach.
+    """Do what must be done, again and again while the store is out of reach, or refuses what it gave before.
 
     Raises:
         FencedError: this attempt was replaced meanwhile.
@@ -42,6 +42,10 @@ def persist(attempt: Attempt, doing: str, act: Callable[[], Result]) -> Result:
         try:
             return act()
         except (UnavailableError, OutcomeUnknownError) as error:
+            attempt.reporter.outage(doing, error)
+        except StoreRefusedError as error:
+            if attempt.last_start_at_seconds is None:
+                raise
             attempt.reporter.outage(doing, error)
         attempt.clock.sleep(pause)
         pause = min(pause * 2, MAX_RETRY_SECONDS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 
-from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import FencedError, StreamStateError
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.causes import cause_in
 from airflow_streamstate.protocol.events import AfterDrain, Draining
@@ -19,6 +19,7 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.runtime.attempt.query_failures import failed_queries
+from airflow_streamstate.runtime.attempt.reporting import PASSING
 from airflow_streamstate.runtime.attempt.snapshotting import persist
 from airflow_streamstate.runtime.ending.begun_flushes import begun_flushes
 from airflow_streamstate.runtime.ending.calling_off import call_off
@@ -100,7 +101,7 @@ class _Drain:
                 call_off(self._attempt, self._ends, self._order, said.then)  # where it was interrupted
                 return
             self._run(endings)
-        except (FencedError, UnavailableError, OutcomeUnknownError):
+        except (FencedError, *PASSING):
             raise  # replaced, or tried again from where the log says it is
         except QueryFailedError as failed:
             self._ends.given_up(failed.failures)

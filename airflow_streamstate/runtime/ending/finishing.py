@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from airflow_streamstate.errors import (
     FencedError,
     InvalidRequestError,
-    OutcomeUnknownError,
     StreamStateError,
-    UnavailableError,
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.protocol.causes import cause_of
@@ -18,6 +16,7 @@ from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Failed, Finishe
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.runtime.attempt.reporting import PASSING
 from airflow_streamstate.runtime.attempt.snapshotting import (
     has_queries,
     need_current,
@@ -171,7 +170,7 @@ def write_finished(attempt: Attempt) -> int:
     try:
         refuse_pending_flush(attempt)
         manifest = take_final_snapshot(attempt, "stopped", "") if has_queries(attempt) else None
-    except (FencedError, UnavailableError, OutcomeUnknownError):
+    except (FencedError, *PASSING):
         raise
     except StreamStateError as error:
         fail_without_snapshot(attempt, error)

@@ -15,7 +15,7 @@ from airflow_streamstate.checkpoint.barrier import (
     Placed,
     Step,
 )
-from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import DataError, FencedError, StreamStateError
 from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.events import Failed, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -26,6 +26,7 @@ from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.runtime.attempt.ports import QueryRun
 from airflow_streamstate.runtime.attempt.query_failures import failed_queries, tell_failed_queries
+from airflow_streamstate.runtime.attempt.reporting import PASSING
 from airflow_streamstate.runtime.attempt.snapshotting import need_current, persist, positions_in, take_final_snapshot
 from airflow_streamstate.runtime.ending.begun_flushes import refuse_pending_flush
 from airflow_streamstate.runtime.ending.calling import call_functions
@@ -86,7 +87,7 @@ class Ending:
         try:
             self.last_seen = seen = self._placement.step()
             self._act_on(seen)
-        except (UnavailableError, OutcomeUnknownError) as error:
+        except PASSING as error:
             self._attempt.reporter.outage(f"barrier of {self.query.name}", error)
         except FencedError:
             self._attempt.fence(None)
@@ -262,7 +263,7 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
     try:
         refuse_pending_flush(attempt)
         manifest = take() if take is not None else take_final_snapshot(attempt, "stopped", order.command_id)
-    except (FencedError, UnavailableError, OutcomeUnknownError):
+    except (FencedError, *PASSING):
         raise
     except StreamStateError as error:
         fail_without_snapshot(attempt, error)

@@ -5,7 +5,9 @@ A drain that is pending closes the latch before the script's first line: its que
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
@@ -23,6 +25,7 @@ from airflow_streamstate.runtime.starting.pending import take_up_pending
 
 AGENT_VERSION = "0.1.0"
 RETRY_SECONDS = 1.0
+Result = TypeVar("Result")
 
 
 def need_spec(control: StreamControl, deployment_id: str, clock: Clock) -> DeploymentSpec:
@@ -32,10 +35,19 @@ def need_spec(control: StreamControl, deployment_id: str, clock: Clock) -> Deplo
         DeploymentNotFoundError: there is no such deployment.
         UnavailableError: the store did not answer in that time.
     """
+    return patiently(clock, lambda: control.spec(deployment_id))
+
+
+def patiently(clock: Clock, act: Callable[[], Result]) -> Result:
+    """Do what a driver begins with; it waits for a store that is away as long as the claim would.
+
+    Raises:
+        UnavailableError: the store did not answer in that time.
+    """
     until = clock.monotonic_seconds() + AgentSettings().lost_after_seconds
     while True:
         try:
-            return control.spec(deployment_id)
+            return act()
         except UnavailableError as error:
             if clock.monotonic_seconds() >= until:
                 raise
@@ -63,6 +75,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         try:
             register = _need_current(attempt)
             _create(attempt, claim)
+            attempt.control.presence.bind(claim)
             # Replaced between the look and the claim: the claim harms nothing, and says who it was.
             _need_current(attempt)
             attempt.reporter.load()
@@ -97,7 +110,7 @@ def _earlier_beat(attempt: Attempt) -> Heartbeat | None:
 
 
 def _need_current(attempt: Attempt) -> StreamRegister:
-    stored = attempt.control.register()
+    stored = attempt.control.register_or_lost()
     if stored is None or not attempt.is_current(stored.value):
         attempt.reporter.silenced = True
         attempt.is_fenced = True

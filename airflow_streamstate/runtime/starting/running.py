@@ -63,6 +63,7 @@ class Runs:
             FencedError: this attempt was replaced.
         """
         attempt = self._attempt
+        need_current(attempt)  # a home that is not there has no checkpoint either, and none is made in its place
         built = self.builder.ensure(logical.name, logical.startable)
         built_at = attempt.clock.now()
         check_state_format(logical)

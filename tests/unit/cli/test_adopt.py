@@ -56,7 +56,7 @@ def test_what_came_to_nothing_is_given_up(desk: Desk, foreign: Path) -> None:
         (("--checkpoint", "{foreign}"), 2, "--app"),
         (("--app", "{app}"), 2, "--checkpoint"),
         (("--give-up", "--app", "{app}"), 2, "needs no checkpoint"),
-        (("--give-up",), 2, "nobody has begun"),
+        (("--give-up",), 2, "no home lies here"),
         (("--checkpoint", "{foreign}/x", "--app", "{app}"), 2, "no checkpoint lies there"),
         (("--checkpoint", "hdfs://x/y", "--app", "{app}"), 2, "no store that is known"),
         (("--checkpoint", "{foreign}", "--app", "{app}x"), 2, "cannot be read"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.data_events import BatchRepeated
@@ -268,7 +269,11 @@ def test_a_stream_that_lost_its_register_is_told_how_to_have_it_back(desk: Desk)
 
 
 def test_a_home_without_streams_says_which_home(desk: Desk) -> None:
-    """A mistyped home is seen at once."""
+    """A mistyped home is seen at once: one that is not there is an error."""
+    missing = shell("streams")
+    assert (missing.status, missing.out) == (2, "")
+    assert f"home={desk.home}" in missing.err
+    Home(HomeConfig(str(desk.home))).begin("tests")
     assert shell("streams").out == f"no streams in {desk.home}\n"
 
 

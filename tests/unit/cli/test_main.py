@@ -19,6 +19,7 @@ from airflow_streamstate import errors
 from airflow_streamstate.cli.exits import exit_status_of
 from airflow_streamstate.cli.main import SECTIONS, cli
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from support.shell import STREAM_VERBS, VERBS, Desk, shell, words_of
 
 HOSTILE_IDS = ["../x", "..", "", "a/b", "A", "x" * 64, "-x", "x-", "a b", "ä", "a\nb", "flights/../../x", "%2e"]
@@ -223,11 +224,27 @@ def test_a_hostile_id_is_refused_before_anything_is_touched(desk: Desk, verb: st
 @pytest.mark.parametrize("verb", [verb for verb in STREAM_VERBS if verb != "deploy"])
 def test_a_stream_that_is_not_there_is_told_by_every_verb(desk: Desk, verb: str) -> None:
     """An unknown stream: exit status 2, its name, its home; and nothing comes to be."""
+    Home(HomeConfig(str(desk.home))).begin("tests")
+    before = desk.files()
     answer = shell(*words_of(verb, "nosuch", desk))
     assert answer.status == 2
     assert answer.error["type"] == "StreamNotFoundError"
     assert answer.error["context"]["stream_id"] == "nosuch"
-    assert not desk.home.exists()
+    assert desk.files() == before
+
+
+@pytest.mark.parametrize("verb", [verb for verb in STREAM_VERBS if verb not in ("deploy", "adopt")])
+def test_a_home_that_is_not_there_is_told_by_every_verb(desk: Desk, verb: str) -> None:
+    """No home where one was said to be (unmounted, renamed, a wrong URI): no word of its streams, and none is made."""
+    (desk.base / "job.py").write_text("runs\n")
+    for makes_mount_point in (False, True):
+        if makes_mount_point:
+            desk.home.mkdir()
+        answer = shell(*words_of(verb, "flights", desk))
+        assert (answer.status, answer.error["type"]) == (2, "HomeNotFoundError")
+        assert answer.error["context"]["home"] == str(desk.home)
+        assert desk.home.exists() is makes_mount_point
+    assert list(desk.home.iterdir()) == []
 
 
 @pytest.mark.parametrize("option", ["--deployment", "--request-id", "--snapshot"])
@@ -260,7 +277,7 @@ def test_a_home_that_cannot_be_used_is_told(desk: Desk, home: str, verb: str) ->
         assert not check["ok"]
         assert check["mend"]
     elif verb == "streams" and ":" not in uri:
-        assert answer.json == {"streams": []}  # nothing to read is no error
+        assert (answer.status, answer.error["type"]) == (2, "HomeNotFoundError")
     else:
         assert answer.status in (1, 2)
         assert answer.error["type"] in ("InvalidRequestError", "UnavailableError")

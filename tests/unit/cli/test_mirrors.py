@@ -99,4 +99,4 @@ def test_a_mirror_that_is_none_is_refused_before_anything_is_recorded(desk: Desk
     for uri in (desk.home, "hdfs://x/y"):
         answer = shell("deploy", "flights", "--app", script(desk.base), "--mirror", uri)
         assert answer.status == 2, answer
-    assert shell("streams", "--json").json["streams"] == []
+    assert shell("streams", "--json").error["type"] == "HomeNotFoundError"

@@ -43,7 +43,7 @@ def test_the_home_is_said_before_the_verb_after_it_or_by_the_environment(
     home = str(desk.home)
     assert [row["stream_id"] for row in shell("--json", "streams").json["streams"]] == ["flights"]
     monkeypatch.setenv("STREAMSTATE_HOME", str(desk.base / "other"))
-    assert shell("streams", "--json").json == {"streams": []}
+    assert shell("streams", "--json").error["context"]["home"] == str(desk.base / "other")
     for words in (
         ("--home", home, "--json", "streams"),
         ("--json", "streams", "--home", home),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
 from airflow_streamstate.protocol.events import Drained, Ignored
@@ -107,6 +108,7 @@ def test_what_is_so_already_is_answered_at_once(desk: Desk, running: ScriptedAtt
 
 def test_a_drain_of_a_stream_that_was_never_deployed_is_refused(desk: Desk) -> None:
     """Exit status 2: there is no such stream."""
+    Home(HomeConfig(str(desk.home))).begin("tests")
     answer = shell("drain", "flights", "--json")
     assert answer.status == 2
     assert answer.error["type"] == "StreamNotFoundError"

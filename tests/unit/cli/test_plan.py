@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
@@ -106,6 +107,7 @@ def test_without_a_change_the_recorded_plan_is_shown(running: Desk) -> None:
 
 def test_what_is_not_there_is_told(desk: Desk) -> None:
     """No stream, no script: with the status of usage, and nothing begun."""
+    Home(HomeConfig(str(desk.home))).begin("tests")
     missing = shell("plan", "nowhere", "--app", "x.py", "--json")
     assert (missing.status, missing.error["type"]) == (2, "StreamNotFoundError")
     assert shell("plan", "nowhere", "--json").status == 2

@@ -132,7 +132,7 @@ def test_a_script_that_is_not_there_leaves_nothing_behind(desk: Desk) -> None:
         assert answer.status == 2
         assert answer.error["context"]["path"] == str(path)
     assert not desk.home.exists()
-    assert shell("streams", "--json").json == {"streams": []}
+    assert shell("streams", "--json").error["type"] == "HomeNotFoundError"
 
 
 def test_a_machine_without_spark_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_machine_without_spark_is_told(desk: Desk, monkeypatch: pytest.MonkeyP
     assert answer.status == 2
     assert "spark-submit" in answer.error["message"]
     assert answer.error["next_step"]
-    assert shell("streams", "--json").json == {"streams": []}
+    assert shell("streams", "--json").error["type"] == "HomeNotFoundError"
 
 
 def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
@@ -197,7 +197,7 @@ def test_a_master_that_is_down_is_told_before_anything_is_touched(desk: Desk) ->
     assert answer.error["message"] == "the master of the cluster does not answer"
     assert "Start it or correct its address" in answer.error["next_step"]
     assert desk.files() - before == {"job.py"} - before
-    assert shell("status", "flights", "--json").error["type"] == "StreamNotFoundError"
+    assert shell("status", "flights", "--json").error["type"] == "HomeNotFoundError"
 
 
 def test_a_drained_stream_is_seeded(desk: Desk) -> None:

@@ -167,6 +167,7 @@ def test_restart_needs_no_change(desk: Desk) -> None:
 def test_a_stream_that_never_was_is_told(desk: Desk) -> None:
     """It can be neither restarted, nor upgraded, nor rolled back."""
     desk.stream()
+    Home(HomeConfig(str(desk.home))).begin("tests")
     for verb in ("restart", "upgrade", "rollback"):
         answer = shell(verb, "nowhere", "--json")
         assert (answer.status, answer.error["type"]) == (2, "StreamNotFoundError")

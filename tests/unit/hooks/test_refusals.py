@@ -13,6 +13,7 @@ from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
     FencedError,
+    HomeAwayError,
     InvalidRequestError,
     ObjectExistsError,
     OutcomeUnknownError,
@@ -30,6 +31,7 @@ ALL = [
 ]
 RETRIED = {
     UnavailableError,
+    HomeAwayError,
     OutcomeUnknownError,
     DeadlineExceededError,
     DeploymentFailedError,

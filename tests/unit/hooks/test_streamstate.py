@@ -177,7 +177,7 @@ def test_the_test_button_writes_and_leaves_nothing(named: NamedHome) -> None:
     works, words = named.hook().test_connection()
     assert works, words
     assert "conditional writes hold" in words
-    assert list(named.home.home.list_objects("")) == []
+    assert [info.key for info in named.home.home.list_objects("")] == ["home.json"]
 
 
 def test_the_test_button_says_what_is_wrong(named: NamedHome, monkeypatch: pytest.MonkeyPatch) -> None:

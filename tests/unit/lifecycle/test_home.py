@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.errors import HomeNotFoundError, InvalidRequestError, StreamNotFoundError, UnavailableError
 from airflow_streamstate.lifecycle.home import Home, HomeConfig, default_launches_folder
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
@@ -19,7 +19,11 @@ def test_one_folder_is_enough(tmp_path: Path) -> None:
     home = Home(HomeConfig(str(tmp_path / "home")))
     assert home.checkpoints is home.home
     assert home.launch_path("a/b") == tmp_path / "home" / "a" / "b"
+    assert not home.is_there()
     assert not (tmp_path / "home").exists()
+    with pytest.raises(HomeNotFoundError):
+        home.stream_ids()
+    home.begin("tests")
     assert home.stream_ids() == []
 
 

@@ -105,7 +105,7 @@ def test_a_script_that_is_not_there_fails_before_anything_is_touched(
     """The error has the path."""
     with pytest.raises(AirflowFailException, match=r"nowhere\.py"):
         deploy(tmp_path / "nowhere.py").execute(context())
-    assert list(named.home.home.list_objects("")) == []
+    assert [info.key for info in named.home.home.list_objects("")] == ["home.json"]
 
 
 @pytest.mark.parametrize("stream_id", ["../x", "", "a" * 64, "Flights"])

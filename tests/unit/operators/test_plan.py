@@ -151,7 +151,7 @@ def test_a_stream_that_was_never_deployed_cannot_be_changed(
     """Told by name, and nothing is recorded."""
     with pytest.raises(AirflowFailException, match="no such stream"):
         plan(scripted_driver.script(tmp_path, "fits")).execute(context())
-    assert list(named.home.home.list_objects("")) == []
+    assert [info.key for info in named.home.home.list_objects("")] == ["home.json"]
 
 
 def test_what_is_not_given_stays_as_it_is(running: NamedHome) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StoreRefusedError, UnavailableError
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.objects_errors import as_error, classify, failure_in
 
@@ -83,10 +83,10 @@ def test_what_never_reached_the_server_is_told_from_what_may_have(
 @pytest.mark.parametrize(
     ("failure", "kind", "words"),
     [
-        (RequestFailure(Answer.REFUSED, 404, "NoSuchBucket", ""), InvalidRequestError, "no such bucket or container"),
-        (RequestFailure(Answer.REFUSED, 0, "NoCredentials", ""), InvalidRequestError, "no credentials for GCS"),
-        (RequestFailure(Answer.REFUSED, 403, "403", ""), InvalidRequestError, "denied"),
-        (RequestFailure(Answer.REFUSED, 401, "401", ""), InvalidRequestError, "does not accept these credentials"),
+        (RequestFailure(Answer.REFUSED, 404, "NoSuchBucket", ""), StoreRefusedError, "no such bucket or container"),
+        (RequestFailure(Answer.REFUSED, 0, "NoCredentials", ""), StoreRefusedError, "no credentials for GCS"),
+        (RequestFailure(Answer.REFUSED, 403, "403", ""), StoreRefusedError, "denied"),
+        (RequestFailure(Answer.REFUSED, 401, "401", ""), StoreRefusedError, "does not accept these credentials"),
         (RequestFailure(Answer.REFUSED, 0, "CertificateError", ""), InvalidRequestError, "certificate"),
         (RequestFailure(Answer.NOT_DONE, 429, "429", ""), UnavailableError, "fewer requests"),
         (RequestFailure(Answer.NOT_DONE, 0, "ConnectError", ""), UnavailableError, "cannot be reached"),

@@ -141,7 +141,7 @@ def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: Ad
     home = Home.of(store, store, adopting.folder, adopting.clock)
     means = Means.of(home, adopting.launcher, adopting.clock, "tests", None)
     adoptions = Adoptions(means, Deployer(means, Attempts(means)))
-    hold = take_hold(means, home.control("orders"), adoptions._wanted(adopting.wanted()))
+    hold = take_hold(means, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
 
     def refuse(verb: str, key: str) -> None:
         if verb == "replace":
@@ -158,7 +158,7 @@ def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: Ad
     with pytest.raises(UnavailableError):
         hold.confirm()
     store.before = None
-    another = take_hold(means, home.control("orders"), adoptions._wanted(adopting.wanted()))
+    another = take_hold(means, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
     with pytest.raises(ConflictError, match="another has gone on"):
         hold.confirm()
     another.confirm()
@@ -180,7 +180,7 @@ def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingSta
             adopting.clock.sleep(30)
 
     store.before = take_time
-    hold = take_hold(means, home.control("orders"), adoptions._wanted(adopting.wanted()))
+    hold = take_hold(means, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
     adopting.clock.sleep(SURE_SECONDS - 30)
     with pytest.raises(UnavailableError):
         hold.confirm()

@@ -20,7 +20,7 @@ from support.snapshots import plan_stateful, run_stateful
 
 def test_what_was_cut_short_is_taken_back(adopting: AdoptingStage) -> None:
     """The query may be started again as it was, and be adopted later."""
-    plan = FaultPlan(at_write={3: Fault.CRASH_AFTER})
+    plan = FaultPlan(at_write={4: Fault.CRASH_AFTER})
     with pytest.raises(SimulatedCrash):
         adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
     assert adopting.barriers() == [4]
@@ -66,6 +66,7 @@ def test_what_has_run_is_not_given_up(adopting: AdoptingStage) -> None:
 
 def test_nothing_is_given_up_that_was_not_begun(adopting: AdoptingStage) -> None:
     """Told in one sentence."""
+    adopting.home.begin("tests")
     with pytest.raises(StreamNotFoundError, match="nobody has begun"):
         adopting.adoptions().give_up("orders")
 

@@ -257,6 +257,7 @@ def test_what_cannot_be_read_is_not_proved(stage: Stage) -> None:
 
 def test_a_stream_or_deployment_that_is_not_there_is_told(stage: Stage) -> None:
     """One clear sentence each."""
+    stage.home.begin("tests")
     with pytest.raises(StreamNotFoundError):
         audit(stage)
     stage.deploy()

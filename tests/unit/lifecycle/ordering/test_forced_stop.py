@@ -105,6 +105,7 @@ def test_what_has_ended_is_answered_at_once(stage: Stage, on_deadline: Any) -> N
 
 def test_a_stream_that_was_never_deployed_is_refused(stage: Stage) -> None:
     """As by every verb."""
+    stage.home.begin("tests")
     with pytest.raises(StreamNotFoundError):
         kill(stage)
 

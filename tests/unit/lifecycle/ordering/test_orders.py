@@ -200,6 +200,7 @@ def test_an_order_whose_deployment_was_replaced_meanwhile_says_fenced(stage: Sta
 
 def test_what_was_never_deployed_takes_no_orders(stage: Stage) -> None:
     """Unknown streams and deployments are named."""
+    stage.home.begin("tests")
     with pytest.raises(StreamNotFoundError):
         stage.controller.drain(STREAM)
     stage.deploy()

@@ -137,6 +137,7 @@ def test_kill_says_when_it_cannot(stage: Stage) -> None:
 
 def test_an_unknown_stream_is_named(stage: Stage) -> None:
     """Resume and kill of a stream that is not there say so."""
+    stage.home.begin("tests")
     with pytest.raises(StreamNotFoundError):
         stage.controller.resume(STREAM)
     with pytest.raises(StreamNotFoundError):

@@ -174,7 +174,7 @@ def test_a_first_deployment_has_nothing_to_restore(stage: Stage) -> None:
     """Restoring a stream that never was is a mistake in its name. (Law 5)"""
     with pytest.raises(InvalidRequestError, match="never deployed"):
         stage.deploy(start="restore")
-    assert stage.control.register() is None
+    assert list(stage.store.list_objects("")) == []
 
 
 def test_a_retry_after_an_early_failure_is_the_next_attempt(stage: Stage) -> None:
@@ -260,7 +260,7 @@ def test_a_connection_that_only_airflow_knows_is_refused_first(stage: Stage) -> 
     """A deployment through an Airflow connection is refused outside of Airflow before anything is recorded."""
     with pytest.raises(InvalidRequestError, match="Airflow connection"):
         stage.deploy(spark_conn_id="spark_default")
-    assert stage.control.register() is None
+    assert list(stage.store.list_objects("")) == []
 
 
 def test_a_deploy_looks_for_the_end_where_the_checkpoints_are(stage: Stage, tmp_path: Path) -> None:

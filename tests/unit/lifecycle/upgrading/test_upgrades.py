@@ -231,6 +231,7 @@ def test_an_outcome_that_nobody_knows_is_no_end(upgraded: UpgradeStage) -> None:
 
 def test_a_stream_with_nothing_deployed_is_told(stage: Stage) -> None:
     """And nothing is left of it."""
+    stage.home.begin("tests")
     upgraded = UpgradeStage(stage)
     with pytest.raises(StreamNotFoundError):
         upgraded.begin()

@@ -1,0 +1,352 @@
+"""Whether the home is there: asked before an absent object is believed, and before anything is written.
+
+A home that is unmounted, renamed, emptied or made anew answers as one in which nothing ever was. Three things tell
+them apart: the home's record (``home.json``), which the first deploy creates; in homes of earlier releases, which lack
+it, a register or the record of a deployment; for a driver the claim that it wrote itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.errors import (
+    DataError,
+    HomeAwayError,
+    HomeNotFoundError,
+    ObjectExistsError,
+    ObjectMissingError,
+    OutcomeUnknownError,
+    StoreRefusedError,
+    StreamStateError,
+    VersionConflictError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import from_bytes, to_bytes
+from airflow_streamstate.protocol.homes import HomeRecord
+from airflow_streamstate.protocol.ids import is_deployment_id, is_id
+from airflow_streamstate.protocol.records import Claim
+from airflow_streamstate.store.interface import ObjectInfo, Store, StoredObject
+from airflow_streamstate.store.local import LocalStore
+
+SEEN_SECONDS = 5.0
+"""For so long after the home was seen on a server, writes and empty lists do not look for it again."""
+_UNREADABLE = "unreadable"
+
+
+class HomePresence:
+    """Whether one home is there, as one process knows it.
+
+    Args:
+        home: the store of the control objects.
+        clock: for times and ids.
+        is_open: take whatever is there for the home, until ``bind`` was called: for a process that may begin one.
+        is_expected: the home is known to have been there, although this process has not seen it: a driver's.
+    """
+
+    def __init__(self, home: Store, clock: Clock, *, is_open: bool = False, is_expected: bool = False) -> None:
+        self.home = home
+        self.clock = clock
+        self._is_open = is_open
+        self._is_known = is_expected
+        self._is_bound = False
+        self._claim: Claim | None = None
+        self._home_id: str | None = None
+        self._has_written = is_expected
+        self._fresh_seconds = 0.0 if isinstance(home, LocalStore) else SEEN_SECONDS
+        self._seen_at_seconds: float | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether only the home counts that ``bind`` has seen."""
+        return self._is_bound
+
+    def bind(self, claim: Claim) -> None:
+        """From now on only the home counts that is there now, known by its record, or by this claim in it.
+
+        Args:
+            claim: of this driver; it lies in the home.
+
+        Raises:
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        found = self.record_id()
+        self._claim, self._home_id = claim, None if found == _UNREADABLE else found
+        self._is_bound = self._is_known = True
+        self.note_seen()
+
+    def note_seen(self) -> None:
+        """The home was seen a moment ago."""
+        self._is_known = True
+        if self._fresh_seconds:
+            self._seen_at_seconds = self.clock.monotonic_seconds()
+
+    def note_written(self) -> None:
+        """The home took a write."""
+        self._has_written = True
+
+    @property
+    def took_writes(self) -> bool:
+        """Whether a refusal of a write is one that may pass: it took writes before, or is known to have."""
+        return self._has_written or self._is_bound
+
+    def is_there(self) -> bool:
+        """Look whether the home is there.
+
+        Raises:
+            HomeAwayError: it was there before, and the store gives no access now.
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        if self._is_open and not self._is_bound:
+            return True
+        with self.known():
+            is_there = self._look()
+        if is_there:
+            self.note_seen()
+        return is_there
+
+    def need(self) -> None:
+        """See that the home is there.
+
+        Raises:
+            HomeAwayError: it is not, and was before; or another home lies there.
+            HomeNotFoundError: it is not, and this process has never seen it.
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        if not self.is_there():
+            raise self._absent()
+
+    def need_seen(self) -> None:
+        """See that the home is there, or was some seconds ago: before each write; raises as ``need``."""
+        seen_at = self._seen_at_seconds
+        if seen_at is None or self.clock.monotonic_seconds() - seen_at >= self._fresh_seconds:
+            self.need()
+
+    def judge(self, *, is_absent: bool) -> None:
+        """Believe what a read found: an object shows that the home is there (but to a driver, whose home may be another
+        one), and its absence counts only in a home that is; raises as ``need``."""
+        if not is_absent:
+            if not self._is_bound:
+                self.note_seen()
+        else:
+            self.need()
+
+    def begin(self, created_by: str) -> None:
+        """Make this store a home, where it is none; in one without a record, write that.
+
+        Args:
+            created_by: for the record.
+
+        Raises:
+            UnavailableError, OutcomeUnknownError, StoreRefusedError: it cannot be written.
+        """
+        self._is_open = False
+        if self.record_id() is None:
+            if isinstance(self.home, LocalStore):
+                self.home.make_root()
+            record = HomeRecord(self.clock.new_uuid(), self.clock.now(), created_by)
+            try:
+                self.home.create(layout.home_key(), to_bytes(record))
+            except (ObjectExistsError, OutcomeUnknownError):
+                if self.record_id() is None:
+                    raise
+            self.note_written()
+        self.note_seen()
+
+    def complete(self, created_by: str) -> None:
+        """Write the record that a home of an earlier release lacks; raises as ``need`` and ``begin``."""
+        if self.record_id() is not None:
+            self.note_seen()
+        elif self._has_stream():
+            self.begin(created_by)
+        else:
+            raise self._absent()
+
+    def refuse_to_begin(self) -> None:
+        """See that no home is begun in the place of one with which this process has worked.
+
+        Raises:
+            HomeAwayError: it has, and the home is not there.
+        """
+        if self._is_known:
+            raise self._absent()
+
+    def record_id(self) -> str | None:
+        """The id in the home's record; None where there is none."""
+        key = layout.home_key()
+        stored = self.home.get(key)
+        if stored is None:
+            return None
+        try:
+            return from_bytes(stored.body, key=key, expected=HomeRecord).home_id
+        except DataError:
+            return _UNREADABLE
+
+    def has_own_record(self) -> bool:
+        """Whether the record of the home is the one that ``bind`` has seen; False where that has seen none."""
+        return self._home_id is not None and self.record_id() == self._home_id
+
+    def has_own_claim(self) -> bool:
+        """Whether the claim of this driver lies in the home."""
+        return self._claim is not None and self.claim_there() == self._claim
+
+    def claim_there(self) -> Claim | None:
+        """The claim that lies where this driver's own should; None where none does, or none that can be read."""
+        if self._claim is None:
+            return None
+        key = layout.claim_key(self._claim.stream_id, self._claim.deployment_id, self._claim.attempt)
+        stored = self.home.get(key)
+        try:
+            return None if stored is None else from_bytes(stored.body, key=key, expected=Claim)
+        except DataError:
+            return None
+
+    @contextmanager
+    def known(self) -> Iterator[None]:
+        """What a store refuses that has given access before is a home that is away.
+
+        Raises:
+            HomeAwayError: in the place of StoreRefusedError.
+        """
+        try:
+            yield
+        except StoreRefusedError as error:
+            if not self._is_known:
+                raise
+            raise self._away(str(error)) from error
+
+    def _look(self) -> bool:
+        if self._is_bound:
+            return self.has_own_record() or self.has_own_claim()
+        return self.record_id() is not None or self._has_stream()
+
+    def _has_stream(self) -> bool:
+        """Whether a stream lies here, as earlier releases left it. Folders without a record of a deployment are none:
+        Spark makes them anew where a checkpoint was."""
+        for stream_id in filter(is_id, self.home.list_folders("")):
+            if self.home.head(layout.register_key(stream_id)) is not None:
+                return True
+            names = filter(is_deployment_id, self.home.list_folders(layout.deployments_folder(stream_id)))
+            if any(self.home.head(layout.spec_key(stream_id, name)) is not None for name in names):
+                return True
+        return False
+
+    def _absent(self) -> StreamStateError:
+        if self._is_known:
+            return self._away("what lies there is empty, or another home")
+        return HomeNotFoundError(
+            "no home lies here",
+            home=self.home.uri,
+            next_step="See that the URI is right, its disk mounted, its bucket the same; only a first `deploy` (or"
+            " `adopt`, `restore-home`) makes a home.",
+        )
+
+    def _away(self, reason: str) -> HomeAwayError:
+        return HomeAwayError(
+            "the home is not there",
+            home=self.home.uri,
+            reason=reason,
+            next_step="Mount its disk, bring its folder or bucket back, or give access again; what runs goes on, and"
+            " nothing has to be started anew.",
+        )
+
+
+class GuardedHome:
+    """The store of a home, in which absence is believed and anything written only while the home is there.
+
+    It promises what ``store.interface.Store`` promises; beside its errors each method raises what ``HomePresence.need``
+    raises.
+
+    Args:
+        presence: of the home.
+    """
+
+    def __init__(self, presence: HomePresence) -> None:
+        self._presence = presence
+        self._home = presence.home
+
+    @property
+    def uri(self) -> str:
+        return self._home.uri
+
+    @property
+    def unguarded(self) -> Store:
+        """The store itself."""
+        return self._home
+
+    def get(self, key: str) -> StoredObject | None:
+        with self._reading():
+            found = self._home.get(key)
+        self._presence.judge(is_absent=found is None)
+        return found
+
+    def head(self, key: str) -> ObjectInfo | None:
+        with self._reading():
+            found = self._home.head(key)
+        self._presence.judge(is_absent=found is None)
+        return found
+
+    def create(self, key: str, body: bytes) -> str:
+        with self._writing():
+            return self._home.create(key, body)
+
+    def replace(self, key: str, body: bytes, version: str) -> str:
+        with self._writing():
+            return self._home.replace(key, body, version)
+
+    def put(self, key: str, body: bytes) -> str:
+        with self._writing():
+            return self._home.put(key, body)
+
+    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        is_empty = True
+        with self._reading():
+            for info in self._home.list_objects(prefix):
+                is_empty = False
+                yield info
+        if is_empty:
+            self._presence.need_seen()
+
+    def list_folders(self, folder: str) -> list[str]:
+        with self._reading():
+            found = self._home.list_folders(folder)
+        if not found:
+            self._presence.need_seen()
+        return found
+
+    def copy(self, source_key: str, target_key: str) -> None:
+        with self._writing():
+            self._home.copy(source_key, target_key)
+
+    def link(self, source_key: str, target_key: str) -> bool:
+        with self._writing():
+            return self._home.link(source_key, target_key)
+
+    def delete(self, key: str, version: str | None = None) -> None:
+        with self._writing():
+            self._home.delete(key, version)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreRefusedError:
+            # Of one object, where the home itself gives access.
+            self._presence.need()
+            raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._presence.need_seen()
+        try:
+            yield
+        except (VersionConflictError, ObjectMissingError):
+            self._presence.need()
+            raise
+        except StoreRefusedError:
+            if self._presence.took_writes:
+                with self._presence.known():
+                    raise
+            raise
+        self._presence.note_written()
