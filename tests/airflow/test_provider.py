@@ -58,7 +58,9 @@ def test_the_test_button_really_writes_with_a_condition_and_cleans_up(
     """As Airflow calls it: by connection, on an S3 server, leaving nothing."""
     with (
         striking_proxy(s3) as proxy,
-        named_home(tmp_path, monkeypatch, f"s3://{BUCKET}/button", options_for(proxy.endpoint_url)) as home,
+        named_home(
+            tmp_path, monkeypatch, f"s3://{BUCKET}/button", options_for(proxy.endpoint_url), begins=False
+        ) as home,
     ):
         works, words = pressed(home)
         assert works, words
@@ -78,7 +80,7 @@ def test_the_test_button_names_a_bucket_that_is_not_there(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one sentence, and without a secret."""
-    with named_home(tmp_path, monkeypatch, "s3://nowhere/x", options_for(s3)) as home:
+    with named_home(tmp_path, monkeypatch, "s3://nowhere/x", options_for(s3), begins=False) as home:
         works, words = pressed(home)
         assert not works
         assert "nowhere" in words

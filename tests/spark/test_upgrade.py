@@ -51,6 +51,7 @@ def test_a_good_version_takes_over_warm_and_a_bad_one_is_given_up(tmp_path: Path
         Desk(soak.base).end_drivers()
 
 
+@pytest.mark.full
 def test_a_version_that_needs_a_drain_takes_over_warm_and_so_does_the_one_before(tmp_path: Path) -> None:
     """Spark refuses the old state; the driver that found that out tries the seed, waits for the drain, and goes on. A
     rollback by hand then has the driver of the version before wait, rehearsed on the drained positions, since it cannot

@@ -67,19 +67,30 @@ class NamedHome:
 
 @contextmanager
 def named_home(
-    base: Path, monkeypatch: pytest.MonkeyPatch, home_uri: str | None = None, s3: S3Options | None = None
+    base: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    home_uri: str | None = None,
+    s3: S3Options | None = None,
+    *,
+    begins: bool = True,
 ) -> Iterator[NamedHome]:
-    """A home on disk, or where ``home_uri`` says, named by the default connection; its drivers are ended afterwards."""
+    """A home on disk, or where ``home_uri`` says, named by the default connection; its drivers are ended afterwards.
+
+    Without ``begins`` it is named and not made.
+    """
     config = HomeConfig(home_uri or str(base / "home"), None if home_uri is None else str(base / "checkpoints"), s3)
-    with named_by(config, base, monkeypatch) as named:
+    with named_by(config, base, monkeypatch, begins=begins) as named:
         yield named
 
 
 @contextmanager
-def named_by(config: HomeConfig, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamedHome]:
+def named_by(
+    config: HomeConfig, base: Path, monkeypatch: pytest.MonkeyPatch, *, begins: bool = True
+) -> Iterator[NamedHome]:
     """Any home, made and named by the default connection; drivers launched below ``base`` are ended afterwards."""
     named = NamedHome(config, base)
-    named.home.begin("tests")
+    if begins:
+        named.home.begin("tests")
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", named.connection)
     try:
         yield named
