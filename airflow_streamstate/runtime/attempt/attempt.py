@@ -80,6 +80,7 @@ class Attempt:
         self.first_failed: LogicalQuery | None = None
         self.is_failing = False
         self.ends_loops = False
+        self.least_seed_batch_id = 0  # 1 where a drain is only assumed: its flush would be a batch of its own
         self.spark_version = ""
         self.only_drains = False
         self.script_has_ended = False

@@ -76,6 +76,7 @@ class AttemptAfterDrain(RehearsedAttempt):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.spec = replace(self.spec, start=replace(self.spec.start, mode="seed"))
+        self.least_seed_batch_id = 1
 
     def start_manifest(self) -> SnapshotManifest | None:
         manifest = super().start_manifest()

@@ -80,7 +80,8 @@ def seed_query(
         watermark_ms, remark = 0, (WATERMARK_ANEW,)
     readable = look_before_start(attempt, name, beginning.lines, identities, known.position.batch_id or 0)
     keys = source_keys(name, startable, len(readable.lines), attempt.spark_version)
-    plan = SeedPlan(known.query_id, known.position.batch_id or 0, readable.lines, watermark_ms, keys)
+    batch_id = max(known.position.batch_id or 0, attempt.least_seed_batch_id)
+    plan = SeedPlan(known.query_id, batch_id, readable.lines, watermark_ms, keys)
     sources = _run_empty_batch(attempt, name, startable, last.conf, plan)
     logs = source_files_of(files)
     if folders is not None:

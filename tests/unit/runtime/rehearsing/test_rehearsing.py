@@ -38,10 +38,10 @@ class Stage:
 
     stream: SimulatedStream = field(default_factory=SimulatedStream)
 
-    def stopped(self, plan: SimulatedPlan, name: str = "counts") -> str:
+    def stopped(self, plan: SimulatedPlan, name: str = "counts", at_seconds: float = 2.1) -> str:
         """A first deployment, stopped; its snapshot."""
         self.stream.deploy()
-        self.stream.order_at(2.1, StopRequest)
+        self.stream.order_at(at_seconds, StopRequest)
         assert self.stream.run(waiting_script(plan, names=(name,))) == 0
         return self.stream.events_of(Stopped)[0].snapshot_id
 
@@ -347,6 +347,21 @@ def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain() -> None:
     assert (verdict.is_accepted, verdict.is_accepted_as_seed, verdict.seed_error) == (False, True, "")
     assert rehearsing.goes_on()
     assert (stage.outside(), plan.sources[0].reads, plan.sink.counts()) == (before, reads, sink)
+
+
+def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:
+    """A drain's flush is a batch of its own, so a query that has committed nothing but batch 0 can be seeded behind it."""
+    stage, plan = Stage(), make_plan(rows=4)
+    snapshot_id = stage.stopped(plan, at_seconds=0.6)
+    manifest = stage.stream.control.need_manifest(snapshot_id)
+    assert manifest.queries["counts"].position.batch_id == 0
+    rehearsing = stage.rehearsing(snapshot_id, seeds="always", waits_seconds=60.0)
+    stage.start(rehearsing, plan)
+    rehearsing.script_ended(None)
+    assert rehearsing.begins_seeds()
+    stage.start(rehearsing, plan)
+    rehearsing.script_ended(None)
+    assert [(query.outcome, query.error) for query in stage.verdict.seeded.values()] == [("accepted", "")]
 
 
 @pytest.mark.parametrize(
