@@ -491,6 +491,81 @@ def test_fence_over_nothing() -> None:
     """A deployment that never planned a batch is fenced at 0."""
     checkpoint = memory_checkpoint()
     assert put_fence(checkpoint, barrier_mark("fence")) == 0
+    entry = checkpoint.read_offset(0)
+    assert entry is not None
+    assert (entry.batch_watermark_ms, entry.batch_timestamp_ms, entry.source_lines) == (0, 0, ())
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_what_is_put_has_the_offsets_of_the_last_batch_that_was_planned(planned: bool) -> None:
+    """Spark goes on from the newest entry: those of an older one would be read a second time (1a.1, Law 14)."""
+    for kind in ("fence", "stop"):
+        query = running_query(planned=planned)
+        last = query.checkpoint.read_offset(4 if planned else 3)
+        if kind == "fence":
+            put_fence(query.checkpoint, barrier_mark("fence"))
+        else:
+            BarrierPlacement(query.checkpoint, barrier_mark(), query).step()
+        entry = query.checkpoint.read_offset(5 if planned else 4)
+        assert entry is not None
+        assert last is not None
+        assert entry.is_ours
+        assert (entry.source_lines, entry.batch_watermark_ms) == (last.source_lines, last.batch_watermark_ms)
+
+
+def test_a_fence_that_meets_a_claim_goes_above_it() -> None:
+    """The zombie claims the very place between the look and the put: the fence is put at the new end (1a.8)."""
+    query = running_query(planned=False)
+    query.checkpoint.store.before = once(lambda: plan_batch(query.checkpoint, 4), "create")  # type: ignore[attr-defined]
+    assert put_fence(query.checkpoint, barrier_mark("fence")) == 5
+    assert query.checkpoint.position().planned_id == 4
+
+
+def test_a_fence_whose_answer_was_lost_is_read_back() -> None:
+    """It landed, and there is one (Law 8)."""
+    query = running_query(planned=False)
+    query.checkpoint.store.after = once(lose_the_reply, "create")  # type: ignore[attr-defined]
+    assert put_fence(query.checkpoint, barrier_mark("fence")) == 4
+    assert [barrier.batch_id for barrier in query.checkpoint.position().barriers] == [4]
+
+
+def test_a_fenced_log_is_not_flushed() -> None:
+    """Its successor has it: nothing is exchanged, and the driver learns that it was replaced (Law 4)."""
+    checkpoint = stopped_checkpoint()
+    put_fence(checkpoint, barrier_mark("fence", deployment_id="d-0002"))
+    before = checkpoint.store.get(checkpoint.offset_key(4))
+    with pytest.raises(FencedError):
+        exchange_for_drain(checkpoint, barrier_mark("drain"))
+    assert checkpoint.store.get(checkpoint.offset_key(4)) == before
+
+
+def test_a_stop_entry_that_vanishes_before_the_exchange_is_a_conflict() -> None:
+    """Somebody removed it between two reads: no drain entry is put in a place where nothing lies."""
+    checkpoint = stopped_checkpoint()
+    reads = []
+
+    def remove(verb: str, key: str) -> None:
+        if verb == "get" and key == checkpoint.offset_key(4):
+            reads.append(key)
+            if len(reads) == 2:
+                checkpoint.store.delete(key)
+
+    checkpoint.store.before = remove  # type: ignore[attr-defined]
+    with pytest.raises(ConflictError):
+        exchange_for_drain(checkpoint, barrier_mark("drain"))
+    assert checkpoint.offset_ids()[-1] == 3
+
+
+def test_of_a_failed_batch_only_ones_own_barrier_is_taken_back() -> None:
+    """Another deployment's entry is no business of this one: the next start removes and reports it (1a.1)."""
+    query = running_query()
+    placement = BarrierPlacement(query.checkpoint, barrier_mark(), query)
+    assert placement.step() == Certain(4, 5)
+    other = stop_entry(query.checkpoint.read_offset(4), barrier_mark(deployment_id="d-0009"))
+    query.checkpoint.store.put(query.checkpoint.offset_key(6), format_offset_entry(other))
+    query.fail()
+    assert placement.step() == BatchFailed(4)
+    assert query.checkpoint.offset_ids()[-2:] == [4, 6]
 
 
 # taking a barrier back from under a query

@@ -170,3 +170,25 @@ def test_an_unknown_outcome_is_read_back(checkpoint: Checkpoint) -> None:
     with pytest.raises(OutcomeUnknownError):
         pin_partitions(checkpoint, lambda: "5")
     assert pin_partitions(checkpoint, lambda: "5") == (1, 2)
+
+
+@pytest.mark.parametrize("there", ["ours", "another's"])
+def test_an_entry_that_changed_meanwhile_is_ours_only_word_for_word(checkpoint: Checkpoint, there: str) -> None:
+    """What landed without an answer is done; what somebody else wrote there is told, and left (Law 8)."""
+    assert isinstance(checkpoint.store, HookedStore)
+    key, store = checkpoint.offset_key(1), checkpoint.store
+
+    def lose(verb: str, called: str) -> None:
+        if (verb, called) == ("replace", key):
+            if there != "ours":
+                store.put(key, spark_offset_text(77))
+            raise OutcomeUnknownError("lost", key=key)
+
+    store.after = lose
+    if there == "ours":
+        assert pin_partitions(checkpoint, lambda: "5") == (1, 2)
+        assert entry_of(checkpoint, 1).conf[PARTITIONS] == "5"
+        return
+    with pytest.raises(OutcomeUnknownError):
+        pin_partitions(checkpoint, lambda: "5")
+    assert PARTITIONS not in entry_of(checkpoint, 2).conf

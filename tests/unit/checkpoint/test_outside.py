@@ -137,6 +137,15 @@ def test_offset_log_2_has_no_barrier_below_batch_2() -> None:
     checkpoint.store.put(checkpoint.offset_key(0), body)
     assert barrier.step() == Idle(1)
     assert checkpoint.position().barriers == ()
+    commit_batch(checkpoint, 0)
+    checkpoint.store.put(checkpoint.offset_key(1), body)
+    assert barrier.step() == Certain(1, 2), "batch 2 is the first that it can start from"
+
+
+def test_a_barrier_that_removed_nothing_puts_nothing_back(checkpoint: Checkpoint) -> None:
+    """Whoever gives up may never have put one."""
+    OutsideBarrier(checkpoint, MARK).put_back()
+    assert checkpoint.offset_ids() == [0, 1, 2]
 
 
 def test_one_that_has_taken_its_place_stays(checkpoint: Checkpoint) -> None:

@@ -166,6 +166,7 @@ def test_drained_checkpoint_is_not_started() -> None:
     commit_batch(checkpoint, 4)
     report = repair_before_start(checkpoint, OURS)
     assert (report.found, report.run) == (DrainCommitted(4, 4, barrier_mark("drain")), "nothing")
+    assert (report.batch_id, report.removed_ids, report.foreign) == (4, (), ())
     assert checkpoint.offset_ids()[-1] == 4
 
 

@@ -12,15 +12,27 @@ from airflow_streamstate.control.answers import (
     PendingDrain,
     answered_by,
     answered_ids,
+    begun_skips,
+    cancel_requests,
+    cancelled_drains,
     command_in,
     is_accepted,
     is_late,
     out_of_date,
     pending_drain,
+    pending_skip,
 )
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    Command,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
@@ -36,6 +48,8 @@ from airflow_streamstate.protocol.events import (
 
 AT = datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC)
 DRAIN = DrainNotification("c-1", "orders", "d-0001", AT, AT + timedelta(seconds=5), "tests", "")
+CANCEL = CancelRequest("c-9", "orders", "d-0001", AT, AT + timedelta(seconds=5), "tests", "")
+SKIP = SkipRequest("c-4", "orders", "d-0001", AT, None, "tests", "", "counts", 3)
 
 
 def said(kind: type[Event], **fields: Any) -> Any:
@@ -50,7 +64,7 @@ def holding(*slots: CommandSlot, events: tuple[Event | None, ...] = (), now: dat
     return pending_drain(slots, events, stream_id="orders", deployment_id="d-0001", now=now)
 
 
-def slot(command: Command | None, number: int = 3) -> CommandSlot:
+def slot(command: Command | None, number: int | None = 3) -> CommandSlot:
     return CommandSlot(number, f"commands/{number}", "v", command, None)
 
 
@@ -124,6 +138,91 @@ def test_what_is_no_drain_or_cannot_be_read_never_holds() -> None:
     assert holding(slot(stop), slot(None), events=(accepted(stop), damaged, None)) is None
     assert command_in(accepted(stop)) == stop
     assert command_in(damaged) is None
+
+
+def cancelled(*slots: CommandSlot, events: tuple[Event | None, ...] = ()) -> list[PendingDrain]:
+    return cancelled_drains(slots, events, stream_id="orders", deployment_id="d-0001", now=AT)
+
+
+def test_what_comes_before_a_drain_does_not_hide_it() -> None:
+    """Each command is read for itself, whatever lies at the numbers below, or under a key that has none."""
+    stop = StopRequest("c-2", "orders", "d-0001", AT, None, "tests", "", attempt=1)
+    assert holding(slot(stop, 1), slot(None, 2), slot(DRAIN, 3)) == PendingDrain(DRAIN, 3)
+    assert holding(slot(DRAIN, None)) == PendingDrain(DRAIN, 0)
+
+
+def test_a_request_takes_back_the_drains_that_were_ordered_before_it() -> None:
+    """Also one that was begun, and one whose object somebody deleted then; one that comes later holds. (Law 2)"""
+    later = replace(DRAIN, command_id="c-10")
+    assert holding(slot(DRAIN, 3), slot(CANCEL, 5)) is None
+    assert holding(slot(DRAIN, None), slot(CANCEL, 5)) is None
+    assert holding(slot(DRAIN, 3), slot(CANCEL, 5), slot(later, 6)) == PendingDrain(later, 6)
+    assert holding(slot(CANCEL, 8), events=(accepted(DRAIN),)) is None
+    assert holding(slot(CANCEL, 6), events=(accepted(DRAIN),)) == PendingDrain(DRAIN, 7)
+    assert cancelled(slot(DRAIN, 3), slot(replace(DRAIN, command_id="c-3"), 4), slot(CANCEL, 5)) == [
+        PendingDrain(DRAIN, 3),
+        PendingDrain(replace(DRAIN, command_id="c-3"), 4),
+    ]
+    assert cancelled(slot(DRAIN, None), slot(CANCEL, 1)) == [PendingDrain(DRAIN, 0)]
+    assert cancelled(slot(DRAIN, 3)) == cancelled() == []
+
+
+def test_a_flush_that_began_and_a_drain_that_had_its_end_are_not_taken_back() -> None:
+    """State that is being flushed cannot be gone on with, and an end stays the end (Laws 2 and 16)."""
+    draining = said(Draining, command_id="c-1", snapshot_id=None, flush_batch_ids={})
+    slots = (slot(DRAIN, 3), slot(CANCEL, 5))
+    assert cancelled(*slots, events=(accepted(DRAIN), draining)) == []
+    assert holding(*slots, events=(accepted(DRAIN), draining)) == PendingDrain(DRAIN, 3)
+    assert [cancelled(*slots, events=(end,)) for end in ENDS] == [[] for _ in ENDS]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"stream_id": "other"}, {"deployment_id": "d-0002"}, {"deadline_at": AT - timedelta(seconds=1)}]
+)
+def test_a_request_that_is_late_or_anothers_takes_nothing_back(changes: dict[str, Any]) -> None:
+    """The drain holds, as it would for a request that was answered."""
+    assert holding(slot(DRAIN, 3), slot(replace(CANCEL, **changes), 5)) == PendingDrain(DRAIN, 3)
+    answered = said(Ignored, command_id="c-9", command_number=5, command={}, reason="no")
+    assert holding(slot(DRAIN, 3), slot(CANCEL, 5), events=(answered,)) == PendingDrain(DRAIN, 3)
+
+
+def test_requests_are_found_above_a_number() -> None:
+    """An agent that has read up to a number is told of what came since; a key without a number is no request."""
+    slots = [slot(CANCEL, 1), slot(None, 2), slot(DRAIN, 3), slot(replace(CANCEL, command_id="c-8"), 4)]
+    slots.append(slot(replace(CANCEL, command_id="c-7"), None))
+
+    def found(**above: int) -> list[int]:
+        requests = cancel_requests(slots, (), stream_id="orders", deployment_id="d-0001", now=AT, **above)
+        return [number for number, _ in requests]
+
+    assert (found(), found(above=1), found(above=3), found(above=4)) == ([1, 4], [4], [4], [])
+
+
+def test_the_skip_of_a_query_is_found_among_everything_else() -> None:
+    """Its own one alone: another query's, another deployment's and one that had its end are passed over (Law 2)."""
+
+    def found(*commands: SkipRequest, events: tuple[Event | None, ...] = ()) -> tuple[SkipRequest, int] | None:
+        slots = [slot(None, 1), slot(DRAIN, 2), *(slot(one, number) for number, one in enumerate(commands, 3))]
+        return pending_skip(slots, events, "d-0001", "counts")
+
+    other, elsewhere = replace(SKIP, command_id="c-5", query_name="other"), replace(SKIP, deployment_id="d-0002")
+    assert found(other, elsewhere, SKIP) == (SKIP, 5)
+    assert found(other, elsewhere) is None
+    assert pending_skip([slot(SKIP, None)], (), "d-0001", "counts") == (SKIP, 0)
+    skipped = said(Skipped, command_id="c-4", command_number=3, query_name="counts", batch_id=3, moves=())
+    assert found(SKIP, events=(skipped,)) is None
+    assert found(SKIP, replace(SKIP, command_id="c-6"), events=(None, skipped)) == (replace(SKIP, command_id="c-6"), 4)
+
+
+def test_a_skip_that_was_begun_comes_first_and_needs_no_object() -> None:
+    """Its driver died in the middle of it; the event keeps its content, until its end is told (Laws 1 and 2)."""
+    skipped = said(Skipped, command_id="c-4", command_number=7, query_name="counts", batch_id=3, moves=())
+    other = replace(SKIP, command_id="c-6")
+    assert begun_skips([None, accepted(DRAIN), accepted(SKIP)]) == [(SKIP, 7)]
+    assert begun_skips([accepted(SKIP), skipped]) == begun_skips([skipped]) == []
+    assert pending_skip([slot(other)], [accepted(SKIP)], "d-0001", "counts") == (SKIP, 7)
+    assert pending_skip([slot(other)], [accepted(SKIP)], "d-0001", "more") is None
+    assert pending_skip([slot(other)], [accepted(SKIP), skipped], "d-0001", "counts") == (other, 3)
 
 
 MS = timedelta(milliseconds=1)

@@ -350,7 +350,7 @@ def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain() -> None:
 
 
 def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:
-    """A drain's flush is a batch of its own, so a query that has committed nothing but batch 0 can be seeded behind it."""
+    """A drain's flush is a batch of its own: a query that has committed nothing but batch 0 is seeded behind it."""
     stage, plan = Stage(), make_plan(rows=4)
     snapshot_id = stage.stopped(plan, at_seconds=0.6)
     manifest = stage.stream.control.need_manifest(snapshot_id)
