@@ -110,7 +110,7 @@ def _conf_folder() -> Path | None:
 
 def _stream_checks(home: Home) -> Iterator[Check]:
     """What the current deployment of each stream brings along, where that is known to fail."""
-    for stream_id in home.stream_ids():
+    for stream_id in home.stream_ids() if home.is_there() else ():
         with contextlib.suppress(StreamStateError):  # `status` and `streams` say what is wrong with it
             control = home.control(stream_id)
             deployment_id = control.need_register().value.deployment_id

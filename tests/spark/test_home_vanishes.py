@@ -32,9 +32,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def test_a_home_that_is_away_for_a_while_costs_nothing(desk: Desk) -> None:
-    """Renamed away, with an empty folder in its place as an unmounted disk leaves it: batches go on, every verb says
-    that there is no home, nothing is written there; back again the stream obeys, and each row
-    came once (Laws 4 and 5)."""
+    """Renamed away, an empty folder in its place as an unmounted disk leaves it: batches go on, every verb says that
+    there is no home, nothing is written there; back again the stream obeys, and every row came once. (Laws 4 and 5)"""
     rows, app = WindowRows(desk.base), desk.base / "job.py"
     app.write_text(SCRIPT)
     rows.feed()

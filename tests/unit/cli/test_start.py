@@ -116,7 +116,7 @@ def test_a_deploy_waits_until_nothing_is_left_to_read(desk: Desk) -> None:
     assert told["lags"] == [
         {
             "source": "file /in", "behind": 3, "unit": "files", "seconds_to_zero": 12.0, "since_snapshot": 7,
-            "since_snapshot_unit": "files", "untold": "",
+            "since_snapshot_unit": "files", "untold": "", "trend": None,
         }
     ]  # fmt: skip
     control.put_heartbeat(replace(beat, queries={"delays": replace(query, is_idle=True)}))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.store.keys import check_key, check_prefix
 
 IDS = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True)
@@ -23,8 +24,14 @@ ARGUMENTS: dict[str, st.SearchStrategy[object]] = {
 BUILDERS = [
     function
     for name, function in inspect.getmembers(layout, inspect.isfunction)
-    if function.__module__ == layout.__name__ and name.endswith(("_key", "_folder", "_prefix"))
+    if function.__module__ == layout.__name__ and name.endswith(("_key", "_folder", "_prefix")) and name != "home_key"
 ]
+
+
+def test_the_record_of_the_home_lies_in_no_stream() -> None:
+    """It is a key that every store takes, and no name of a stream."""
+    assert check_key(layout.home_key()) == layout.home_key()
+    assert not is_id(layout.home_key())
 
 
 @pytest.mark.parametrize("builder", BUILDERS, ids=lambda function: function.__name__)
