@@ -216,12 +216,28 @@ def returned(tools: Tools, state: UpgradeState) -> Next:
             return Act(partial(_resume, tools, state))
         if now == "failed" and seen.is_current and not _was_resumed(tools, seen):
             return Act(partial(_resume_again, tools, state, seen))
+        is_late = tools.waited_seconds(state) >= tools.upgrade.healthy_when.within_seconds
+        if now == "degraded" and not is_late and _may_end_of_it(seen):
+            return Wait(redacted(seen, describe(seen)), tools.pause_seconds(seen.spec))
         reason = f"the old version is back, and is not well: {in_words(error)}"
         return Act(lambda: finish(tools, state, "failed", reason))
     if tools.waited_seconds(state) >= tools.upgrade.healthy_when.within_seconds:
         text = f"the old version was started again, and has not proven itself: {redacted(seen, describe(seen))}"
         return Act(lambda: finish(tools, state, "failed", text))
     return Wait(redacted(seen, describe(seen)), tools.pause_seconds(seen.spec))
+
+
+def _may_end_of_it(seen: Observation) -> bool:
+    """Whether a driver with a failed query may still end of that, or its script start the query again.
+
+    The script has ``exit_grace_seconds`` for it, by the driver's clock; a driver that ends the others itself
+    (``on_query_failure`` ``fail``) takes as long as their batches take.
+    """
+    if seen.spec.on_query_failure != "script":
+        return seen.spec.on_query_failure == "fail"
+    newest_at = max(event.at for event in seen.failed_queries.values())
+    beat = seen.heartbeat
+    return beat is None or (beat.at - newest_at).total_seconds() < seen.spec.settings.exit_grace_seconds
 
 
 def _was_resumed(tools: Tools, seen: Observation) -> bool:

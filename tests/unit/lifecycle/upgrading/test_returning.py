@@ -1,0 +1,58 @@
+"""The old version is back: what is made of a query of it that fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.protocol.records import OnQueryFailure
+from support.scripted_rehearsal import keep_plan
+from support.sim_stage import Stage
+from support.upgrade_stage import UpgradeStage
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_query_of_the_old_version_that_fails_is_not_yet_its_end(upgraded: UpgradeStage, ends: bool) -> None:
+    """Its script may end of it, and is started once more then; where it goes on with the others, that is told."""
+    view = upgraded.to_started()
+    upgraded.fails()
+    upgraded.advance(view)
+    upgraded.new_runs(3, "d-0003")
+    upgraded.stage.query_failed(deployment_id="d-0003")
+    upgraded.beats(3, "d-0003")
+    view = upgraded.advance(view)
+    assert view.state.phase == "returned"
+    if ends:
+        upgraded.fails("d-0003")
+        view = upgraded.advance(view)
+        assert (view.state.phase, upgraded.stage.control.need_register().value.attempt) == ("returned", 2)
+        return
+    upgraded.stage.clock.advance(upgraded.stage.spec("d-0003").settings.exit_grace_seconds)
+    upgraded.beats(3, "d-0003")
+    view = upgraded.advance(view)
+    assert (view.outcome, upgraded.stage.control.need_register().value.attempt) == ("failed", 1)
+    assert "is not well: a query of the deployment has failed" in view.state.last.text
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("degrade", "failed"), ("fail", None)])
+def test_what_a_failed_query_of_the_old_version_leads_to_hangs_on_its_policy(
+    stage: Stage, policy: OnQueryFailure, outcome: str | None
+) -> None:
+    """One that keeps the others running is told at once; one that ends them may take its time, and no more than all."""
+    stage.deploy(on_query_failure=policy)
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    keep_plan(stage.control, "d-0001", "counts")
+    upgraded = UpgradeStage(stage)
+    view = upgraded.to_started()
+    upgraded.fails()
+    upgraded.advance(view)
+    upgraded.new_runs(3, "d-0003")
+    stage.query_failed(deployment_id="d-0003")
+    stage.clock.advance(60.0)
+    upgraded.beats(3, "d-0003")
+    assert upgraded.advance(view).outcome == outcome
+    stage.clock.advance(60.0)
+    upgraded.beats(3, "d-0003")
+    view = upgraded.advance(view)
+    assert view.outcome == "failed"
+    assert "is not well: a query of the deployment has failed" in view.state.last.text
