@@ -17,7 +17,6 @@ from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
     HomeNotFoundError,
-    InvalidRequestError,
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
@@ -160,20 +159,12 @@ class Life:
                 return
             except _OUTAGES as error:
                 self.refusals.append(error)  # the same again
-            except InvalidRequestError as error:
-                if "its flush" not in str(error) and "has failed in batch" not in str(error):
-                    raise
-                self.refusals.append(error)  # its trial died of what was struck: a drain anew is tried anew
-                self.progress.tries[number] += 1
-                if "has failed in batch" in str(error):
-                    with contextlib.suppress(*_OUTAGES, *_REFUSALS):  # then it is tried again from the top
-                        self._run_the_failed_again(controller, number)
             except _REFUSALS as error:
                 self.refusals.append(error)
                 if self.gives_up:
                     return
                 with contextlib.suppress(*_OUTAGES, *_REFUSALS):  # then it is tried again from the top
-                    if not self._recover(controller, step, number, error):
+                    if not self._goes_on(controller, step, number, error):
                         return
             process.clock.sleep(1.0)
         raise AssertionError(f"step {number} was tried too often: {[str(error) for error in self.refusals[-5:]]}")
@@ -189,6 +180,15 @@ class Life:
         else:
             order = getattr(controller, step.verb)(STREAM, request_id=request_id)
             controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.timeout_seconds)
+
+    def _goes_on(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:
+        """Whether to give the order again; a job that cannot obey would answer the same one in the same way."""
+        if step.verb in ("upgrade", "rollback") or "cannot obey this order" not in str(error):
+            return self._recover(controller, step, number, error)
+        self.progress.tries[number] += 1
+        if "has failed in batch" in str(error):
+            self._run_the_failed_again(controller, number)
+        return True
 
     def _recover(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:
         """A driver died under an order, or the order met a stream that cannot take it; whether to give it again."""
@@ -226,7 +226,7 @@ class Life:
     def _run_the_failed_again(self, controller: Controller, number: int) -> None:
         """A drain passes no batch over: a query that has failed is started again first, with all the others."""
         order = controller.stop(STREAM, request_id=f"stop-{number}-{self.progress.tries[number]}")
-        controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.deadline_seconds)
+        controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.timeout_seconds)
         self._resume(controller, number)
 
     def _next_deploy(self, number: int) -> int:
