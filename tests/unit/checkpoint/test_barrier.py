@@ -539,21 +539,33 @@ def test_a_fenced_log_is_not_flushed() -> None:
     assert checkpoint.store.get(checkpoint.offset_key(4)) == before
 
 
-def test_a_stop_entry_that_vanishes_before_the_exchange_is_a_conflict() -> None:
-    """Somebody removed it between two reads: no drain entry is put in a place where nothing lies."""
+@pytest.mark.parametrize("there", ["nothing", "Spark's own"])
+def test_a_stop_entry_that_changes_before_the_exchange_is_a_conflict(there: str) -> None:
+    """Somebody removed it, or Spark wrote over it, between two reads: no drain entry is put in its place (Law 12)."""
     checkpoint = stopped_checkpoint()
     reads = []
 
-    def remove(verb: str, key: str) -> None:
+    def change(verb: str, key: str) -> None:
         if verb == "get" and key == checkpoint.offset_key(4):
             reads.append(key)
             if len(reads) == 2:
                 checkpoint.store.delete(key)
+                if there != "nothing":
+                    plan_batch(checkpoint, 4)
 
-    checkpoint.store.before = remove  # type: ignore[attr-defined]
+    checkpoint.store.before = change  # type: ignore[attr-defined]
     with pytest.raises(ConflictError):
         exchange_for_drain(checkpoint, barrier_mark("drain"))
-    assert checkpoint.offset_ids()[-1] == 3
+    assert checkpoint.position().barriers == ()
+
+
+def test_the_flush_has_the_time_that_it_was_given() -> None:
+    """Timers of processing time are due by it; without one it is that of the batch before (1a.5)."""
+    checkpoint = stopped_checkpoint()
+    exchange_for_drain(checkpoint, barrier_mark("drain"), batch_timestamp_ms=1_800_000_000_000)
+    entry = checkpoint.read_offset(4)
+    assert entry is not None
+    assert entry.batch_timestamp_ms == 1_800_000_000_000
 
 
 def test_of_a_failed_batch_only_ones_own_barrier_is_taken_back() -> None:
