@@ -194,6 +194,17 @@ def test_overwrite_between_put_and_read_back_is_seen_in_the_same_step() -> None:
     assert placement.step() == Placed(4, 5, barrier_mark())
 
 
+@pytest.mark.parametrize("how", ["claimed", "run over"])
+def test_an_entry_that_did_not_stay_between_put_and_read_back_is_overwritten(how: str) -> None:
+    """Claimed by Spark, not committed yet; or committed as it lies there. It is not called placed (1a.3, Law 13)."""
+    query = running_query(planned=False)
+    query.begin_trigger()
+    query.look()
+    happens = query.rename if how == "claimed" else lambda: commit_batch(query.checkpoint, 4)
+    query.checkpoint.store.after = once(happens, "create", "/offsets/")  # type: ignore[attr-defined]
+    assert BarrierPlacement(query.checkpoint, barrier_mark(), query).step() == Overwritten(4)
+
+
 def test_failed_batch_takes_the_barrier_back() -> None:
     """A batch that ends without a commit gets no barrier above it: our entry is withdrawn (Law 12)."""
     query = running_query()
@@ -435,6 +446,15 @@ def test_withdraw_never_removes_sparks_own_entry() -> None:
     with pytest.raises(ConflictError):
         withdraw(checkpoint, 4)
     assert checkpoint.offset_ids()[-1] == 4
+
+
+def test_withdraw_of_a_command_leaves_the_entry_of_another() -> None:
+    """Two orders may meet in one log: each takes back its own."""
+    checkpoint = stopped_checkpoint()
+    assert not withdraw(checkpoint, 4, command_id="c-9")
+    assert checkpoint.offset_ids()[-1] == 4
+    assert withdraw(checkpoint, 4, command_id="c-1")
+    assert checkpoint.offset_ids()[-1] == 3
 
 
 def test_withdraw_notices_a_change() -> None:
