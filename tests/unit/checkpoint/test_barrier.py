@@ -194,6 +194,17 @@ def test_overwrite_between_put_and_read_back_is_seen_in_the_same_step() -> None:
     assert placement.step() == Placed(4, 5, barrier_mark())
 
 
+@pytest.mark.parametrize("how", ["claimed", "run over"])
+def test_an_entry_that_did_not_stay_between_put_and_read_back_is_overwritten(how: str) -> None:
+    """Claimed by Spark, not committed yet; or committed as it lies there. It is not called placed (1a.3, Law 13)."""
+    query = running_query(planned=False)
+    query.begin_trigger()
+    query.look()
+    happens = query.rename if how == "claimed" else lambda: commit_batch(query.checkpoint, 4)
+    query.checkpoint.store.after = once(happens, "create", "/offsets/")  # type: ignore[attr-defined]
+    assert BarrierPlacement(query.checkpoint, barrier_mark(), query).step() == Overwritten(4)
+
+
 def test_failed_batch_takes_the_barrier_back() -> None:
     """A batch that ends without a commit gets no barrier above it: our entry is withdrawn (Law 12)."""
     query = running_query()
@@ -437,6 +448,15 @@ def test_withdraw_never_removes_sparks_own_entry() -> None:
     assert checkpoint.offset_ids()[-1] == 4
 
 
+def test_withdraw_of_a_command_leaves_the_entry_of_another() -> None:
+    """Two orders may meet in one log: each takes back its own."""
+    checkpoint = stopped_checkpoint()
+    assert not withdraw(checkpoint, 4, command_id="c-9")
+    assert checkpoint.offset_ids()[-1] == 4
+    assert withdraw(checkpoint, 4, command_id="c-1")
+    assert checkpoint.offset_ids()[-1] == 3
+
+
 def test_withdraw_notices_a_change() -> None:
     """An entry that Spark overwrote between our read and our delete stays."""
     checkpoint = stopped_checkpoint()
@@ -539,21 +559,33 @@ def test_a_fenced_log_is_not_flushed() -> None:
     assert checkpoint.store.get(checkpoint.offset_key(4)) == before
 
 
-def test_a_stop_entry_that_vanishes_before_the_exchange_is_a_conflict() -> None:
-    """Somebody removed it between two reads: no drain entry is put in a place where nothing lies."""
+@pytest.mark.parametrize("there", ["nothing", "Spark's own"])
+def test_a_stop_entry_that_changes_before_the_exchange_is_a_conflict(there: str) -> None:
+    """Somebody removed it, or Spark wrote over it, between two reads: no drain entry is put in its place (Law 12)."""
     checkpoint = stopped_checkpoint()
     reads = []
 
-    def remove(verb: str, key: str) -> None:
+    def change(verb: str, key: str) -> None:
         if verb == "get" and key == checkpoint.offset_key(4):
             reads.append(key)
             if len(reads) == 2:
                 checkpoint.store.delete(key)
+                if there != "nothing":
+                    plan_batch(checkpoint, 4)
 
-    checkpoint.store.before = remove  # type: ignore[attr-defined]
+    checkpoint.store.before = change  # type: ignore[attr-defined]
     with pytest.raises(ConflictError):
         exchange_for_drain(checkpoint, barrier_mark("drain"))
-    assert checkpoint.offset_ids()[-1] == 3
+    assert checkpoint.position().barriers == ()
+
+
+def test_the_flush_has_the_time_that_it_was_given() -> None:
+    """Timers of processing time are due by it; without one it is that of the batch before (1a.5)."""
+    checkpoint = stopped_checkpoint()
+    exchange_for_drain(checkpoint, barrier_mark("drain"), batch_timestamp_ms=1_800_000_000_000)
+    entry = checkpoint.read_offset(4)
+    assert entry is not None
+    assert entry.batch_timestamp_ms == 1_800_000_000_000
 
 
 def test_of_a_failed_batch_only_ones_own_barrier_is_taken_back() -> None:

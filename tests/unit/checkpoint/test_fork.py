@@ -204,6 +204,17 @@ def test_file_that_is_gone_leaves_no_checkpoint() -> None:
     assert not target.exists()
 
 
+def test_entry_that_is_gone_leaves_no_checkpoint() -> None:
+    """An offset that somebody removed meanwhile is told as a file that is not there."""
+    source = stateful()
+    files = files_to_fork(source)
+    source.store.delete(files["offsets/2"])
+    target = Checkpoint(source.store, TARGET)
+    with pytest.raises(ObjectMissingError):
+        fork(source.store, files, target)
+    assert not target.exists()
+
+
 def test_list_without_metadata_is_refused() -> None:
     """Without the query id there is no checkpoint (Law 9)."""
     source = stateful()
@@ -256,3 +267,36 @@ def test_schema_paths_that_are_not_understood_are_an_error(body: bytes) -> None:
     files = {"metadata": source.metadata_key, "state/0/_metadata/v2/0": source.key("state/0/_metadata/v2/0")}
     with pytest.raises(DataError):
         fork(store, files, Checkpoint(store, TARGET))
+
+
+def test_schema_paths_are_found_by_their_ends(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """A home may lie below folders that are called as Spark calls its own (Law 4)."""
+    store = LocalStore(tmp_path / "state" / "_stateSchema", fsync=False)
+    source, target = run_batches(Checkpoint(store, PREFIX), 0), Checkpoint(store, TARGET)
+    store.put(source.metadata_key, b'{"id":"q"}')
+    rest = "state/0/_stateSchema/default/0_0b1a8f0e"
+    store.put(source.key("state/0/_metadata/v2/0"), schema_metadata([f"{checkpoint_uri(source)}/{rest}"]))
+    fork(store, files_to_fork(source), target)
+    stored = store.get(target.key("state/0/_metadata/v2/0"))
+    assert stored is not None
+    assert stored.body == schema_metadata([f"{checkpoint_uri(target)}/{rest}"])
+
+
+def test_metadata_that_names_no_schema_is_carried_over() -> None:
+    """Not every store of an operator has schema files."""
+    store = MemoryStore()
+    source = run_batches(Checkpoint(store, PREFIX), 0)
+    store.put(source.metadata_key, b'{"id":"q"}')
+    raw = json.loads(schema_metadata([]).partition(b"\n")[2])
+    del raw["stateStoreInfo"][0]["stateSchemaFilePaths"]
+    store.put(source.key("state/0/_metadata/v2/0"), b"v2\n" + json.dumps(raw).encode())
+    target = Checkpoint(store, TARGET)
+    fork(store, files_to_fork(source), target)
+    stored = store.get(target.key("state/0/_metadata/v2/0"))
+    assert stored is not None
+    assert stored.body == schema_metadata([])
+
+
+def test_a_checkpoint_on_a_server_is_named_by_its_uri() -> None:
+    """Only the path of a disk gets Hadoop's ``file:`` before it."""
+    assert checkpoint_uri(Checkpoint(MemoryStore(), TARGET)) == f"{MemoryStore().uri}/{TARGET}"

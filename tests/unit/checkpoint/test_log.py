@@ -133,6 +133,7 @@ def test_old_gap_in_the_commits_is_history() -> None:
         ("planned above barrier", "a batch was planned above a barrier"),
         ("planned around barrier", "a batch was planned above a barrier"),
         ("gap", "plans batches beyond one not committed"),
+        ("passed over", "the commit log passes over a batch"),
     ],
 )
 def test_contradicting_logs_are_an_error(case: str, said: str) -> None:
@@ -150,10 +151,13 @@ def test_contradicting_logs_are_an_error(case: str, said: str) -> None:
         plan_batch(checkpoint, 4)
         put_barrier(checkpoint, 5)
         plan_batch(checkpoint, 6)
+    elif case == "passed over":
+        checkpoint.store.delete(checkpoint.commit_key(2))
     else:
         plan_batch(checkpoint, 6)
     with pytest.raises(DataError, match=said) as error:
         checkpoint.position()
+    assert error.value.context["offset_entries"] == checkpoint.offset_ids()[-5:]
     assert error.value.context["checkpoint"] == PREFIX
 
 

@@ -94,12 +94,15 @@ def test_left_overs_of_the_first_claim_are_swept() -> None:
     checkpoint = memory_checkpoint()
     put_entry(checkpoint, 0)
     uuid = "0b1a8f0e-2f0a-4f0c-9d0b-5f3c0c7e9a11"
-    for name in (f"offsets/.0.{uuid}.tmp", f"offsets/..0.{uuid}.tmp.crc", "state/0/0/1.delta", "offsets/keep"):
+    for name in (f"offsets/.0.{uuid}.tmp", f"offsets/..0.{uuid}.tmp.crc", f"commits/.0.{uuid}.tmp"):
+        checkpoint.store.put(checkpoint.key(name), b"x")
+    for name in ("state/0/0/1.delta", "offsets/keep"):
         checkpoint.store.put(checkpoint.key(name), b"x")
     report = repair_before_start(checkpoint, OURS)
     assert set(report.swept_keys) == {
         checkpoint.key(f"offsets/.0.{uuid}.tmp"),
         checkpoint.key(f"offsets/..0.{uuid}.tmp.crc"),
+        checkpoint.key(f"commits/.0.{uuid}.tmp"),
     }
     left = [info.key for info in checkpoint.store.list_objects(checkpoint.key("offsets/"))]
     assert left == [checkpoint.key("offsets/keep")]
@@ -111,6 +114,10 @@ def test_left_overs_are_nobodys_business_once_a_batch_was_planned() -> None:
     checkpoint = committed()
     checkpoint.store.put(checkpoint.key("offsets/.4.0b1a8f0e.tmp"), b"x")
     assert repair_before_start(checkpoint, OURS).swept_keys == ()
+    first = memory_checkpoint()
+    plan_batch(first, 0)
+    first.store.put(first.key("offsets/.0.0b1a8f0e.tmp"), b"x")
+    assert repair_before_start(first, OURS).swept_keys == ()
 
 
 @pytest.mark.parametrize("stop_pending", [False, True])

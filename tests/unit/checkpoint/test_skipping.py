@@ -11,14 +11,14 @@ from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
 from airflow_streamstate.checkpoint.skipping import finish_skip, prepare_skip
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError
 from airflow_streamstate.store.memory import MemoryStore
-from support.checkpoints import HookedStore, memory_checkpoint, plan_batch
+from support.checkpoints import HookedStore, commit_batch, memory_checkpoint, plan_batch
 from support.snapshots import run_stateful
 
 
 def planned(checkpoint: Checkpoint, last: int = 3) -> tuple[Checkpoint, Checkpoint, int]:
     """A checkpoint with state whose next batch is planned, and where the fork of it will lie."""
     run_stateful(checkpoint, last)
-    plan_batch(checkpoint, last + 1)
+    plan_batch(checkpoint, last + 1, watermark_ms=4_000)
     return checkpoint, Checkpoint(checkpoint.store, "building"), last + 1
 
 
@@ -147,6 +147,18 @@ def test_a_commit_whose_answer_was_lost_is_ours_only_word_for_word(there: str | 
     found = store.get(key)
     assert (found and found.body) == (there and b'v1\n{"nextBatchWatermarkMs":77}')
     assert list(store.list_objects("building/")) != []
+
+
+def test_nothing_is_committed_where_more_than_the_empty_batch_has_run() -> None:
+    """Its state is that of a later batch, which read rows."""
+    checkpoint, building, batch_id = planned(memory_checkpoint())
+    prepare_skip(building, checkpoint, batch_id)
+    run_empty(building, batch_id)
+    plan_batch(building, batch_id + 1)
+    commit_batch(building, batch_id + 1)
+    with pytest.raises(ConflictError, match="has not run"):
+        finish_skip(building, checkpoint, batch_id)
+    assert checkpoint.position().planned_id == batch_id
 
 
 class CrashError(Exception):

@@ -18,7 +18,7 @@ from airflow_streamstate.lifecycle.observing.health import (
     has_begun,
 )
 from airflow_streamstate.lifecycle.observing.observation import Observation
-from airflow_streamstate.protocol.events import Failed, Fenced, Finished
+from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished, Stopped
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import HealthyWhen
@@ -101,6 +101,8 @@ def test_a_sign_of_life_of_another_attempt_counts_for_nothing(stage: Stage, hand
     [
         (Failed, {"error": "ValueError: boom", "traceback": ""}, "it is failed: ValueError: boom"),
         (Fenced, {"current_deployment_id": "d-0003", "current_attempt": 1}, "it is fenced"),
+        (Stopped, {"snapshot_id": "s-1", "queries": {}}, "it is stopped"),
+        (Drained, {"command_id": "c", "command_number": 1, "snapshot_id": "s-1", "queries": {}}, "it is drained"),
     ],
 )
 def test_what_has_ended_is_unhealthy_at_once(

@@ -14,6 +14,7 @@ from airflow_streamstate.protocol.events import (
     DrainFailed,
     Expired,
     Failed,
+    Fenced,
     Ignored,
     Rejected,
     SnapshotReady,
@@ -119,6 +120,17 @@ def test_a_failed_flush_is_told_when_it_is_known_where_the_deployment_stands(sta
         assert found is not None
         assert (found.outcome, found.state, found.snapshot_id) == ("drain_failed", "stopped", "s-1")
         assert "resume it" in found.reason
+        assert "runs on" not in found.reason
+
+
+def test_an_order_to_an_attempt_that_was_replaced_ends_as_fenced(stage: Stage, drain: CommandView) -> None:
+    """It was ignored because its deployment is not current any more: that is what became of it. (Law 4)"""
+    ignored = {"command": {"kind": "DrainNotification"}, "reason": "this attempt was replaced"}
+    answer(stage, drain, Ignored, **ignored)
+    stage.say(Fenced, current_deployment_id="d-0002", current_attempt=1)
+    found = outcome_of(stage, drain)
+    assert found is not None
+    assert (found.outcome, found.state, found.reason) == ("fenced", "fenced", "this attempt was replaced")
 
 
 @pytest.mark.parametrize(("state", "outcome"), [("gone", "failed"), ("unknown", "lost")])
