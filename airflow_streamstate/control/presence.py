@@ -188,19 +188,27 @@ class HomePresence:
         return self._home_id is not None and self.record_id() == self._home_id
 
     def has_own_claim(self) -> bool:
-        """Whether the claim of this driver lies in the home."""
-        return self._claim is not None and self.claim_there() == self._claim
+        """Whether the claim of this driver lies in the home. One that was damaged there is not another driver's: it
+        counts as this one's (Law 7)."""
+        if self._claim is None:
+            return False
+        try:
+            there = self._read_claim(self._claim)
+        except DataError:
+            return True
+        return there is not None and there.write_id == self._claim.write_id
 
     def claim_there(self) -> Claim | None:
         """The claim that lies where this driver's own should; None where none does, or none that can be read."""
-        if self._claim is None:
-            return None
-        key = layout.claim_key(self._claim.stream_id, self._claim.deployment_id, self._claim.attempt)
-        stored = self.home.get(key)
         try:
-            return None if stored is None else from_bytes(stored.body, key=key, expected=Claim)
+            return None if self._claim is None else self._read_claim(self._claim)
         except DataError:
             return None
+
+    def _read_claim(self, own: Claim) -> Claim | None:
+        key = layout.claim_key(own.stream_id, own.deployment_id, own.attempt)
+        stored = self.home.get(key)
+        return None if stored is None else from_bytes(stored.body, key=key, expected=Claim)
 
     @contextmanager
     def known(self) -> Iterator[None]:

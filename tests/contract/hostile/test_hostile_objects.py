@@ -18,10 +18,12 @@ import pytest
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import Claim
 from airflow_streamstate.store.memory import MemoryStore
 from support.hostile import hostile_bytes
 from support.sim_stage import STREAM, Stage
@@ -237,6 +239,14 @@ def test_an_order_waits_for_a_register_that_is_mended(kind: type[Command]) -> No
     assert any("the register of the stream cannot be read" in line for line in stream.said)
 
 
+def is_claim_of_another(body: bytes, key: str, own: Claim | None) -> bool:
+    """Whether this is a claim that can be read, and another than this one."""
+    try:
+        return own is None or from_bytes(body, key=key, expected=Claim).write_id != own.write_id
+    except StreamStateError:
+        return False
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_agent_and_its_job_run_on(seed: int) -> None:
     """Commands that are none, a register, a heartbeat, events and claims that were spoilt: the job goes on, obeys the
@@ -254,9 +264,12 @@ def test_the_agent_and_its_job_run_on(seed: int) -> None:
         "spec": layout.spec_key(SIMULATED, spec.deployment_id),
     }
     written: list[str] = []
+    own: list[Claim | None] = []
 
     def spoil() -> None:
         number = len(written)
+        if not written:
+            own.append(stream.control.claim(spec.deployment_id, 1))
         if random.random() < 0.6:
             good = others[-2]
             key = layout.command_key(SIMULATED, spec.deployment_id, 1 + random.randrange(40))
@@ -266,6 +279,8 @@ def test_the_agent_and_its_job_run_on(seed: int) -> None:
             good = b"{}" if found is None else found.body
         way, body = hostile_bytes(random, good, others)
         written.append(f"{key}: {way}")
+        if key == keys["claim"] and is_claim_of_another(body, key, own[0]):
+            return  # one that can be read is a claim, and says which driver is the attempt
         if key != keys["register"]:
             stream.checkpoints.put(key, body)
             return

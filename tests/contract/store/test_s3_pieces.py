@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import OutcomeUnknownError, StoreRefusedError, StreamStateError, UnavailableError
 from airflow_streamstate.store.pieces import put_pieces
 from airflow_streamstate.store.s3 import S3Store
 from airflow_streamstate.store.temporaries import end_uploads
@@ -91,7 +91,7 @@ def test_what_fails_leaves_nothing(
     with pytest.raises(StreamStateError) as caught:
         put(struck)
     is_doubtful = operation == "uploadId=" and status == 500
-    kind = OutcomeUnknownError if is_doubtful else InvalidRequestError if status == 403 else UnavailableError
+    kind = OutcomeUnknownError if is_doubtful else StoreRefusedError if status == 403 else UnavailableError
     assert type(caught.value) is kind
     assert direct.get("large").body == b"old"
     assert unfinished(direct) == []

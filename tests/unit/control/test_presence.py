@@ -215,10 +215,27 @@ def test_a_driver_knows_its_home_by_record_or_claim() -> None:
     HomePresence(store, stream.clock).begin("somebody else")
     assert control.presence.is_there()
     key = layout.claim_key(STREAM, "d-0001", 1)
-    store.put(key, to_bytes(replace(claim, pid=8)))
+    store.put(key, to_bytes(replace(claim, write_id="another's")))
     assert not control.presence.is_there()
     with pytest.raises(HomeAwayError, match="the home is not there"):
         control.presence.need()
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"kind": "Claim", "protocol": 999}'])
+def test_a_damaged_claim_is_not_another_drivers(body: bytes) -> None:
+    """It was there, and says nothing of another home; one that is gone does. (Law 7)"""
+    stream = SimulatedStream()
+    stream.deploy()
+    claim, control = claim_of(stream), stream.control
+    control.create_claim(claim)
+    control.presence.bind(claim)
+    key = layout.claim_key(STREAM, "d-0001", 1)
+    stream.checkpoints.put(key, body)
+    assert control.presence.has_own_claim()
+    assert control.presence.is_there()
+    stream.checkpoints.delete(key)
+    assert not control.presence.has_own_claim()
+    assert not control.presence.is_there()
 
 
 def test_a_record_that_cannot_be_read_is_a_record() -> None:

@@ -111,6 +111,22 @@ def test_a_successor_in_a_restored_home_replaces_the_driver() -> None:
     assert driver_of(stream, home).run(waiting_script(make_plan(500))) == 4
 
 
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_damaged_claim_stops_no_driver_from_obeying(has_record: bool) -> None:
+    """With the home's record or (of an earlier release) without, and a register that was written anew since: what is
+    ordered then is done, and no attempt is replaced. (Laws 4 and 7)"""
+    stream, home = stream_elsewhere()
+    if has_record:
+        HomePresence(home, stream.clock).begin("tests")
+    stream.deploy()
+    stream.clock.after(20.0, lambda: home.put(layout.claim_key(STREAM, "d-0001", 1), b"{"))
+    stream.clock.after(25.0, lambda: stream.point_register("d-0001", 1))
+    stream.order_at(40.0, StopRequest)
+    assert driver_of(stream, home).run(waiting_script(make_plan(500))) == 0
+    assert stream.kinds()[-1] == "Stopped"
+    assert not [line for line in stream.said if "out of reach" in line]
+
+
 def test_a_register_that_is_gone_ends_no_job() -> None:
     """Its deployments are there: it was lost, and is brought back by hand; then the driver obeys again. (Law 7)"""
     stream, home = stream_elsewhere()
