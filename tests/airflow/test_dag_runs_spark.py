@@ -17,6 +17,7 @@ from support.launches import wait_until
 from support.progress import files_read
 
 pytestmark = [
+    pytest.mark.named,
     pytest.mark.spark,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:Using .httpx. with"),  # Airflow's in-process API server, not ours

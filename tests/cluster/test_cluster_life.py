@@ -9,7 +9,7 @@ from support.cluster_stream import COUNTS, ClusterStream
 from support.drivers import wait_until
 from support.shell import Desk
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.named, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_a_stream_is_upgraded_and_drained_on_a_cluster(desk: Desk, shared_cluster: Cluster) -> None:

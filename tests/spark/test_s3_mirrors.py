@@ -14,7 +14,13 @@ from support.s3_server import BUCKET, make_bucket, options_for
 from support.s3_stream import S3Stream, desk_on_s3, driver_folder
 from support.shell import Desk, shell
 
-pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [
+    pytest.mark.named,
+    pytest.mark.spark,
+    pytest.mark.s3,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("quick_jvm"),
+]
 
 OTHER_BUCKET = "elsewhere"
 

@@ -15,7 +15,13 @@ from support.s3_server import BUCKET, options_for
 from support.s3_stream import SCRIPT, S3Stream, desk_on_s3
 from support.shell import Desk, shell
 
-pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [
+    pytest.mark.named,
+    pytest.mark.spark,
+    pytest.mark.s3,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("quick_jvm"),
+]
 
 POISON = -1
 FAILING = SCRIPT.replace(
