@@ -179,6 +179,7 @@ def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingSta
             slow.append(False)
             adopting.clock.sleep(30)
 
+    home.begin("tests")
     store.before = take_time
     hold = take_hold(means, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
     adopting.clock.sleep(SURE_SECONDS - 30)
