@@ -110,8 +110,8 @@ class Agent:
             fail_with_query(attempt, attempt.first_failed)
         if not self._desk.is_trying_a_drain:
             self._periodic.take_if_due()
-        if self._heart.has_news() and not attempt.is_over:
-            self._heart.beat()
+        if self._heart.has_news():
+            self._beat()
         attempt.reporter.flush()
         status = end_overdue_script(attempt)
         if status is not None:
@@ -119,7 +119,12 @@ class Agent:
 
     def _beat(self) -> None:
         if self._attempt.is_over:
-            return  # by now another attempt may be current, and this one has not been replaced, but has ended
+            # Another attempt may be current by now: this one was not replaced, it has ended. Where none is, its last
+            # batch, as that of a flush, is told.
+            stored = self._attempt.control.register()
+            if stored is not None and self._attempt.is_current(stored.value):
+                self._heart.beat()
+            return
         self._attempt.check_current()
         self._heart.beat()
         self._attempt.reporter.answered()

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from airflow_streamstate.errors import (
-    InvalidRequestError,
     ObjectMissingError,
     OutcomeUnknownError,
+    StoreRefusedError,
     StreamStateError,
     UnavailableError,
 )
@@ -105,12 +105,12 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("status", "code", "kind", "words"),
         [
-            (403, "AccessDenied", InvalidRequestError, "denied"),
-            (403, "InvalidAccessKeyId", InvalidRequestError, "does not know this access key"),
-            (403, "SignatureDoesNotMatch", InvalidRequestError, "did not accept the signature"),
-            (403, "RequestTimeTooSkewed", InvalidRequestError, "the clock of this machine"),
-            (400, "ExpiredToken", InvalidRequestError, "have expired"),
-            (404, "NoSuchBucket", InvalidRequestError, "no such bucket"),
+            (403, "AccessDenied", StoreRefusedError, "denied"),
+            (403, "InvalidAccessKeyId", StoreRefusedError, "does not know this access key"),
+            (403, "SignatureDoesNotMatch", StoreRefusedError, "did not accept the signature"),
+            (403, "RequestTimeTooSkewed", StoreRefusedError, "the clock of this machine"),
+            (400, "ExpiredToken", StoreRefusedError, "have expired"),
+            (404, "NoSuchBucket", StoreRefusedError, "no such bucket"),
             (409, "OperationAborted", UnavailableError, "cannot serve"),
             (429, "TooManyRequests", UnavailableError, "fewer requests"),
             (503, "SlowDown", UnavailableError, "fewer requests"),

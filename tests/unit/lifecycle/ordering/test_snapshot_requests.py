@@ -132,7 +132,7 @@ def test_a_request_before_the_first_batch_is_refused_and_may_be_asked_again(tmp_
     asked.ask()
     asked.polls()
     assert asked.events_of(Rejected)
-    with pytest.raises(InvalidRequestError) as refused:
+    with pytest.raises(ConflictError) as refused:
         asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 60)
     assert "nothing is committed" in str(refused.value.context["reason"])
     assert asked.stage.controller.snapshots.all(STREAM) == []
