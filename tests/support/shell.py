@@ -7,7 +7,8 @@ import io
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,16 +143,21 @@ def desk_with(
         desk.end_drivers()
 
 
-@contextlib.contextmanager
-def obeying(attempt: ScriptedAttempt, words: str = "") -> Iterator[None]:
+def obeying(attempt: ScriptedAttempt, words: str = "") -> AbstractContextManager[None]:
     """Meanwhile the attempt obeys what it is told, as its driver would."""
+    return meanwhile(lambda: attempt.obey(words))
+
+
+@contextlib.contextmanager
+def meanwhile(step: Callable[[], object]) -> Iterator[None]:
+    """Meanwhile a thread does this again and again, until it gives something true."""
     over = threading.Event()
 
     def work() -> None:
-        while not over.wait(0.02) and not attempt.obey(words):
+        while not over.wait(0.02) and not step():
             pass
 
-    thread = threading.Thread(target=work, name="obeying")
+    thread = threading.Thread(target=work, name="meanwhile")
     thread.start()
     try:
         yield

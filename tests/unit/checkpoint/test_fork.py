@@ -193,22 +193,12 @@ def test_drained_checkpoint_is_not_forked() -> None:
     assert content(target) == {}
 
 
-def test_file_that_is_gone_leaves_no_checkpoint() -> None:
-    """A fork that lacks a file is never finished."""
+@pytest.mark.parametrize("gone", ["state/0/1/2.delta", "offsets/2"])
+def test_file_that_is_gone_leaves_no_checkpoint(gone: str) -> None:
+    """A fork that lacks a file of state, or an offset that was removed meanwhile, is never finished."""
     source = stateful()
     files = files_to_fork(source)
-    source.store.delete(files["state/0/1/2.delta"])
-    target = Checkpoint(source.store, TARGET)
-    with pytest.raises(ObjectMissingError):
-        fork(source.store, files, target)
-    assert not target.exists()
-
-
-def test_entry_that_is_gone_leaves_no_checkpoint() -> None:
-    """An offset that somebody removed meanwhile is told as a file that is not there."""
-    source = stateful()
-    files = files_to_fork(source)
-    source.store.delete(files["offsets/2"])
+    source.store.delete(files[gone])
     target = Checkpoint(source.store, TARGET)
     with pytest.raises(ObjectMissingError):
         fork(source.store, files, target)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
 import itertools
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ from airflow_streamstate.protocol.events import Expired, Ignored, Rejected
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeKind, UpgradeStep
 from airflow_streamstate.store.local import LocalStore
 from support.scripted_stream import ScriptedAttempt
-from support.shell import STREAM_VERBS, VERBS, Desk, obeying, shell, words_of
+from support.shell import STREAM_VERBS, VERBS, Desk, meanwhile, obeying, shell, words_of
 
 ERRORS = [
     cls
@@ -118,23 +116,14 @@ def answer_order(attempt: ScriptedAttempt, slot: CommandSlot, how: str) -> None:
     attempt.control.journal(attempt.deployment_id).delete_command(slot)
 
 
-@contextlib.contextmanager
-def saying(attempt: ScriptedAttempt, how: str) -> Iterator[None]:
+def saying(attempt: ScriptedAttempt, how: str) -> AbstractContextManager[None]:
     """Meanwhile the driver answers each order that it finds in this way."""
-    over = threading.Event()
 
-    def work() -> None:
-        while not over.wait(0.02):
-            for slot in attempt.control.journal(attempt.deployment_id).commands():
-                answer_order(attempt, slot, how)
+    def answer_all() -> None:
+        for slot in attempt.control.journal(attempt.deployment_id).commands():
+            answer_order(attempt, slot, how)
 
-    thread = threading.Thread(target=work, name="saying")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(timeout=20)
+    return meanwhile(answer_all)
 
 
 ENDS_OF_ORDERS = {
