@@ -16,7 +16,7 @@ import pytest
 
 from support.sim_workers import in_processes
 
-SAMPLE = 6
+SAMPLE = 3
 """Cases of one sweep in a sample."""
 
 

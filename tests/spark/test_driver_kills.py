@@ -18,7 +18,7 @@ from support.held_disk import HELD_DRIVER, Gate
 from support.launches import end_processes, living_processes
 from support.window_rows import WindowRows
 
-pytestmark = [pytest.mark.fast, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
 
 COUNTS = (
     WINDOWED_COUNTS
@@ -123,6 +123,24 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+@pytest.mark.fast
+def test_a_driver_killed_in_a_batch_is_carried_on_and_drained(stage: Stage) -> None:
+    """The next attempt runs the batch that was planned, and a drain flushes each window once and whole (1a.5, 1a.7)."""
+    stream = stage.stream
+    stage.hold_batches()
+    first = stream.deploy(COUNTS, str(stage.base))
+    stage.wait_inside(first)
+    stage.kill(first)
+    assert stream.committed("counts") == []
+    stage.let_batches_go()
+    second = stream.resume()
+    stage.feed_and_wait(second)
+    stream.drain()
+    assert second.exit_status() == 0, second.log
+    assert stream.events(Drained)[0].queries["counts"].state_rows_left == 0
+    assert stage.rows.found() == stage.rows.expected()
 
 
 def test_a_driver_killed_at_any_moment_loses_nothing(stage: Stage) -> None:

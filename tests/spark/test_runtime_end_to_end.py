@@ -56,7 +56,6 @@ def _sums(rows: Iterable[Mapping[str, object]]) -> Counter[str]:
     return total
 
 
-@pytest.mark.fast
 def test_a_stream_lives_through_stop_resume_drain_and_new_versions(tmp_path: Path) -> None:
     """Stop, resume, drain, seed with other keys, restore: each row comes out once (1a.4, 1a.5, Law 9)."""
     fed: list[dict[str, object]] = []

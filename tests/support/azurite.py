@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import hmac
 import http.client
+import os
 import shutil
 import socket
 import subprocess
@@ -115,6 +116,8 @@ def _find_or_install() -> Path | None:
                 text=True,
                 timeout=INSTALL_SECONDS,
                 check=False,
+                # npm trusts the authorities that the rest of the machine trusts, as pip and Go do.
+                env={"NODE_EXTRA_CA_CERTS": os.environ.get("SSL_CERT_FILE", "")} | os.environ,
             )
             if done.returncode != 0:
                 raise RuntimeError(f"Azurite could not be installed: {done.stderr[-2000:]}")

@@ -279,6 +279,7 @@ def test_a_task_that_is_killed_before_the_stop_leaves_the_stream_as_it_was(
     assert again.trigger.watch["deployment_id"] != upgrade_id
 
 
+@pytest.mark.full
 def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
     running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:

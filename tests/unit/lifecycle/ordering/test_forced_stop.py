@@ -494,6 +494,7 @@ def struck(folder: Path, number: int, fault: Fault, on_deadline: Any) -> tuple[S
     return stage, plan
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("same_request", [True, False])
 @pytest.mark.parametrize("fault", KILL_POINTS)
 def test_whoever_dies_at_any_write_the_same_verb_goes_on(tmp_path: Path, fault: Fault, same_request: bool) -> None:

@@ -184,6 +184,7 @@ def test_an_upload_that_nobody_completes_goes_a_week_after_it_was_begun(tmp_path
     assert [prune(stage, is_dry=True).temporaries, prune(stage).temporaries, prune(stage).temporaries] == [1, 1, 0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("asleep_seconds", [0.0, 86_400.0])
 def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path, asleep_seconds: float) -> None:
     """Begun at any moment of the prune: it has the snapshot for good, or is told at once, before it stops anything.

@@ -109,6 +109,7 @@ def hold_flush(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     stream.clock.every(0.03, slow_down)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("on_flush_deadline", "sink_mode", "kinds"),
     [

@@ -105,6 +105,7 @@ def test_a_query_that_cannot_be_started_again_fails_as_any_start_does() -> None:
     assert_nothing_lost(slow)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("phase", ["look", "rename", "run", "state", "sink", "commit", "idle"])
 @pytest.mark.parametrize("nth", range(1, 6))
 def test_a_driver_killed_while_a_drain_is_called_off_goes_on_where_the_log_stands(phase: Phase, nth: int) -> None:
@@ -161,6 +162,7 @@ def called_off(number: int, fault: Fault, *, writes: bool) -> tuple[FaultPlan, i
     return faults, before[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", [*KILL_POINTS, Fault.UNAVAILABLE])
 def test_every_write_of_a_drain_that_is_called_off_may_be_the_last(fault: Fault) -> None:
     """Killed around it, its reply lost, or not done: the queries run on, here or in the next attempt, and each row is
@@ -172,6 +174,7 @@ def test_every_write_of_a_drain_that_is_called_off_may_be_the_last(fault: Fault)
         called_off(number, fault, writes=True)
 
 
+@pytest.mark.full
 def test_every_read_of_a_drain_that_is_called_off_may_go_unanswered() -> None:
     """The next look goes on from the log (Law 7)."""
     calm, before = called_off(10_000, Fault.UNAVAILABLE, writes=False)
