@@ -16,6 +16,7 @@ from airflow_streamstate.protocol.events import Claimed, Drained, Draining, Quer
 from support.drivers import STREAM, WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.held_disk import HELD_DRIVER, Gate
 from support.launches import end_processes, living_processes
+from support.progress import files_read
 from support.window_rows import WindowRows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
@@ -136,7 +137,9 @@ def test_a_driver_killed_in_a_batch_is_carried_on_and_drained(stage: Stage) -> N
     assert stream.committed("counts") == []
     stage.let_batches_go()
     second = stream.resume()
-    stage.feed_and_wait(second)
+    stage.rows.feed()
+    checkpoint = stream.checkpoint_folder("counts")
+    wait_until(lambda: files_read(checkpoint) == stage.rows.files, lambda: f"each file read:\n{second.log}", 90)
     stream.drain()
     assert second.exit_status() == 0, second.log
     assert stream.events(Drained)[0].queries["counts"].state_rows_left == 0
