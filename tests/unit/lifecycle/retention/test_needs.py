@@ -168,9 +168,7 @@ def test_an_upgrade_that_is_not_over_can_go_back(control: StreamControl) -> None
     assert found.deployments == {"d-0001", "d-0002", "d-0003", "d-0004"}
     assert found.snapshots["s-asked"] == "upgrade u-0b8e3c525f0e goes back to it"
     assert found.snapshots["s-handover"] == "the handover of upgrade u-0b8e3c525f0e"
-    assert found.snapshots[stopped(1)] == (
-        "the last stopped one of a deployment of upgrade u-0b8e3c525f0e, d-0001"
-    )
+    assert found.snapshots[stopped(1)] == ("the last stopped one of a deployment of upgrade u-0b8e3c525f0e, d-0001")
     returned = StreamControl(MemoryStore(), STREAM, FakeClock())
     begin(returned, "d-0004", None, None)
     upgrade(returned, "returning", returned_deployment_id="d-0002")

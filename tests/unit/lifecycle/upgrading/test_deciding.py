@@ -15,12 +15,14 @@ from airflow_streamstate.lifecycle.upgrading.deciding import (
     decide_mode,
     decide_return,
     decide_trials,
+    never_flushed,
     passed,
 )
 from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import Upgrade, UpgradeMode
+from support.built_plans import operator, plan, processor
 from support.examples import example
 
 ASKED = example(Upgrade)
@@ -148,6 +150,29 @@ def test_a_drain_is_not_made_for_what_could_not_be_started_after_it() -> None:
         assert isinstance(decision, NoGo)
         assert decision.reason.endswith("drained it could not be started either: no such source")
     assert decide_mode(PLAIN, replace(SAME, seed_ok=False)) == RESTORE
+
+
+def test_a_drain_is_not_made_that_would_leave_state_which_nobody_asked_to_drop() -> None:
+    """A seed would be refused behind it, and the old version has ended by then; a restore keeps that state. (Law 16)"""
+    kept = ("query a: 7 rows", "query b: 1 row")
+    says = "a drain would leave state, and a seed would drop it: query a: 7 rows; query b: 1 row"
+    left = NoGo(f"{says} (--discard-state drops it)")
+    assert decide_mode(replace(PLAIN, mode="drain"), SAME, kept) == left
+    assert decide_mode(replace(PLAIN, allow_drain=True), NEEDS_DRAIN, kept) == left
+    assert decide_mode(PLAIN, SAME, kept) == RESTORE
+    assert decide_mode(replace(PLAIN, mode="fresh"), SAME, kept) == FRESH
+    refused = decide_mode(PLAIN, NEEDS_DRAIN, kept)
+    assert refused == decide_mode(PLAIN, NEEDS_DRAIN)
+
+
+def test_state_that_no_drain_flushes_is_told_by_query() -> None:
+    """It has no bound of time; what a function keeps is its own matter."""
+    forever = plan(operator(kind="deduplicate", keys=()))
+    plans = {"b": forever, "a": plan(watermarks=()), "c": plan(processor()), "d": plan(), "e": forever}
+    assert [text.partition(": ")[0] for text in never_flushed(plans)] == ["query a", "query b", "query e"]
+    assert never_flushed({"a": plan(watermarks=())})[0].startswith("query a: Nothing ever removes state of the")
+    sessions = plan(operator(kind="session_window"), watermarks=())
+    assert len(never_flushed({"a": sessions})) == 1
 
 
 HAZARD, DRAINS = "hazardous", "needs-drain"
