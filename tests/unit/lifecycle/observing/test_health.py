@@ -286,9 +286,10 @@ def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(
 ) -> None:
     """Standing still is: no batch, or none for half of its time and for longer than three of its batches take, although
     input waits. Fewer batches than are wanted are slow."""
-    lags = fields.pop("lags", [])
+    facts = dict(fields)
+    lags = facts.pop("lags", [])
     found = judged(
-        stage, handover, *lags, old=old, is_late=True, batch_id=3 + committed, still_seconds=still_seconds, **fields
+        stage, handover, *lags, old=old, is_late=True, batch_id=3 + committed, still_seconds=still_seconds, **facts
     )
     assert isinstance(found, Healthy if is_kept else Unhealthy), found
 
