@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -46,8 +47,10 @@ def seen(stage: Stage, batch_id: int | None = None, names: tuple[str, ...] = ("c
 
 def test_before_its_first_word_it_has_not_proven_itself(stage: Stage, handover: SnapshotManifest) -> None:
     """Nor is it given up before its time."""
-    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0), NotYet)
-    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, None, 100.0), Unhealthy)
+    none = "no query of it has run yet"
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 99.9) == NotYet(none)
+    late = Unhealthy(f"{none}, 100 s after its launch")
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 100.0) == late
     assert not has_begun(stage.seen("d-0002"), handover)
 
 
@@ -334,6 +337,9 @@ CAUGHT_UP = HealthyWhen(2, 100.0, caught_up=True)
         ({"lags": (lag(900, least=(500, 20)),)}, Healthy),  # as little as the version before had
         ({"lags": (lag(900, least=(500, 21)),)}, NotYet),
         ({"lags": (lag(900, least=(500, 0)),)}, Healthy),
+        ({"lags": (lag(900, least=(500, 10)), lag(900, least=(500, 10)))}, Healthy),
+        ({"lags": (lag(900, least=(500, 10)), lag(900, least=(500, 11)))}, NotYet),  # of one unit, they are one
+        ({"lags": (lag(900, least=(500, 10)), lag(9, "files", least=(5, 1)))}, NotYet),  # it had no files left
     ],
 )
 def test_caught_up_is_what_it_is_everywhere(
@@ -381,3 +387,28 @@ def test_a_version_with_a_failed_query_is_not_healthy(stage: Stage, handover: Sn
     stage.query_failed("counts", deployment_id="d-0002")
     verdict = decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0)
     assert verdict == Unhealthy("it is degraded: query counts has failed in batch 7: Unlucky: batch of bad luck")
+
+
+def test_a_version_whose_batches_nobody_timed_stands_still_by_its_time_alone(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """Half of it without a commit, however short it is."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    wanted = replace(WANTED, within_seconds=2.0)
+    for still_seconds, verdict in ((0.9, Healthy), (1.0, Unhealthy)):
+        at = stage.clock.now() - timedelta(seconds=still_seconds)
+        stage.beat("d-0002", counts=QueryBeat(4, at, is_active=True, lags=(lag(30),)))
+        assert isinstance(decide_health(stage.seen("d-0002"), handover, wanted, OLD, 2.0), verdict)
+
+
+def test_a_version_that_is_lost_is_neither_healthy_nor_given_up_before_its_time(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """It may come back; has_begun does not count what it said before."""
+    seen(stage, 9)
+    stage.end("d-0002", state="unknown")
+    stage.clock.advance(3_600)
+    observed = stage.seen("d-0002")
+    assert decide_health(observed, handover, WANTED, OLD, 10.0) == NotYet("it is lost")
+    assert decide_health(observed, handover, WANTED, OLD, 100.0) == Unhealthy("it is lost, 100 s after its launch")
+    assert not has_begun(observed, handover)
