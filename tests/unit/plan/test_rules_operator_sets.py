@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.plan.comparison import compare
-from airflow_streamstate.plan.model import OperatorInput, StateOperator
+from airflow_streamstate.plan.model import OperatorInput, PlanNode, QueryPlan, StateOperator
 from airflow_streamstate.plan.rules_operator_sets import is_swapped, set_differences
 from support.built_plans import in_words, operator, plan
 
@@ -149,3 +149,42 @@ def test_sides_of_a_join_that_change_places_are_not_told_as_inputs() -> None:
     assert is_swapped(old, new)
     assert not is_swapped(operator(0, inputs=sides[:1]), operator(0, inputs=sides[:1]))
     assert compare(plan(old), plan(new)).codes == ("join-sides-swapped",)
+
+
+def test_operators_whose_nodes_are_not_in_the_tree_are_compared_by_what_feeds_them() -> None:
+    """What is done on the way to them is not known then."""
+    side = OperatorInput("other", "the other", sources=(1,))
+    topic = plan().sources[0]
+    facts = {"sources": (topic, replace(topic, identity="subscribe:b"))}
+    known, moved = plan(operator(0), **facts), plan(operator(0, inputs=(side,)), **facts)
+    for old, new in ((replace(known, nodes=()), moved), (known, replace(moved, nodes=()))):
+        found = [(code, path) for code, path, _ in in_words(old, new) if code.startswith("input")]
+        assert found == [("input-moved", "Aggregate 0")]
+
+
+def of_join(left: str, right: str) -> QueryPlan:
+    """A join of two sources, each of them filtered so."""
+    sides = (OperatorInput(f"l {left}", "left", sources=(0,)), OperatorInput(f"r {right}", "right", sources=(0,)))
+    nodes = (
+        PlanNode("Join", "", 0, 0),
+        PlanNode("Filter", left, 1),
+        PlanNode("StreamingRelation", "", 2, None, 0),
+        PlanNode("Filter", right, 1),
+        PlanNode("StreamingRelation", "", 2, None, 0),
+    )
+    return plan(operator(0, "stream_join", inputs=sides, condition="(a = b)", path="Join"), nodes=nodes)
+
+
+def test_what_is_done_otherwise_before_a_join_is_told_by_its_side() -> None:
+    """Or by the operator alone, where that has one input."""
+    old = of_join("(v > 1)", "(w > 1)")
+    rule = "what the state holds was made by the old rule"
+    for new, side, words in (
+        (of_join("(v > 2)", "(w > 1)"), "left", "(v > 2)"),
+        (of_join("(v > 1)", "(w > 2)"), "right", "(w > 2)"),
+    ):
+        ((code, path, reason),) = in_words(old, new)
+        assert (code, path) == ("input-changed", f"Join, {side}")
+        assert reason.startswith("before stream join by window, k: ")
+        assert words in reason
+        assert reason.endswith(f"; {rule}")

@@ -484,9 +484,47 @@ def test_a_making_that_is_over_closes_its_own_try_and_no_later_one() -> None:
         assert slot is not None
         assert isinstance(slot.value, AbandonedSnapshot)
         assert slot.value.take == expected
+        assert slot.value.abandoned_by == ("somebody" if before == expected else "test")
         register = Retention(shelf.control).read()
         assert (list(register.makings), register.generation) == (["new"], generation + 1)
     assert shelf.control.manifest(IDS[0]) is not None
+
+
+def test_what_was_completed_in_this_very_moment_is_not_told_as_abandoned() -> None:
+    """Its manifest came between the look at the makings and the record that would take its place."""
+    shelf = shelf_with(1)
+    manifest = shelf.control.need_manifest(IDS[0])
+    change(shelf, makings={"m": Making(IDS[2], (), 1, AT, AT)})
+    key = layout.manifest_key(STREAM, IDS[2])
+    for number in count(1):
+        shelf.checkpoints.delete(key)
+        change(shelf, makings={"m": Making(IDS[2], (), 1, AT, AT)})
+
+        def complete() -> None:
+            if shelf.control.snapshot_slot(IDS[2]) is None:
+                shelf.control.create_manifest(replace(manifest, snapshot_id=IDS[2]))
+
+        plan = FaultPlan(meanwhile={number: complete})
+        store = FaultyStore(shelf.checkpoints, plan)
+        removed = Remover(Shelf(store, clock=shelf.clock).control, SnapshotPlaces(store), "test").sweep()
+        slot = shelf.control.snapshot_slot(IDS[2])
+        assert slot is not None
+        assert removed.abandoned == ([IDS[2]] if isinstance(slot.value, AbandonedSnapshot) else []), number
+        if number > len(plan.calls):
+            break
+
+
+def test_a_stray_folder_at_any_place_is_left_alone() -> None:
+    """It has no id of a snapshot, so it is nothing of ours. (Law 7)"""
+    shelf, place = placed_shelf()
+    strays = [f"{STREAM}/snapshots/{IDS[0]}.bak/data/counts/metadata", f"{STREAM}/snapshots/.Trash/x"]
+    for store in (shelf.checkpoints, place):
+        for key in strays:
+            store.put(key, b"x")
+    for _ in range(2):
+        assert Remover(shelf.control, shelf.places, "test").sweep() == Removed()
+        shelf.clock.sleep(HALF_SECONDS + 1)
+    assert all(store.get(key) for store in (shelf.checkpoints, place) for key in strays)
 
 
 def test_what_is_forgotten_in_its_time() -> None:

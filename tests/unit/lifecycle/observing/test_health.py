@@ -412,3 +412,18 @@ def test_a_version_that_is_lost_is_neither_healthy_nor_given_up_before_its_time(
     assert decide_health(observed, handover, WANTED, OLD, 10.0) == NotYet("it is lost")
     assert decide_health(observed, handover, WANTED, OLD, 100.0) == Unhealthy("it is lost, 100 s after its launch")
     assert not has_begun(observed, handover)
+
+
+def test_a_version_that_has_committed_nothing_is_told_as_that_alone(stage: Stage, handover: SnapshotManifest) -> None:
+    """That it stands still goes without saying."""
+    found = judged(stage, handover, lag(30), old=OLD, is_late=True, batch_id=3, still_seconds=90.0)
+    assert found == Unhealthy("query counts has committed 0 of 2 batches, 100 s after its launch")
+
+
+def test_a_failed_query_of_a_driver_that_nobody_can_ask_about_is_told(stage: Stage, handover: SnapshotManifest) -> None:
+    """As long as that gives a sign of life."""
+    seen(stage, 9)
+    stage.query_failed("counts", deployment_id="d-0002")
+    stage.end("d-0002", state="unknown")
+    found = decide_health(stage.seen("d-0002"), handover, WANTED, OLD, 0.0)
+    assert found == Unhealthy("it is degraded: query counts has failed in batch 7: Unlucky: batch of bad luck")

@@ -601,3 +601,13 @@ def test_an_end_behind_a_drain_that_failed_counts_for_whoever_waits(stage: Stage
 def test_an_order_is_fulfilled_by_the_ends_of_its_kind(outcome: Any, command_kind: str, is_so: bool) -> None:
     """Of an unknown kind by any good end."""
     assert End(outcome, "running", command_kind=command_kind).is_what_was_ordered is is_so
+
+
+def test_a_drain_that_expired_under_a_driver_that_nobody_can_ask_about_is_told(stage: Stage) -> None:
+    """As long as that gives a sign of life it runs."""
+    running(stage)
+    stage.say(Expired, **OF_C, command={"kind": DRAIN})
+    stage.end(state="unknown")
+    found = decide_drain_outcome(stage.seen(), is_pending=False)
+    assert found is not None
+    assert (found.outcome, found.state) == ("expired", "running")

@@ -132,6 +132,16 @@ def test_a_copy_is_as_young_at_the_mirror_as_in_the_home(stage: Stage, mirror: L
     assert "one of the newest 1" in found.kept[LIVES[4]]
 
 
+def test_a_half_that_the_home_never_heard_of_goes_from_the_mirror(stage: Stage, mirror: LocalStore) -> None:
+    """Of a stream that was restored, perhaps: nobody else removes it there."""
+    half = layout.snapshot_data_folder(STREAM, "d-0001-live-000099", "counts") + "/offsets/1"
+    mirror.put(half, b"half")
+    pruned = prune(stage, keep=5)
+    assert (pruned.removed, pruned.files, pruned.problem) == ({}, 1, "")
+    assert mirror.get(half) is None
+    assert whole_at(mirror, stage) == LIVES
+
+
 def test_a_prune_of_the_home_alone_leaves_the_mirrors(stage: Stage, mirror: LocalStore) -> None:
     """As long as nobody says so, a mirror has all that it ever had."""
     assert stage.controller.retention.prune(STREAM, RetentionPolicy(2)).mirrors == ()

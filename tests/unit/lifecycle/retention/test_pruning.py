@@ -226,6 +226,21 @@ def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: 
     assert outcomes == {True, False}
 
 
+def test_a_dry_run_ends_no_removal_that_was_begun(stage: Stage) -> None:
+    """What a killed prune left, and a half whose time is over, lie there as before."""
+    one, *_ = grow(stage, 4)
+    manifest = stage.control.need_manifest(one)
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: manifest}, lambda _register: [one])
+    stage.store.put(f"{layout.snapshot_data_folder(STREAM, 'd-0001-live-000007', 'counts')}/x", b"half")
+    prune(stage)
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").sweep()
+    stage.clock.sleep(HALF_SECONDS + 1)
+    before = [(info.key, info.version) for info in stage.store.list_objects("")]
+    assert prune(stage, is_dry=True).swept == Removed()
+    assert [(info.key, info.version) for info in stage.store.list_objects("")] == before
+    assert prune(stage).swept.abandoned == ["d-0001-live-000007"]
+
+
 def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
     """Word for word what the prune itself then says."""
     grow(stage, 4)

@@ -19,7 +19,7 @@ from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.decide import INTENT_SECONDS
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
-from airflow_streamstate.lifecycle.retention.retiring import Retired
+from airflow_streamstate.lifecycle.retention.retiring import Retired, Retiring
 from airflow_streamstate.lifecycle.retired import refuse_retired
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
@@ -52,7 +52,11 @@ def test_a_retirement_is_told_in_json(stage: Stage) -> None:
     ended(stage)
     at = format_time(stage.clock.now())
     told = {"stream_id": STREAM, "retired_at": at, "retired_by": "tests", "reason": ""}
-    assert retire(stage).to_json() == {**told, "deleted": False, "objects": 0}
+    assert Retiring(stage.controller.retention._means).retire(STREAM).to_json() == {
+        **told,
+        "deleted": False,
+        "objects": 0,
+    }
     retirement = Retirement(START_AT, "ada", "it is over", is_deleting=True)
     assert Retired("s", retirement, 7).to_json() == {
         "stream_id": "s",
