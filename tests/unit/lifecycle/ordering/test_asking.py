@@ -136,6 +136,7 @@ def test_a_no_is_an_answer_unless_it_is_asked_anew(
     else:
         assert isinstance(found, Over)
         assert (found.end.outcome, found.end.event, found.end.command_kind) == (expected, event, SnapshotRequest.kind)
+        assert decide_asking(running.seen(), RECORD, WISH, tuple) == found
 
 
 def test_a_request_that_was_out_of_date_is_asked_again_in_its_time(running: Stage) -> None:
@@ -242,6 +243,7 @@ def test_the_snapshot_at_the_end_is_as_good(
         )  # fmt: skip
         return
     running.clock.advance(PATIENCE.total_seconds() - 0.001)
+    running.beat()  # of a driver that ends
     assert decided(running) == Pending("")
     running.clock.advance(0.001)
     found = decided(running)

@@ -300,3 +300,36 @@ def test_a_time_moves_every_query_that_has_begun(stage: Stage) -> None:
     since = "begins with the input since 2026-03-01T00:00:00.000Z: its sources are asked for it"
     assert found.notes[1:] == (f"query a {since}", f"query b {since}")
     assert found.notes[0].startswith("query new never committed a batch")
+
+
+def test_each_query_that_is_moved_is_told(stage: Stage) -> None:
+    """Sorted by their names, whatever the order in which they were named."""
+    stage.deploy()
+    stage.come_to_life(queries=("a", "b"))
+    for name in "ab":
+        stage.run_batches(3, name)
+    manifest = stage.keep(names=("a", "b"), identities=FILES)
+    offsets = {name: at(offset)["counts"] for name, offset in (("b", 1), ("a", 2))}
+    found = decided(stage, manifest, offsets=offsets, accept_repeated_input=("a", "b"), **SAFE)
+    assert isinstance(found, Start)
+    assert [note.partition(" read again")[0] for note in found.notes] == [
+        "query a, source file /in: 1 file",
+        "query b, source file /in: 2 files",
+    ]
+
+
+def test_files_are_counted_in_a_snapshot_that_lies_at_a_place_of_its_own(stage: Stage) -> None:
+    """Its logs are copied for as long as they are read."""
+    disk = stage.folder / "disk"
+    stage.deploy(snapshots=str(disk))
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    manifest = end(stage)
+    assert manifest.data_uri
+    before = [info.key for info in stage.store.list_objects("")]
+    found = decided(stage, manifest, offsets=at(1), accept_repeated_input=("counts",), **SAFE)
+    assert isinstance(found, Start)
+    assert "2 files read again" in found.notes[0]
+    assert [info.key for info in stage.store.list_objects("") if "retention" not in info.key] == [
+        key for key in before if "retention" not in key
+    ]
