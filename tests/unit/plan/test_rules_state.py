@@ -202,8 +202,14 @@ def test_each_difference_of_settings_is_told_in_words(
 
 
 def test_a_time_zone_counts_below_the_state_alone() -> None:
-    """What a plan does above its topmost operator with state is done anew with each start."""
+    """What a plan does above its topmost operator with state is done anew with each start; where no node says that it
+    is one, all of it counts."""
     zones = [{TIME_ZONE: "UTC"}, {TIME_ZONE: "Asia/Tokyo"}]
+    for nodes, code in (
+        ((), "setting-harmless"),
+        ((PlanNode("Project", "Hour(ts) AS h", 0),), "setting-changed"),
+    ):
+        assert compare(*(plan(settings=zone, nodes=nodes) for zone in zones)).codes == (code,)
     hour = PlanNode("Project", "Hour(ts) AS h", 0)
     state, below = PlanNode("Aggregate", "", 1, 0), PlanNode("StreamingRelation", "", 2, None, 0)
     for nodes, code in (((hour, state, below), "setting-harmless"), ((state, hour, below), "setting-changed")):

@@ -465,6 +465,33 @@ def test_a_half_is_closed_under_the_number_of_its_newest_folder() -> None:
         assert data_keys(shelf, IDS[2]) == []
 
 
+def test_a_half_of_which_there_is_no_data_yet_is_closed_as_the_first_take() -> None:
+    """A note of it alone lies there."""
+    shelf = shelf_with(1)
+    shelf.checkpoints.put(layout.data_note_key(STREAM, IDS[2]), b"it was to be durable")
+    remover = Remover(shelf.control, shelf.places, "test")
+    remover.sweep()
+    shelf.clock.sleep(HALF_SECONDS)
+    assert remover.sweep() == Removed(0, [IDS[2]], [])
+    slot = shelf.control.snapshot_slot(IDS[2])
+    assert slot is not None
+    assert isinstance(slot.value, AbandonedSnapshot)
+    assert slot.value.take == 1
+
+
+def test_what_a_dead_reader_gathered_goes() -> None:
+    """Once its lease is over, or was never there; what a living one has stays."""
+    shelf = sweepable()
+    folder = layout.gathered_folders(STREAM)
+    with leased(shelf.control, IDS[1], "reader", 60.0) as lease:
+        lease.folder_of(shelf.checkpoints, shelf.control.need_manifest(IDS[1]), QUERY)
+        Remover(shelf.control, shelf.places, "test").sweep()
+        assert shelf.checkpoints.list_folders(folder) == [lease.lease_id]
+        shelf.clock.sleep(61.0 + CLOCKS_DIFFER_SECONDS)
+        Remover(shelf.control, shelf.places, "test").sweep()
+        assert shelf.checkpoints.list_folders(folder) == []
+
+
 def test_a_making_that_is_over_closes_its_own_try_and_no_later_one() -> None:
     """One that was abandoned before is abandoned again under its own number; one that is complete is forgotten."""
     shelf = shelf_with(1)

@@ -275,6 +275,7 @@ def test_what_nobody_knows_rolls_nothing_back(
         (1, 90.0, {"lags": [lag(30)]}, {"counts": beat(lag(30), batch_seconds=29.0)}, False),
         (5, 50.0, {"lags": [SLOW]}, OLD, False),  # slower, and by now it does nothing
         (5, 49.0, {"lags": [SLOW]}, OLD, True),
+        (1, 49.0, {"lags": [SLOW]}, OLD, True),  # how long its batches take nobody knows
     ],
 )
 def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(

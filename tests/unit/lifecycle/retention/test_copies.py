@@ -212,6 +212,24 @@ def test_while_a_manifest_of_the_home_cannot_be_read_no_copy_goes(
     assert whole_at(mirror, stage) == LIVES
 
 
+def test_a_mirror_that_is_the_home_by_another_name_loses_nothing(tmp_path: Path) -> None:
+    """A symlink, a bind mount: each copy there is the snapshot itself. (Law 4)"""
+    store = LocalStore(tmp_path / "home", fsync=False)
+    store.root.mkdir()
+    alias = tmp_path / "alias"
+    alias.symlink_to(store.root)
+    stage = Stage(tmp_path, store=store)
+    stage.deploy(mirrors=(LocalStore(alias).uri,))
+    stage.come_to_life(queries=("counts",))
+    for number in range(1, 4):
+        stage.run_batches(3 * number)
+        stage.keep("live", attempt=number)
+    pruned = prune(stage, keep=1)
+    assert (pruned.removed, pruned.files) == ({}, 0)
+    assert "nothing, or not everything, was removed there" in pruned.problem
+    assert verify(stage.control, store, LIVES[2]) == []
+
+
 def test_a_stream_without_mirrors_is_told_so(stage: Stage) -> None:
     """Before anything is removed in the home."""
     stage.deploy()

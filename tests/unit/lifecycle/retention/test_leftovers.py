@@ -25,6 +25,7 @@ from airflow_streamstate.lifecycle.retention.leftovers import (
 from airflow_streamstate.lifecycle.retention.namesakes import SameStream
 from airflow_streamstate.lifecycle.retention.needs import Needs, needs_of
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.ids import deployment_id_for, launch_key_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, RequestRecord
@@ -181,6 +182,14 @@ def test_a_driver_that_may_wake_up_keeps_its_fence(
     assert ("d-0001" in which(remove(many, GOOD), "deployment")) is is_gone
 
 
+def test_a_driver_that_has_said_its_last_word_needs_no_fence(many: Stage) -> None:
+    """Though its launcher cannot say that it is gone."""
+    many.come_to_life("d-0001")
+    many.say(Failed, "d-0001", error="no")
+    many.end("d-0001", state="unknown")
+    assert "d-0001" in which(remove(many, GOOD), "deployment")
+
+
 def test_a_record_that_cannot_be_read_holds_no_fence(many: Stage) -> None:
     """Nothing of it can be started any more."""
     many.control.home.put(layout.spec_key(STREAM, "d-0002"), b"{")
@@ -214,6 +223,10 @@ def test_an_old_checkpoint_is_cut_down_with_all_that_was_built_beside_it(tmp_pat
     assert there == ends | {"metadata", ".metadata.crc"}
     assert [info.key for info in data.list_objects(f"{layout.deployment_folder(STREAM, good)}/")] == whole
     assert which(remove(stage, good), "checkpoints") == []
+    for room in ("building", "trials"):
+        data.put(f"{layout.deployment_folder(STREAM, old)}/{room}/x/metadata", b"{}")
+        assert which(remove(stage, good), "checkpoints") == [old]
+        assert not (folder / room).exists()
 
 
 def test_a_checkpoint_that_a_snapshot_names_stays_whole(many: Stage) -> None:

@@ -285,7 +285,7 @@ def test_a_driver_that_has_said_its_last_word_is_given_a_moment_to_be_gone(stage
     with pytest.raises(ConflictError, match="the driver is still running"):
         retire(stage)
     assert stage.control.need_register().value.retirement is None
-    stage.end(state="gone")
+    stage.end(state="unknown")  # nobody can ask about it any more: its last word counts
     assert retire(stage).retirement.retired_by == "tests"
 
 
@@ -337,3 +337,24 @@ def test_a_place_that_is_another_home_s_by_now_is_left_alone(tmp_path: Path) -> 
     retire(stage, deletes=True)
     assert [path for path in disk.rglob("*") if path.is_file()] == kept
     assert not list(stage.store.list_objects(f"{STREAM}/"))
+
+
+def test_the_register_is_the_last_object_of_a_home_beside_the_launches(tmp_path: Path) -> None:
+    """Where files of launches lie in the same folder: what is cut short is found by the next call. (Law 1)"""
+    inner = LocalStore(tmp_path, fsync=False)
+    stage = ended(Stage(tmp_path, store=inner))
+    plan = FaultPlan()
+    dying = FaultyStore(inner, plan)
+    register = inner.path_of(layout.register_key(STREAM))
+    seen: list[bool] = []
+
+    def look() -> None:
+        if plan.calls and plan.calls[-1].method == "delete":
+            seen.append(register.exists())
+
+    plan.before_each = look
+    home = Home.of(dying, dying, tmp_path, stage.clock)
+    Controller(home, stage.launcher, stage.clock, "tests").retention.retire(STREAM, deletes=True)
+    is_last = [call.key for call in plan.calls if call.method == "delete"].index(layout.register_key(STREAM))
+    assert all(seen[:is_last])
+    assert not register.exists()
