@@ -81,8 +81,8 @@ def _options(old: PlannedSource, new: PlannedSource, verdict: Verdict) -> Iterat
 def _columns(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     come = [f"{name} {now[name]} is new" for name in sorted(now.keys() - before.keys())]
     gone = [f"{name} is gone" for name in sorted(before.keys() - now.keys())]
-    turned = [f"{name} was {before[name]} and is {now[name]}" for name in sorted(before.keys() & now.keys())]
-    other = [words for words in turned if words.split(" was ")[1].split(" and is ")[0] != words.split(" and is ")[1]]
+    same = sorted(before.keys() & now.keys())
+    other = [f"{name} was {before[name]} and is {now[name]}" for name in same if before[name] != now[name]]
     return ", ".join([*come, *gone, *other])
 
 

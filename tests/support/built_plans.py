@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.model import (
     Expression,
     OperatorInput,
@@ -80,3 +81,8 @@ def processor(*variables: StateVariable, known: bool = True, **facts: Any) -> St
         "variables": variables if known else None,
     }
     return operator(0, "transform_with_state", **{**usual, **facts})
+
+
+def in_words(old: QueryPlan, new: QueryPlan) -> list[tuple[str, str, str]]:
+    """What a comparison of two plans says of each difference: its code, its path, its reason."""
+    return [(each.code, each.path, each.reason) for each in compare(old, new).differences]

@@ -248,16 +248,19 @@ class Leftovers:
     def _remove_upgrades(self) -> None:
         journal = UpgradeJournal(self._control)
         over: list[tuple[datetime, str]] = []
+        halves: list[str] = []
         for upgrade_id in journal.ids():
             with suppress(DataError):
                 state = journal.state(upgrade_id)
                 if state is not None and state.is_over:
                     over.append((state.upgrade.created_at, upgrade_id))
-        for _, upgrade_id in sorted(over)[:-KEPT_UPGRADES]:
+                elif journal.upgrade(upgrade_id) is None and journal.steps(upgrade_id):
+                    halves.append(upgrade_id)  # a pass that removed it was cut short
+        for upgrade_id in (*halves, *(one for _, one in sorted(over)[:-KEPT_UPGRADES])):
             if self._tell("upgrade", upgrade_id, f"over, and not one of the last {KEPT_UPGRADES}"):
-                folder = layout.deployment_folder(self._stream_id, upgrade_id)
-                delete_below(self._home.home, folder, but=("upgrade.json",))
-                delete_below(self._home.home, folder)
+                # Its record goes first: without its steps it would look like one that is about to begin, for ever.
+                self._home.home.delete(layout.upgrade_key(self._stream_id, upgrade_id))
+                delete_below(self._home.home, layout.deployment_folder(self._stream_id, upgrade_id))
 
     def _remove_requests(self, kept: Collection[str]) -> None:
         """Requests whose deployment is gone."""

@@ -59,9 +59,8 @@ def needs_of(
         gathering.deployment(spec.start.predecessor_id, "the deployment before the current one")
     if known_good is not None:
         gathering.known_good(known_good)
-    newer = [one for one in control.deployment_ids() if known_good is None or order_of(one) > order_of(known_good)]
-    for deployment_id in newer if known_good is not None else ():
-        gathering.start(deployment_id, f"{deployment_id} started from it, and no version since is known to be good")
+        for newer in (one for one in control.deployment_ids() if order_of(one) > order_of(known_good)):
+            gathering.start(newer, f"{newer} started from it, and no version since is known to be good")
     gathering.upgrades(register)
     gathering.rehearsals()
     is_moving = register.intent is not None or bool(gathering.moving)

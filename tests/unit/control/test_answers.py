@@ -98,6 +98,8 @@ def test_an_end_that_answers_others_too_answers_them() -> None:
     """A second notification is answered by the same Drained."""
     event = said(Drained, command_id="c-1", command_number=1, snapshot_id="s", queries={}, also_answers=("c-2", "c-3"))
     assert answered_by(event) == {"c-1", "c-2", "c-3"}
+    nameless = replace(event, command_id="")
+    assert answered_by(nameless) == {"c-2", "c-3"}
 
 
 def test_a_deadline_holds_to_its_last_moment() -> None:

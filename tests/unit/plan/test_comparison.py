@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_streamstate.plan.advising import advice_on
 from airflow_streamstate.plan.comparison import compare, compare_deployments
 from airflow_streamstate.plan.differences import VERDICTS
 from airflow_streamstate.plan.model import PlanNode, QueryPlan
-from support.built_plans import operator, plan, without_state
+from support.built_plans import in_words, operator, plan, processor, without_state
 from support.truth_record import Plans, recorded_plans
 from support.truth_table import ROWS, Row
 
@@ -85,3 +86,88 @@ def test_a_plan_of_two_hundred_operators_is_compared_operator_by_operator() -> N
     changed = replace(many[150], windows=(replace(many[150].windows[0], duration_ms=1),))
     found = compare(old, replace(old, operators=(*many[:150], changed, *many[151:])))
     assert [(each.code, each.path) for each in found.differences] == [("window-changed", "Aggregate 150")]
+
+
+def test_the_advice_is_of_the_new_plan() -> None:
+    """Of a query that both versions have, and of one that is new; of one that is gone there is none."""
+    old, new = named("a", "x"), replace(plan(processor(), watermarks=()), query_name="a")
+    assert advice_on(new)
+    assert compare(old, new).advice == tuple(advice_on(new))
+    assert compare(new, old).advice == ()
+    gone = replace(named("gone", "z"), watermarks=())
+    assert advice_on(gone)
+    found = compare_deployments({"a": old, "gone": gone}, {"a": new, "new": new})
+    assert {name: bool(each.advice) for name, each in found.queries.items()} == {"a": True, "new": True, "gone": False}
+    swapped = compare_deployments({"a": new, "b": old}, {"a": old, "b": new})
+    assert swapped.queries["b"].advice == tuple(advice_on(new))
+
+
+def test_plans_written_down_in_two_ways_are_told_in_words() -> None:
+    """With what differs all the same; either of them may keep state."""
+    words = ("not-comparable", "", "the plans were written down in way 1 and in way 2")
+    for old, new, verdict in (
+        (plan(), plan(reading=2), "needs-drain"),
+        (without_state(), plan(reading=2), "needs-drain"),
+        (plan(), without_state(reading=2), "needs-drain"),
+        (without_state(), without_state(reading=2), "state-compatible"),
+    ):
+        assert (in_words(old, new), compare(old, new).verdict) == ([words], verdict)
+    found = in_words(plan(), plan(reading=2, trigger="once"))
+    assert found == [words, ("trigger-changed", "", "the trigger processing_time became once")]
+
+
+def test_each_difference_of_a_deployment_is_told_in_words() -> None:
+    """Which query it is, and what becomes of its state and its position."""
+    x, y = named("x", "x"), named("y", "y")
+    found = compare_deployments({"a": x, "b": y, "c": x, "d": without_state()}, {"a": y, "b": x, "e": named("e", "z")})
+    told = {
+        name: [(each.code, each.path, each.reason) for each in one.differences] for name, one in found.queries.items()
+    }
+    assert list(told) == ["a", "b", "e", "c", "d"]
+    reason = "{} does what {} did, and {} what {} did: each would go on with the other's state"
+    assert told["a"][0] == ("queries-swapped", "", reason.format("a", "b", "b", "a"))
+    assert told["b"][0] == ("queries-swapped", "", reason.format("b", "a", "a", "b"))
+    assert told["e"] == [("query-added", "", "e was not there: no position says where it begins")]
+    gone = "is not started any more"
+    assert told["c"] == [("query-dropped", "", f"c {gone}, and what its state holds never comes out")]
+    assert told["d"] == [("query-dropped", "", f"d {gone}; it held no state")]
+
+
+def test_each_renamed_query_has_one_name_of_before() -> None:
+    """Of two that do the same, each one; a third is new, and one that is left is gone."""
+    x = named("x", "x")
+    found = compare_deployments({"a": x, "b": x}, {"c": x, "d": x, "e": x})
+    assert {name: one.codes for name, one in found.queries.items()} == {
+        "c": ("query-renamed",),
+        "d": ("query-renamed",),
+        "e": ("query-added",),
+    }
+    words = "state and positions go by names, and it would begin with nothing"
+    assert [found.queries[name].differences[0].reason for name in "cd"] == [
+        f"c does what a did: {words}",
+        f"d does what b did: {words}",
+    ]
+    found = compare_deployments({"a": x, "b": x}, {"c": x})
+    assert {name: one.codes for name, one in found.queries.items()} == {
+        "c": ("query-renamed",),
+        "b": ("query-dropped",),
+    }
+
+
+def test_one_query_is_another_where_its_nodes_its_sources_or_its_reading_differ() -> None:
+    """Each by itself: then it is no renamed one."""
+    x = named("x", "x")
+    source = replace(x.sources[0], identity="subscribe:b")
+    for other in (named("x", "y"), replace(x, reading=2), replace(x, sources=(source,))):
+        assert compare_deployments({"a": x}, {"b": other}).queries["b"].codes == ("query-added",)
+    written = replace(x, sink=replace(x.sink, target="/elsewhere"))
+    assert compare_deployments({"a": x}, {"b": written}).queries["b"].codes == ("query-renamed",)
+
+
+def test_three_queries_that_change_names_around_are_not_swapped() -> None:
+    """None does what the other does now and the other way round: each is told by what differs."""
+    x, y, z = (named(name, name) for name in "xyz")
+    found = compare_deployments({"a": x, "b": y, "c": z}, {"a": y, "b": z, "c": x})
+    assert all("queries-swapped" not in one.codes for one in found.queries.values())
+    same = compare_deployments({"a": x, "b": x, "c": y}, {"a": x, "b": y, "c": x})
+    assert ["queries-swapped" in same.queries[name].codes for name in "abc"] == [False, True, True]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from airflow_streamstate.plan.comparison import compare
-from airflow_streamstate.plan.model import PlannedSink
+from airflow_streamstate.plan.model import Expression, PlannedSink
 from airflow_streamstate.plan.rules_output import SKIPPING
-from support.built_plans import plan, without_state
+from support.built_plans import in_words, plan, without_state
 
 FILES = PlannedSink("file:parquet", "parquet", "/out", "file", "batch_id")
 DELTA = PlannedSink("delta", "delta", "/table", "delta", "query_id_and_batch_id")
@@ -65,3 +68,73 @@ def test_complete_output_is_a_matter_of_state() -> None:
     """Without state an output mode is the sink's business alone."""
     assert compare(plan(), plan(output_mode="complete")).verdict == "hazardous"
     assert compare(without_state(), without_state(output_mode="update")).verdict == "state-compatible"
+
+
+HELD = "which leaves out a batch whose id it holds"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ({}, {"trigger": "once"}, ["the trigger processing_time became once"]),
+        ({}, {"trigger": "real_time"}, ["the trigger processing_time became real_time, which knows no barrier"]),
+        ({}, {"output_mode": "update"}, ["the output mode append became update, of the same state"]),
+        (
+            {"output_mode": "complete"},
+            {},
+            ["the output mode complete became append: only complete output keeps what a watermark has closed"],
+        ),
+        (
+            {"sink": FILES},
+            {"sink": replace(FILES, target="/other")},
+            [f"file:parquet /out became file:parquet /other, {HELD}, whatever query it comes from"],
+        ),
+        ({"sink": FILES}, {"sink": DELTA}, [f"file:parquet /out became delta /table, {HELD}, of this query"]),
+        ({"sink": DELTA}, {"sink": TOPIC}, ["delta /table became kafka orders"]),
+        ({"sink": TOPIC}, {"sink": replace(TOPIC, kind="console", target="")}, ["kafka orders became console"]),
+        (
+            {"sink": FILES},
+            {"sink": replace(FILES, format="json", kind="file:json")},
+            ["file:parquet /out became file:json /out"],
+        ),
+        ({"sink": FILES}, {"sink": replace(FILES, format="json")}, ["file:parquet /out became file:parquet /out"]),
+        (
+            {"sink": FILES},
+            {"sink": replace(FILES, partitioned_by=("day", "hour"))},
+            ["/out was partitioned by nothing and is by day, hour"],
+        ),
+        (
+            {"sink": replace(FILES, options={"a": "1", "b": "2", "c": "3"})},
+            {"sink": replace(FILES, options={"b": "4", "c": "3", "d": "5"})},
+            ["a was 1 and is not set", "b was 2 and is 4", "d was not set and is 5"],
+        ),
+        ({}, {"columns": ()}, ["nothing is written, and was k string, n bigint"]),
+        (
+            {"columns": (Expression("v", "int"), Expression("w", "", "x"))},
+            {},
+            ["k string, n bigint is written, and was v int, x"],
+        ),
+    ],
+)
+def test_each_difference_of_the_output_is_told_in_words(
+    old: dict[str, Any], new: dict[str, Any], words: list[str]
+) -> None:
+    """What it was and is, and what that does; it stands nowhere in a plan."""
+    assert [(path, reason) for _, path, reason in in_words(plan(**old), plan(**new))] == [("", each) for each in words]
+
+
+def test_only_state_ties_a_query_to_complete_output() -> None:
+    """A query without state writes what its mode says from here on."""
+    plans = without_state(output_mode="complete"), without_state()
+    assert [code for code, _, _ in in_words(*plans)] == ["output-mode-changed"]
+
+
+def test_what_is_done_above_all_state_is_told_where_it_is_done() -> None:
+    """By the kind of its node."""
+    nodes = plan().nodes
+    changed = (replace(nodes[0], kind="Filter", text="(n > 1)"), *nodes[1:])
+    found = in_words(plan(nodes=changed), plan(nodes=(replace(changed[0], text="(n > 2)"), *nodes[1:])))
+    ((code, path, reason),) = found
+    assert (code, path) == ("output-changed", "Filter")
+    assert reason.startswith("above all state: ")
+    assert "(n > 2)" in reason

@@ -12,7 +12,7 @@ from airflow_streamstate.plan.model import Expression, PlannedSource
 from airflow_streamstate.plan.options import PACE_OPTIONS, SOURCE_OPTIONS
 from airflow_streamstate.plan.rules_sources import PACES, STARTS, watermark_differences
 from airflow_streamstate.protocol.positions import WatermarkSpec
-from support.built_plans import TOPIC, plan, without_state
+from support.built_plans import TOPIC, in_words, plan, without_state
 
 
 def of_sources(old: PlannedSource, new: PlannedSource) -> Comparison:
@@ -93,3 +93,169 @@ def test_watermarks_are_compared_by_column(
 def test_a_watermark_without_state_is_not_spoken_of() -> None:
     """Nothing is kept by it."""
     assert compare(without_state(), without_state(watermarks=(WatermarkSpec("ts", 10),))).verdict == "same"
+
+
+B, C = (replace(TOPIC, identity=f"subscribe:{name}", path=f"Union > {name}") for name in "bc")
+NAMED = replace(TOPIC, name="one")
+ORDERS = "kafka subscribe:orders"
+UNKNOWN = (
+    "positions of the one say nothing of the other, and Spark refuses them, or reads from there on what lies there"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            (TOPIC,),
+            (TOPIC, B),
+            [("source-added", B.path, "kafka subscribe:b is new: Spark refuses another number of them")],
+        ),
+        (
+            (TOPIC, B),
+            (TOPIC,),
+            [("source-removed", B.path, "kafka subscribe:b is gone: Spark refuses another number of them")],
+        ),
+        (
+            (TOPIC,),
+            (B, C),
+            [
+                ("source-replaced", B.path, f"{ORDERS} became kafka subscribe:b: {UNKNOWN}"),
+                ("source-added", C.path, "kafka subscribe:c is new: Spark refuses another number of them"),
+            ],
+        ),
+        (
+            (B, C),
+            (TOPIC,),
+            [
+                ("source-replaced", TOPIC.path, f"kafka subscribe:b became {ORDERS}: {UNKNOWN}"),
+                ("source-removed", C.path, "kafka subscribe:c is gone: Spark refuses another number of them"),
+            ],
+        ),
+        (
+            (TOPIC, B),
+            (B, TOPIC),
+            [
+                (
+                    "sources-reordered",
+                    B.path,
+                    f"the sources are now kafka subscribe:b, {ORDERS}, in that order: Spark gives offsets out by place",
+                )
+            ],
+        ),
+        (
+            (NAMED,),
+            (replace(NAMED, name="two"),),
+            [
+                (
+                    "source-renamed",
+                    TOPIC.path,
+                    f"the source {ORDERS} was named one, and is named two: Spark finds offsets by names, and would"
+                    " read it anew",
+                )
+            ],
+        ),
+        (
+            (replace(TOPIC, options={"multiline": "false"}),),
+            (replace(TOPIC, options={"startingoffsets": "latest", "maxoffsetspertrigger": "5"}),),
+            [
+                ("source-reading-changed", TOPIC.path, f"{ORDERS}: multiline was false and is not set"),
+                (
+                    "source-pace-changed",
+                    TOPIC.path,
+                    f"{ORDERS}: maxoffsetspertrigger was not set and is 5: batches are cut otherwise",
+                ),
+                (
+                    "source-start-changed",
+                    TOPIC.path,
+                    f"{ORDERS}: startingoffsets was not set and is latest: the checkpoint says where it goes on",
+                ),
+            ],
+        ),
+        (
+            (replace(TOPIC, columns=(Expression("x was y", "int"), Expression("a", "int"))),),
+            (replace(TOPIC, columns=(Expression("x was y", "int"), Expression("a", "bigint"))),),
+            [
+                (
+                    "source-columns-changed",
+                    TOPIC.path,
+                    f"{ORDERS}: a was int and is bigint, for what is read from here on",
+                )
+            ],
+        ),
+    ],
+)
+def test_each_difference_of_sources_is_told_in_words(
+    old: tuple[PlannedSource, ...], new: tuple[PlannedSource, ...], words: list[tuple[str, str, str]]
+) -> None:
+    """The gravest first; which source, what it was and is, and what that does."""
+    assert in_words(plan(sources=old), plan(sources=new)) == words
+
+
+def test_a_name_that_comes_or_goes_is_told_as_such() -> None:
+    """A source without one is named nothing."""
+    for old, new, words in (
+        (TOPIC, NAMED, "was named nothing, and is named one"),
+        (NAMED, TOPIC, "was named one, and is named nothing"),
+    ):
+        ((code, _, reason),) = in_words(plan(sources=(old,)), plan(sources=(new,)))
+        assert (code, words in reason) == ("source-renamed", True)
+
+
+def test_another_format_mixes_what_was_read_by_both() -> None:
+    """Of a query without state it counts for what follows alone."""
+    old = PlannedSource("json", "file", "file:/in", path="Relation")
+    words = ("source-format-changed", "Relation", "file:/in was read as json, and is read as csv")
+    for make, verdict in ((plan, "needs-drain"), (without_state, "state-compatible")):
+        plans = make(sources=(old,)), make(sources=(replace(old, format="csv"),))
+        assert (compare(*plans).verdict, in_words(*plans)) == (verdict, [words])
+
+
+DROPPED = "what was closed or dropped by it is not in the state"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            [("ts", 10_000)],
+            [("ts", 500)],
+            [
+                "ts may be 0.5 s late and no more 10 s: what was closed or dropped by the old delay stays so, what was"
+                " let in stays in"
+            ],
+        ),
+        ([], [("ts", 10_000)], ["ts has a watermark of 10 s now: what came too late before is in the state"]),
+        ([("ts", 10_000)], [], [f"ts has no watermark any more: {DROPPED}"]),
+        (
+            [("a", 10), ("b", 10)],
+            [("c", 10)],
+            [
+                "the watermark is of c and no more of a: what is in the state was kept, and closed, by other times",
+                f"b has no watermark any more: {DROPPED}",
+            ],
+        ),
+        (
+            [("a", 10)],
+            [("b", 10), ("c", 1_000)],
+            [
+                "the watermark is of b and no more of a: what is in the state was kept, and closed, by other times",
+                "c has a watermark of 1 s now: what came too late before is in the state",
+            ],
+        ),
+    ],
+)
+def test_each_difference_of_watermarks_is_told_in_words(
+    old: list[tuple[str, int]], new: list[tuple[str, int]], words: list[str]
+) -> None:
+    """At the first operator, whose state it is about."""
+    plans = [plan(watermarks=tuple(WatermarkSpec(*each) for each in side)) for side in (old, new)]
+    assert [(path, reason) for _, path, reason in in_words(*plans)] == [("Aggregate 0", each) for each in words]
+
+
+def test_a_watermark_of_a_query_whose_state_goes_is_spoken_of() -> None:
+    """Where no operator is left, by its own kind of node."""
+    found = list(watermark_differences(plan(watermarks=()), without_state(watermarks=(WatermarkSpec("ts", 1),))))
+    assert [(each.code, each.path) for each in found] == [("watermark-added", "EventTimeWatermark")]
+    found = list(watermark_differences(without_state(), plan()))
+    assert [(each.code, each.path) for each in found] == [("watermark-added", "Aggregate 0")]

@@ -9,8 +9,8 @@ import pytest
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.model import Expression, PlanNode
-from airflow_streamstate.plan.rules_state import PROVIDER, TIME_ZONE
-from support.built_plans import TOPIC, operator, plan, without_state
+from airflow_streamstate.plan.rules_state import ANSI, PROVIDER, TIME_ZONE, state_differences
+from support.built_plans import TOPIC, in_words, operator, plan, without_state
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,43 @@ def test_what_a_checkpoint_keeps_needs_no_drain(what: dict[str, object], code: s
     found = compare(old, replace(old, state=replace(old.state, **what)))
     assert (found.verdict, found.codes) == (verdict, (code,))
     assert compare(without_state(), without_state(state=replace(old.state, **what))).verdict == "same"
+
+
+STAYS = "a checkpoint stays as it began"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ({}, {"partitions": 10}, f"the session asks for 10 partitions of state and no more for 200: {STAYS}"),
+        (
+            {"provider": "a.b.Old"},
+            {"provider": "x.Other"},
+            f"the session asks for Other as state store and no more for Old: {STAYS}",
+        ),
+        (
+            {},
+            {"encoding": "avro"},
+            f"the session asks for avro as encoding of state and no more for unsaferow: {STAYS}",
+        ),
+        ({}, {"changelog": True}, "the state store writes changelogs now; it reads both"),
+        ({"changelog": True}, {}, "the state store writes no changelogs any more; it reads both"),
+        ({}, {"checkpoint_format": 2}, "state checkpoint format 1 became 2, which no checkpoint changes to"),
+    ],
+)
+def test_each_difference_of_the_store_is_told_in_words(
+    old: dict[str, object], new: dict[str, object], words: str
+) -> None:
+    """What the session asks for, and what becomes of that."""
+    was, now = (replace(plan(), state=replace(plan().state, **facts)) for facts in (old, new))
+    assert [(path, reason) for _, path, reason in in_words(was, now)] == [("", words)]
+
+
+def test_where_one_of_two_plans_keeps_no_state_no_store_is_spoken_of() -> None:
+    """That its operators came or went is told by itself."""
+    other = replace(plan().state, partitions=10)
+    assert list(state_differences(plan(), without_state(state=other))) == []
+    assert list(state_differences(without_state(state=other), plan())) == []
 
 
 @pytest.mark.parametrize(
@@ -112,3 +149,84 @@ def test_plans_written_down_in_two_ways_are_not_compared() -> None:
     found = compare(plan(), replace(plan(operator(kind="deduplicate")), reading=2))
     assert (found.verdict, found.codes) == ("needs-drain", ("not-comparable",))
     assert compare(without_state(), without_state(reading=2)).verdict == "state-compatible"
+
+
+CASE, POLICY = "spark.sql.caseSensitive", "spark.sql.streaming.multipleWatermarkPolicy"
+OLD_VALUE = "what is in the state was made by the old value"
+TIMED = replace(TOPIC, format="json", columns=(Expression("ts", "timestamp"),))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "facts", "words"),
+    [
+        ({}, {CASE: "true"}, {}, f"{CASE} was not set and is true: {OLD_VALUE}"),
+        ({CASE: "true"}, {}, {}, f"{CASE} was true and is not set: {OLD_VALUE}"),
+        ({POLICY: "min"}, {POLICY: "max"}, {}, f"{POLICY} was min and is max; the checkpoint has its own value"),
+        (
+            {"spark.sql.storeAssignmentPolicy": "ANSI"},
+            {"spark.sql.storeAssignmentPolicy": "LEGACY"},
+            {},
+            "spark.sql.storeAssignmentPolicy was ANSI and is LEGACY: no value depends on it",
+        ),
+        (
+            {TIME_ZONE: "UTC"},
+            {TIME_ZONE: "Asia/Tokyo"},
+            {},
+            f"{TIME_ZONE} was UTC and is Asia/Tokyo: nothing before the state reads it",
+        ),
+        (
+            {TIME_ZONE: "UTC"},
+            {TIME_ZONE: "Zulu"},
+            {"sources": (TIMED,)},
+            f"{TIME_ZONE} was UTC and is Zulu: one zone by two names",
+        ),
+        (
+            {TIME_ZONE: "UTC"},
+            {TIME_ZONE: "Asia/Tokyo"},
+            {"sources": (TIMED,)},
+            f"{TIME_ZONE} was UTC and is Asia/Tokyo: {OLD_VALUE}",
+        ),
+        ({ANSI: "true"}, {ANSI: "false"}, {}, f"{ANSI} was true and is false: what was counted had no error in it"),
+    ],
+)
+def test_each_difference_of_settings_is_told_in_words(
+    old: dict[str, str], new: dict[str, str], facts: dict[str, object], words: str
+) -> None:
+    """What it was and is, and what that does; of a query without state no state was made by it."""
+    found = in_words(plan(settings=old, **facts), plan(settings=new, **facts))
+    assert [(path, reason) for _, path, reason in found] == [("", words)]
+    harmless = in_words(without_state(settings=old), without_state(settings=new))
+    assert [(path, reason.partition(": ")[2]) for _, path, reason in harmless] == [
+        ("", "" if POLICY in old else "no state was made by it")
+    ]
+
+
+def test_a_time_zone_counts_below_the_state_alone() -> None:
+    """What a plan does above its topmost operator with state is done anew with each start; where no node says that it
+    is one, all of it counts."""
+    zones = [{TIME_ZONE: "UTC"}, {TIME_ZONE: "Asia/Tokyo"}]
+    for nodes, code in (
+        ((), "setting-harmless"),
+        ((PlanNode("Project", "Hour(ts) AS h", 0),), "setting-changed"),
+    ):
+        assert compare(*(plan(settings=zone, nodes=nodes) for zone in zones)).codes == (code,)
+    hour = PlanNode("Project", "Hour(ts) AS h", 0)
+    state, below = PlanNode("Aggregate", "", 1, 0), PlanNode("StreamingRelation", "", 2, None, 0)
+    for nodes, code in (((hour, state, below), "setting-harmless"), ((state, hour, below), "setting-changed")):
+        plans = [plan(settings=zone, nodes=nodes) for zone in zones]
+        assert compare(*plans).codes == (code,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("4.2.0", "4.3.0", "Spark 4.2.0 became 4.3.0: state goes there"),
+        ("", "4.2.0", "Spark unknown became 4.2.0: state goes there"),
+        ("4.2.0", "", "Spark 4.2.0 became unknown: state goes there"),
+        ("4.2.0", "4.1.4", "Spark 4.2.0 became 4.1.4: that way back loses something, or nobody has gone it"),
+    ],
+)
+def test_another_spark_is_told_in_words(old: str, new: str, words: str) -> None:
+    """Both versions, and whether state goes there."""
+    found = in_words(plan(spark_version=old), plan(spark_version=new))
+    assert [(path, reason) for _, path, reason in found] == [("", words)]

@@ -14,9 +14,25 @@ from hypothesis import strategies as st
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
 from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.retention import (
+    AbandonedSnapshot,
+    Condemned,
+    Lease,
+    Making,
+    Pin,
+    RetentionRegister,
+)
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
+from airflow_streamstate.snapshot.removal import (
+    HALF_SECONDS,
+    READ_TRIES,
+    REMEMBERED_SECONDS,
+    Removed,
+    Remover,
+    has_data,
+    held_in,
+)
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.interface import ObjectInfo, Store
@@ -338,6 +354,292 @@ def test_a_prune_that_is_killed_anywhere_is_finished_by_the_next(fault: Fault) -
         assert_whole(shelf)
         prune(shelf, IDS[2])
         assert sorted(info.key for info in shelf.checkpoints.list_objects("")) == left
+
+
+# what the register says
+
+
+AT = FakeClock().now()
+LATER = AT + timedelta(seconds=60)
+REGISTER = RetentionRegister(STREAM, "w", AT, "tests")
+
+
+def change(shelf: Shelf, **changes: object) -> RetentionRegister:
+    """The register, changed by somebody else."""
+    return Retention(shelf.control, "somebody").change(lambda register: replace(register, **changes))  # type: ignore[arg-type]
+
+
+def test_each_snapshot_that_the_register_keeps_is_told_with_for_whom() -> None:
+    """A pin counts for more than a lease, and both for more than one in the making."""
+    register = replace(
+        REGISTER,
+        makings={"m": Making("s-5", ("s-1", "s-2", "s-3"), 1, AT, LATER)},
+        leases={"a": Lease("s-2", "ada", AT, LATER), "b": Lease("s-4", "bob", AT, AT)},
+        pins={"s-3": Pin(AT, "ada")},
+    )
+    over = AT + timedelta(seconds=CLOCKS_DIFFER_SECONDS)
+    shares = "s-5, which is being taken, shares its files"
+    held = {"s-1": shares, "s-2": f"leased until {LATER:%Y-%m-%d %H:%M:%SZ} by ada", "s-3": "pinned"}
+    assert held_in(register, over) == {**held, "s-5": "it is being taken"}
+    assert held_in(register, over + timedelta(seconds=60)) == {**held, "s-2": shares, "s-5": "it is being taken"}
+
+
+def test_what_is_condemned_is_recorded_with_its_take_and_its_place() -> None:
+    """Nothing that is not there, or condemned by somebody else already; its caller is asked before. (Law 1)"""
+    shelf, _ = placed_shelf()
+    manifests = kept(shelf)
+    asked: list[str] = []
+    remover = Remover(shelf.control, shelf.places, "ada", lambda: asked.append("asked"))
+    change(shelf, condemned={IDS[3]: Condemned(AT)}, generation=7)
+    assert remover.condemn(manifests, lambda _register: []) == []
+    assert remover.condemn(manifests, lambda _register: ["d-0009-live-000001", IDS[3]]) == []
+    assert (asked, Retention(shelf.control).read().generation) == ([], 7)
+    shelf.clock.sleep(5)
+    assert remover.condemn(manifests, lambda _register: [IDS[1], IDS[0]]) == [IDS[0], IDS[1]]
+    register = Retention(shelf.control).read()
+    now = shelf.clock.now()
+    assert register.condemned == {
+        IDS[3]: Condemned(AT), IDS[0]: Condemned(now, 1, ""), IDS[1]: Condemned(now, 1, PLACE),
+    }  # fmt: skip
+    assert (asked, register.generation, register.updated_by) == (["asked"], 8, "ada")
+    assert remover.condemn(manifests, lambda _register: [IDS[1], IDS[2]]) == [IDS[2]]
+
+
+def test_a_caller_that_gives_up_loses_nothing() -> None:
+    """Before anything is condemned, and before each deletion. (Law 4)"""
+    shelf = shelf_with(2)
+    before = {info.key for info in shelf.checkpoints.list_objects("")}
+
+    def give_up() -> None:
+        raise ConflictError("it was deleted")
+
+    remover = Remover(shelf.control, shelf.places, "test", give_up)
+    with pytest.raises(ConflictError):
+        remover.condemn(kept(shelf), all_but())
+    assert Retention(shelf.control).read().condemned == {}
+    Remover(shelf.control, shelf.places, "test").condemn(kept(shelf), all_but())
+    with pytest.raises(ConflictError):
+        remover.sweep()
+    assert {info.key for info in shelf.checkpoints.list_objects("")} >= before
+
+
+def test_what_a_sweep_did_is_counted() -> None:
+    """Each file of data that went, also of halves; with nothing to do it counts nothing, and writes nothing."""
+    shelf = shelf_with(2)
+    half = shelf.data_key("offsets/0", snapshot_id=IDS[2])
+    shelf.checkpoints.put(half, b"half")
+    remover = Remover(shelf.control, shelf.places, "test")
+    remover.condemn(kept(shelf), all_but(IDS[1]))
+    count = len(data_keys(shelf, IDS[0])) - len([key for key in data_keys(shelf, IDS[0]) if key in needed_by(shelf)])
+    assert remover.sweep() == Removed(count, [], [])
+    register = Retention(shelf.control).read()
+    assert register.halves == {IDS[2]: shelf.clock.now()}
+    assert remover.sweep() == Removed()
+    assert Retention(shelf.control).read() == register
+    shelf.clock.sleep(HALF_SECONDS)
+    assert remover.sweep() == Removed(1, [IDS[2]], [])
+    assert Retention(shelf.control).read().halves == {}
+
+
+def needed_by(shelf: Shelf) -> set[str]:
+    return {key for manifest in kept(shelf).values() for key in keys_of(manifest)}
+
+
+def test_a_half_is_closed_under_the_number_of_its_newest_folder() -> None:
+    """Whoever is still at it may be at any of them; it says by whom, and since when."""
+    for take in (1, 3):
+        shelf = shelf_with(1)
+        for number in range(1, take + 1):
+            folder = layout.snapshot_data_folder(STREAM, IDS[2], QUERY, number)
+            shelf.checkpoints.put(f"{folder}/offsets/0", b"half")
+        remover = Remover(shelf.control, shelf.places, "ada")
+        remover.sweep()
+        shelf.clock.sleep(HALF_SECONDS)
+        assert remover.sweep().abandoned == [IDS[2]]
+        slot = shelf.control.snapshot_slot(IDS[2])
+        assert slot is not None
+        found = slot.value
+        assert isinstance(found, AbandonedSnapshot)
+        assert (found.stream_id, found.snapshot_id, found.take) == (STREAM, IDS[2], take)
+        assert (found.abandoned_at, found.abandoned_by) == (shelf.clock.now(), "ada")
+        assert data_keys(shelf, IDS[2]) == []
+
+
+def test_a_half_of_which_there_is_no_data_yet_is_closed_as_the_first_take() -> None:
+    """A note of it alone lies there."""
+    shelf = shelf_with(1)
+    shelf.checkpoints.put(layout.data_note_key(STREAM, IDS[2]), b"it was to be durable")
+    remover = Remover(shelf.control, shelf.places, "test")
+    remover.sweep()
+    shelf.clock.sleep(HALF_SECONDS)
+    assert remover.sweep() == Removed(0, [IDS[2]], [])
+    slot = shelf.control.snapshot_slot(IDS[2])
+    assert slot is not None
+    assert isinstance(slot.value, AbandonedSnapshot)
+    assert slot.value.take == 1
+
+
+def test_what_a_dead_reader_gathered_goes() -> None:
+    """Once its lease is over, or was never there; what a living one has stays."""
+    shelf = sweepable()
+    folder = layout.gathered_folders(STREAM)
+    with leased(shelf.control, IDS[1], "reader", 60.0) as lease:
+        lease.folder_of(shelf.checkpoints, shelf.control.need_manifest(IDS[1]), QUERY)
+        Remover(shelf.control, shelf.places, "test").sweep()
+        assert shelf.checkpoints.list_folders(folder) == [lease.lease_id]
+        shelf.clock.sleep(61.0 + CLOCKS_DIFFER_SECONDS)
+        Remover(shelf.control, shelf.places, "test").sweep()
+        assert shelf.checkpoints.list_folders(folder) == []
+
+
+def test_a_making_that_is_over_closes_its_own_try_and_no_later_one() -> None:
+    """One that was abandoned before is abandoned again under its own number; one that is complete is forgotten."""
+    shelf = shelf_with(1)
+    made = Making(IDS[2], (), 2, AT, AT)
+    for before, expected in ((None, 2), (1, 2), (2, 2), (5, 5)):
+        shelf.checkpoints.delete(layout.manifest_key(STREAM, IDS[2]))
+        if before is not None:
+            record = AbandonedSnapshot(STREAM, IDS[2], before, AT, "somebody", "w")
+            shelf.control.cells.create(layout.manifest_key(STREAM, IDS[2]), record)
+        change(
+            shelf,
+            makings={"m": made, "done": replace(made, snapshot_id=IDS[0]), "new": replace(made, expires_at=LATER)},
+        )
+        generation = Retention(shelf.control).read().generation
+        assert Remover(shelf.control, shelf.places, "test").sweep().abandoned == [IDS[2]]
+        slot = shelf.control.snapshot_slot(IDS[2])
+        assert slot is not None
+        assert isinstance(slot.value, AbandonedSnapshot)
+        assert slot.value.take == expected
+        assert slot.value.abandoned_by == ("somebody" if before == expected else "test")
+        register = Retention(shelf.control).read()
+        assert (list(register.makings), register.generation) == (["new"], generation + 1)
+    assert shelf.control.manifest(IDS[0]) is not None
+
+
+def test_what_was_completed_in_this_very_moment_is_not_told_as_abandoned() -> None:
+    """Its manifest came between the look at the makings and the record that would take its place."""
+    shelf = shelf_with(1)
+    manifest = shelf.control.need_manifest(IDS[0])
+    change(shelf, makings={"m": Making(IDS[2], (), 1, AT, AT)})
+    key = layout.manifest_key(STREAM, IDS[2])
+    for number in count(1):
+        shelf.checkpoints.delete(key)
+        change(shelf, makings={"m": Making(IDS[2], (), 1, AT, AT)})
+
+        def complete() -> None:
+            if shelf.control.snapshot_slot(IDS[2]) is None:
+                shelf.control.create_manifest(replace(manifest, snapshot_id=IDS[2]))
+
+        plan = FaultPlan(meanwhile={number: complete})
+        store = FaultyStore(shelf.checkpoints, plan)
+        removed = Remover(Shelf(store, clock=shelf.clock).control, SnapshotPlaces(store), "test").sweep()
+        slot = shelf.control.snapshot_slot(IDS[2])
+        assert slot is not None
+        assert removed.abandoned == ([IDS[2]] if isinstance(slot.value, AbandonedSnapshot) else []), number
+        if number > len(plan.calls):
+            break
+
+
+def test_a_stray_folder_at_any_place_is_left_alone() -> None:
+    """It has no id of a snapshot, so it is nothing of ours. (Law 7)"""
+    shelf, place = placed_shelf()
+    strays = [f"{STREAM}/snapshots/{IDS[0]}.bak/data/counts/metadata", f"{STREAM}/snapshots/.Trash/x"]
+    for store in (shelf.checkpoints, place):
+        for key in strays:
+            store.put(key, b"x")
+    for _ in range(2):
+        assert Remover(shelf.control, shelf.places, "test").sweep() == Removed()
+        shelf.clock.sleep(HALF_SECONDS + 1)
+    assert all(store.get(key) for store in (shelf.checkpoints, place) for key in strays)
+
+
+def test_what_is_forgotten_in_its_time() -> None:
+    """Leases that are over, uses of what is not there, pins of what never came; and the rest stays. (Law 7)"""
+    shelf = shelf_with(1)
+    now = shelf.clock.now()
+    held = Lease(IDS[0], "ada", AT, now)
+    over = Lease(IDS[0], "bob", AT, now - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
+    old = now - timedelta(seconds=REMEMBERED_SECONDS)
+    change(
+        shelf,
+        leases={"held": held, "over": over},
+        used={IDS[0]: now, IDS[1]: now, IDS[3]: now},
+        pins={
+            IDS[0]: Pin(old, "ada"), IDS[1]: Pin(old, "ada"), IDS[2]: Pin(old + timedelta(seconds=1), "ada"),
+            IDS[3]: Pin(old, "ada"),
+        },
+        makings={"m": Making(IDS[3], (), 1, now, LATER)},
+        condemned={"d-0009-live-000001": Condemned(old), "d-0009-live-000002": Condemned(old + timedelta(seconds=1))},
+    )  # fmt: skip
+    Remover(shelf.control, shelf.places, "test").sweep()
+    register = Retention(shelf.control).read()
+    assert register.leases == {"held": held}
+    assert register.used == {IDS[0]: now, IDS[3]: now}
+    assert list(register.pins) == [IDS[0], IDS[2], IDS[3]]
+    assert list(register.condemned) == ["d-0009-live-000002"]
+
+
+def test_a_place_is_forgotten_when_nothing_lies_there() -> None:
+    """Not while a snapshot is in the making, which may be on its way there."""
+    shelf, place = placed_shelf()
+    prune(shelf, IDS[0])
+    for info in list(place.list_objects(f"{STREAM}/snapshots/")):
+        place.delete(info.key)
+    making = Making(IDS[3], (), 1, shelf.clock.now(), shelf.clock.now() + timedelta(seconds=60))
+    change(shelf, makings={"m": making}, places=(PLACE,))
+    Remover(shelf.control, shelf.places, "test").sweep()
+    assert Retention(shelf.control).read().places == (PLACE,)
+    change(shelf, makings={})
+    Remover(shelf.control, shelf.places, "test").sweep()
+    assert Retention(shelf.control).read().places == ()
+
+
+def test_where_snapshots_are_taken_all_the_time_no_file_goes() -> None:
+    """What refers to what cannot be told as of one moment: the next prune goes on."""
+    shelf = shelf_with(2)
+    Remover(shelf.control, shelf.places, "test").condemn(kept(shelf), all_but(IDS[1]))
+    before = data_keys(shelf, IDS[0])
+    looks: list[str] = []
+
+    class Busy(MemoryStore):
+        def __getattribute__(self, name: str) -> object:
+            if name == "list_folders":
+                looks.append(name)
+                change(shelf, generation=Retention(shelf.control).read().generation + 1)
+            return object.__getattribute__(shelf.checkpoints, name)
+
+    removed = Remover(shelf.control, SnapshotPlaces(Busy(), shelf.elsewhere.__getitem__, shelf.clock), "test").sweep()
+    assert removed.problems == ["snapshots are being taken all the time: the next prune goes on"]
+    assert (removed.files, data_keys(shelf, IDS[0])) == (0, before)
+    assert len(looks) > READ_TRIES
+
+
+def test_a_manifest_of_another_stream_of_this_name_is_not_removed() -> None:
+    """It came in the moment of the deletion: by its version it is another object. (Law 4)"""
+    shelf = shelf_with(2)
+    Remover(shelf.control, shelf.places, "test").condemn(kept(shelf), all_but(IDS[1]))
+    key = layout.manifest_key(STREAM, IDS[0])
+    other = b"of another stream"
+
+    def begin_anew() -> None:
+        shelf.checkpoints.put(key, other)
+
+    Remover(shelf.control, shelf.places, "test", begin_anew)._remove_manifest(IDS[0])
+    stored = shelf.checkpoints.get(key)
+    assert stored is not None
+    assert stored.body == other
+
+
+def test_data_is_what_lies_in_the_folders_of_takes() -> None:
+    """Records beside them are none."""
+    store = MemoryStore()
+    folder = layout.snapshot_folder(STREAM, IDS[0])
+    store.put(f"{folder}/notes/x", b"x")
+    store.put(f"{folder}/manifest.json", b"{}")
+    assert not has_data(store, folder)
+    store.put(f"{layout.snapshot_data_folder(STREAM, IDS[0], QUERY, 2)}/x", b"x")
+    assert has_data(store, folder)
 
 
 # all at once

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_streamstate.lifecycle.observing.caught_up import (
+    asked_at,
     behind_in_words,
     decide_caught_up,
+    has_some_left,
+    lags_of,
     query_caught_up,
     seconds_to_zero,
     since_snapshot_in_words,
 )
 from airflow_streamstate.protocol.events import Finished
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from support.fake_clock import START_AT
 from support.sim_stage import STREAM, Stage
 
 NONE_LEFT = SourceLag("file /in", 0, "files", 0.0)
@@ -68,6 +74,12 @@ def test_words_add_up_what_has_one_unit() -> None:
     read = SourceLag("file", 3, "files", since_snapshot=12, since_snapshot_unit="files")
     assert since_snapshot_in_words(2, (read, UNTOLD)) == "2 batches, 12 files"
     assert since_snapshot_in_words(None, (read,)) == ""
+    others = SourceLag("kafka", 3, "rows", since_snapshot=7, since_snapshot_unit="rows")
+    assert since_snapshot_in_words(1, (read, others, read)) == "1 batch, 24 files, 7 rows"
+    assert behind_in_words((UNTOLD, NONE_LEFT, replace(NONE_LEFT, unit="rows"))) == "nothing behind"
+    assert behind_in_words((saw(900, 30), SourceLag("file", 0, "files"))) == "900 rows behind, 30 at the least"
+    two = (saw(900, 30), SourceLag("file", 1_003, "files", trend=LagTrend(9, 1, 1.0, 1, 1.0, 1_001, 1_001, 1_001)))
+    assert behind_in_words(two) == "900 rows and 1,003 files behind, 30 and 1,001 at the least"
 
 
 def alive(stage: Stage, **queries: QueryBeat) -> None:
@@ -102,3 +114,69 @@ def test_a_job_that_finished_by_itself_has_read_what_it_wanted(stage: Stage) -> 
     alive(stage, a=beat(SOME_LEFT))
     stage.say(Finished, snapshot_id=None, queries={})
     assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is not None
+
+
+def test_before_any_query_has_run_nothing_has_caught_up(stage: Stage) -> None:
+    """Nor by a sign of life of another attempt; a query that is not in it has not run."""
+    none = "no query of it has run yet"
+    alive(stage)
+    found = decide_caught_up(stage.seen())
+    assert (found.is_so, found.why) == (False, none)
+    stage.start_query("a")
+    assert decide_caught_up(stage.seen()).why == "query a: it has not run yet"
+    stage.beat(attempt=2, a=beat(NONE_LEFT))
+    found = decide_caught_up(stage.seen())
+    assert (found.is_so, found.why) == (False, none)
+
+
+def test_a_deployment_is_told_by_each_of_its_queries(stage: Stage) -> None:
+    """All of them where each has caught up; so much may be left of each source."""
+    alive(stage, a=beat(NONE_LEFT), b=beat(SOME_LEFT), c=beat(UNTOLD, SourceLag("socket", untold="it never says")))
+    found = decide_caught_up(stage.seen(), 1_200)
+    assert (found.is_so, found.why) == (
+        False,
+        "query c: nobody can tell how far it is behind (rate: it makes up rows as time passes; socket: it never says)",
+    )
+    stage.beat(a=beat(NONE_LEFT), b=beat(SOME_LEFT), c=beat(UNTOLD, is_idle=True))
+    found = decide_caught_up(stage.seen(), 1_200)
+    assert (found.is_so, found.why) == (
+        True,
+        "query a: nothing behind; query b: 1,200 rows behind, about 40 s; query c: its newest trigger found no input",
+    )
+    stage.clock.advance(stage.spec("d-0001").settings.lost_after_seconds)
+    assert decide_caught_up(stage.seen(), 1_200).is_so
+    stage.clock.advance(1.0)
+    old = f"its last sign of life is {stage.spec('d-0001').settings.lost_after_seconds + 1:.0f} s old"
+    assert decide_caught_up(stage.seen(), 1_200).why == old
+    stage.say(Finished, snapshot_id=None, queries={})
+    found = decide_caught_up(stage.seen())
+    assert (found.is_so, found.why) == (True, "it has come to its end by itself")
+
+
+@pytest.mark.parametrize(
+    ("query", "is_left"),
+    [
+        (beat(SOME_LEFT), True),
+        (beat(NONE_LEFT, SOME_LEFT), True),
+        (beat(NONE_LEFT), False),
+        (beat(UNTOLD), False),
+        (beat(), False),
+        (beat(SOME_LEFT, is_idle=True), False),
+        (beat(rows_behind=7), True),
+        (beat(rows_behind=0), False),
+    ],
+)
+def test_what_is_left_is_what_a_source_has_counted(query: QueryBeat, is_left: bool) -> None:
+    """Where nobody can tell it is not known that there is anything."""
+    assert has_some_left(query) is is_left
+
+
+def test_a_driver_that_counts_rows_alone_is_read_as_one_source() -> None:
+    """Of an earlier release; what its sources say counts for more."""
+    at, later = START_AT, START_AT + timedelta(seconds=1)
+    assert lags_of(beat(rows_behind=7)) == (SourceLag("its sources", 7, "rows"),)
+    assert lags_of(beat(NONE_LEFT, rows_behind=7)) == (NONE_LEFT,)
+    assert lags_of(beat()) == ()
+    assert asked_at(beat(rows_behind=7, rows_behind_at=at)) == at
+    assert asked_at(beat(NONE_LEFT, lags_at=later, rows_behind_at=at)) == later
+    assert asked_at(beat()) is None

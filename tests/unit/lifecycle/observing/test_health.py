@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -46,8 +47,10 @@ def seen(stage: Stage, batch_id: int | None = None, names: tuple[str, ...] = ("c
 
 def test_before_its_first_word_it_has_not_proven_itself(stage: Stage, handover: SnapshotManifest) -> None:
     """Nor is it given up before its time."""
-    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0), NotYet)
-    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, None, 100.0), Unhealthy)
+    none = "no query of it has run yet"
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 99.9) == NotYet(none)
+    late = Unhealthy(f"{none}, 100 s after its launch")
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 100.0) == late
     assert not has_begun(stage.seen("d-0002"), handover)
 
 
@@ -272,6 +275,7 @@ def test_what_nobody_knows_rolls_nothing_back(
         (1, 90.0, {"lags": [lag(30)]}, {"counts": beat(lag(30), batch_seconds=29.0)}, False),
         (5, 50.0, {"lags": [SLOW]}, OLD, False),  # slower, and by now it does nothing
         (5, 49.0, {"lags": [SLOW]}, OLD, True),
+        (1, 49.0, {"lags": [SLOW]}, OLD, True),  # how long its batches take nobody knows
     ],
 )
 def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(
@@ -286,9 +290,10 @@ def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(
 ) -> None:
     """Standing still is: no batch, or none for half of its time and for longer than three of its batches take, although
     input waits. Fewer batches than are wanted are slow."""
-    lags = fields.pop("lags", [])
+    facts = dict(fields)
+    lags = facts.pop("lags", [])
     found = judged(
-        stage, handover, *lags, old=old, is_late=True, batch_id=3 + committed, still_seconds=still_seconds, **fields
+        stage, handover, *lags, old=old, is_late=True, batch_id=3 + committed, still_seconds=still_seconds, **facts
     )
     assert isinstance(found, Healthy if is_kept else Unhealthy), found
 
@@ -333,6 +338,9 @@ CAUGHT_UP = HealthyWhen(2, 100.0, caught_up=True)
         ({"lags": (lag(900, least=(500, 20)),)}, Healthy),  # as little as the version before had
         ({"lags": (lag(900, least=(500, 21)),)}, NotYet),
         ({"lags": (lag(900, least=(500, 0)),)}, Healthy),
+        ({"lags": (lag(900, least=(500, 10)), lag(900, least=(500, 10)))}, Healthy),
+        ({"lags": (lag(900, least=(500, 10)), lag(900, least=(500, 11)))}, NotYet),  # of one unit, they are one
+        ({"lags": (lag(900, least=(500, 10)), lag(9, "files", least=(5, 1)))}, NotYet),  # it had no files left
     ],
 )
 def test_caught_up_is_what_it_is_everywhere(
@@ -380,3 +388,43 @@ def test_a_version_with_a_failed_query_is_not_healthy(stage: Stage, handover: Sn
     stage.query_failed("counts", deployment_id="d-0002")
     verdict = decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0)
     assert verdict == Unhealthy("it is degraded: query counts has failed in batch 7: Unlucky: batch of bad luck")
+
+
+def test_a_version_whose_batches_nobody_timed_stands_still_by_its_time_alone(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """Half of it without a commit, however short it is."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    wanted = replace(WANTED, within_seconds=2.0)
+    for still_seconds, verdict in ((0.9, Healthy), (1.0, Unhealthy)):
+        at = stage.clock.now() - timedelta(seconds=still_seconds)
+        stage.beat("d-0002", counts=QueryBeat(4, at, is_active=True, lags=(lag(30),)))
+        assert isinstance(decide_health(stage.seen("d-0002"), handover, wanted, OLD, 2.0), verdict)
+
+
+def test_a_version_that_is_lost_is_neither_healthy_nor_given_up_before_its_time(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """It may come back; has_begun does not count what it said before."""
+    seen(stage, 9)
+    stage.end("d-0002", state="unknown")
+    stage.clock.advance(3_600)
+    observed = stage.seen("d-0002")
+    assert decide_health(observed, handover, WANTED, OLD, 10.0) == NotYet("it is lost")
+    assert decide_health(observed, handover, WANTED, OLD, 100.0) == Unhealthy("it is lost, 100 s after its launch")
+    assert not has_begun(observed, handover)
+
+
+def test_a_version_that_has_committed_nothing_is_told_as_that_alone(stage: Stage, handover: SnapshotManifest) -> None:
+    """That it stands still goes without saying."""
+    found = judged(stage, handover, lag(30), old=OLD, is_late=True, batch_id=3, still_seconds=90.0)
+    assert found == Unhealthy("query counts has committed 0 of 2 batches, 100 s after its launch")
+
+
+def test_a_failed_query_of_a_driver_that_nobody_can_ask_about_is_told(stage: Stage, handover: SnapshotManifest) -> None:
+    """As long as that gives a sign of life."""
+    seen(stage, 9)
+    stage.query_failed("counts", deployment_id="d-0002")
+    stage.end("d-0002", state="unknown")
+    found = decide_health(stage.seen("d-0002"), handover, WANTED, OLD, 0.0)
+    assert found == Unhealthy("it is degraded: query counts has failed in batch 7: Unlucky: batch of bad luck")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.lifecycle.observing.state import (
@@ -13,6 +15,8 @@ from airflow_streamstate.lifecycle.observing.state import (
 )
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished
+from airflow_streamstate.protocol.records import Claim
+from support.examples import example
 from support.sim_stage import STREAM, Stage
 
 
@@ -163,3 +167,92 @@ def test_the_table_has_every_state_and_ends_with_otherwise() -> None:
     assert {row.state for row in STATE_TABLE} == set(STATES)
     assert STATE_TABLE[-1].when == "otherwise"
     assert markdown_table().count("\n") == len(STATE_TABLE) + 1
+
+
+def why(stage: Stage) -> str:
+    return explain_state(stage.seen(), stage.clock.now())
+
+
+def test_each_state_is_explained_in_words(stage: Stage) -> None:
+    """From the record of a deployment to its end."""
+    stage.deploy()
+    stage.end(state="pending")
+    assert why(stage) == "it is recorded, but no driver was started for it yet; resume starts one"
+    stage.end(state="running")
+    assert why(stage) == "its driver has not started its Spark session yet"
+    stage.come_to_life()
+    assert why(stage) == "the attempt said Started"
+    stage.query_failed("b")
+    stage.query_failed("a", planned_batch_id=None)
+    failed = "Unlucky: batch of bad luck"
+    assert why(stage) == f"query b has failed in batch 7: {failed}; query a has failed: {failed}"
+    stage.end(state="gone")
+    assert why(stage) == "the driver has ended without a last word: it is gone"
+    stage.say(Failed, error="no")
+    assert why(stage) == "the attempt said Failed"
+
+
+def test_a_last_word_that_cannot_be_read_is_told(stage: Stage) -> None:
+    """By the numbers of the events that may be it. (Law 7)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="exited")
+    seen = stage.seen()
+    unread = tuple(replace(entry, event=None) for entry in seen.events)
+    ended = "the driver has ended without a last word: it is exited"
+    assert explain_state(seen, stage.clock.now()) == ended
+    assert explain_state(replace(seen, events=unread), stage.clock.now()) == (
+        f"{ended}; event 1, 2 cannot be read, and may be that word"
+    )
+    assert seen.launch_status is not None
+    silent = replace(seen, launch_status=replace(seen.launch_status, reason=""))
+    assert explain_state(silent, stage.clock.now()) == "the driver has ended without a last word"
+
+
+def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Stage) -> None:
+    """Where anything is known of its launch."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="unknown")
+    stage.clock.advance(3_600)
+    seen = stage.seen()
+    lost = "the driver cannot be asked about, and its sign of life is older than lost_after_seconds"
+    assert explain_state(seen, stage.clock.now()) == f"{lost}: it is unknown"
+    assert seen.launch_status is not None
+    for status in (replace(seen.launch_status, reason=""), None):
+        assert explain_state(replace(seen, launch_status=status), stage.clock.now()) == lost
+        assert decide_state(replace(seen, launch_status=status), stage.clock.now()) == "lost"
+
+
+def test_an_attempt_that_was_given_up_says_by_whom(stage: Stage) -> None:
+    """In the place where a driver would have claimed it."""
+    stage.deploy()
+    stage.end(state="pending")
+    claim = example(Claim)
+    assert isinstance(claim, Claim)
+    by = "given up before a driver had claimed it, by ada"
+    closed = replace(stage.seen(), claim=replace(claim, pid=0, agent_version=by))
+    assert decide_state(closed, stage.clock.now()) == "failed"
+    assert explain_state(closed, stage.clock.now()) == by
+
+
+def test_silence_is_older_than_the_setting(stage: Stage) -> None:
+    """To the second."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="unknown")
+    stage.clock.advance(stage.spec().settings.lost_after_seconds)
+    assert state_of(stage) == "running"
+    stage.clock.advance(0.001)
+    assert state_of(stage) == "lost"
+
+
+def test_the_table_is_written_row_by_row() -> None:
+    """Numbered from 1, in the order in which they are tried."""
+    lines = markdown_table().split("\n")
+    assert lines[:3] == [
+        "| | state | when (the first row that holds decides) |",
+        "|---|---|---|",
+        "| 1 | `drained` | some attempt said Drained |",
+    ]
+    assert lines[-1] == f"| {len(STATE_TABLE)} | `launching` | otherwise |"

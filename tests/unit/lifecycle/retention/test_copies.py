@@ -86,6 +86,62 @@ def test_what_the_home_has_replaced_goes_at_the_mirror_too(stage: Stage, mirror:
     assert prune(stage).removed == {}
 
 
+def test_each_copy_is_told_with_its_reasons_and_its_bytes(stage: Stage, mirror: LocalStore) -> None:
+    """The same by a dry run, which removes no file; and what was freed is what is gone. Without a problem in JSON."""
+
+    def size() -> int:
+        return sum(info.size_bytes for info in mirror.list_objects("") if info.key in files_at(mirror))
+
+    before = size()
+    dry = prune(stage, is_dry=True)
+    pruned = prune(stage)
+    assert (dry.uri, dry.files, dry.problem) == (mirror.uri, 0, "")
+    assert (pruned.removed, pruned.freed, pruned.kept) == (dry.removed, dry.freed, dry.kept)
+    assert sum(pruned.freed.values()) == before - size() > 0
+    assert list(pruned.removed) == list(pruned.freed) == LIVES[2::-1]
+    assert all("nothing needs it" in why for (why,) in pruned.removed.values())
+    newest = "the newest one of the current deployment, d-0001"
+    assert pruned.kept == {
+        LIVES[4]: ("the home has it", newest, "one of the newest 2"),
+        LIVES[3]: ("the home has it", "one of the newest 2"),
+    }
+    assert pruned.to_json() == {
+        "mirror": mirror.uri,
+        "removed": [
+            {"snapshot_id": one, "why": list(why), "freed_bytes": pruned.freed[one]}
+            for one, why in pruned.removed.items()
+        ],
+        "kept": [{"snapshot_id": one, "why": list(why)} for one, why in pruned.kept.items()],
+        "files": pruned.files,
+        "problem": "",
+    }
+    assert PrunedMirror("/m", {"s-1": ("old",)}, {}, {}).to_json()["removed"] == [
+        {"snapshot_id": "s-1", "why": ["old"], "freed_bytes": 0}
+    ]
+
+
+def test_a_copy_is_as_young_at_the_mirror_as_in_the_home(stage: Stage, mirror: LocalStore) -> None:
+    """By age alone, too, at least one copy stays."""
+    retention, policy = stage.controller.retention, RetentionPolicy(older_than_seconds=3_600.0)
+    (found,) = retention.prune(STREAM, policy, at_mirrors=True).mirrors
+    assert (found.removed, sorted(found.kept)) == ({}, LIVES)
+    assert "not longer than 3,600 s" in found.kept[LIVES[0]][1]
+    stage.clock.sleep(3_601.0)
+    (found,) = retention.prune(STREAM, policy, at_mirrors=True).mirrors
+    assert (sorted(found.removed), sorted(found.kept)) == (LIVES[:4], LIVES[4:])
+    assert "one of the newest 1" in found.kept[LIVES[4]]
+
+
+def test_a_half_that_the_home_never_heard_of_goes_from_the_mirror(stage: Stage, mirror: LocalStore) -> None:
+    """Of a stream that was restored, perhaps: nobody else removes it there."""
+    half = layout.snapshot_data_folder(STREAM, "d-0001-live-000099", "counts") + "/offsets/1"
+    mirror.put(half, b"half")
+    pruned = prune(stage, keep=5)
+    assert (pruned.removed, pruned.files, pruned.problem) == ({}, 1, "")
+    assert mirror.get(half) is None
+    assert whole_at(mirror, stage) == LIVES
+
+
 def test_a_prune_of_the_home_alone_leaves_the_mirrors(stage: Stage, mirror: LocalStore) -> None:
     """As long as nobody says so, a mirror has all that it ever had."""
     assert stage.controller.retention.prune(STREAM, RetentionPolicy(2)).mirrors == ()
@@ -137,8 +193,8 @@ def test_a_mirror_that_is_not_understood_loses_nothing(stage: Stage, mirror: Loc
     else:
         shutil.move(mirror.root, mirror.root.with_name("away"))
     pruned = prune(stage)
-    assert (pruned.removed, pruned.files) == ({}, 0)
-    assert pruned.problem
+    assert pruned == PrunedMirror(mirror.uri, {}, {}, {}, problem=pruned.problem)
+    assert pruned.problem.startswith("nothing, or not everything, was removed there: ")
     assert [one.snapshot_id for one in stage.controller.snapshots.all(STREAM)] == LIVES[3:]
     if damage != "no such folder":
         assert set(LIVES) - {LIVES[1]} <= set(whole_at(mirror, stage))
@@ -154,6 +210,24 @@ def test_while_a_manifest_of_the_home_cannot_be_read_no_copy_goes(
     assert (pruned.removed, pruned.files) == ({}, 0)
     assert LIVES[4] in pruned.problem
     assert whole_at(mirror, stage) == LIVES
+
+
+def test_a_mirror_that_is_the_home_by_another_name_loses_nothing(tmp_path: Path) -> None:
+    """A symlink, a bind mount: each copy there is the snapshot itself. (Law 4)"""
+    store = LocalStore(tmp_path / "home", fsync=False)
+    store.root.mkdir()
+    alias = tmp_path / "alias"
+    alias.symlink_to(store.root)
+    stage = Stage(tmp_path, store=store)
+    stage.deploy(mirrors=(LocalStore(alias).uri,))
+    stage.come_to_life(queries=("counts",))
+    for number in range(1, 4):
+        stage.run_batches(3 * number)
+        stage.keep("live", attempt=number)
+    pruned = prune(stage, keep=1)
+    assert (pruned.removed, pruned.files) == ({}, 0)
+    assert "nothing, or not everything, was removed there" in pruned.problem
+    assert verify(stage.control, store, LIVES[2]) == []
 
 
 def test_a_stream_without_mirrors_is_told_so(stage: Stage) -> None:

@@ -9,7 +9,13 @@ import pytest
 
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.retention.deciding import KEPT_SNAPSHOTS, RetentionPolicy, decide_fates
+from airflow_streamstate.lifecycle.retention.deciding import (
+    KEPT_SNAPSHOTS,
+    Fate,
+    RetentionPolicy,
+    decide_fates,
+    last_use,
+)
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import Lease, Making, Pin, RetentionRegister
 
@@ -75,8 +81,40 @@ def test_what_is_needed_stays() -> None:
     assert gone(RetentionPolicy(keep=0), s_3="the current deployment started from it") == ["s-1", "s-2", "s-4", "s-5"]
 
 
-@pytest.mark.parametrize("asked", [{"keep": -1}, {"older_than_seconds": -1.0}, {"older_than_seconds": float("nan")}])
+def test_each_fate_is_told_in_words_newest_first() -> None:
+    """All that keeps it, or why it goes."""
+    register = replace(REGISTER, pins={"s-2": Pin(AT, "ada")})
+    policy = RetentionPolicy(keep=2, older_than_seconds=6 * 86_400.0)
+    fates = decide_fates(FIVE, {"s-2": "the current deployment started from it"}, register, policy, NOW)
+    assert list(fates.items()) == [
+        ("s-5", Fate(False, ("one of the newest 2", "used 432,000 s ago, which is not longer than 518,400 s"))),
+        ("s-4", Fate(False, ("one of the newest 2", "used 518,400 s ago, which is not longer than 518,400 s"))),
+        ("s-3", Fate(True, ("number 3 from the newest, used 604,800 s ago; nothing needs it",))),
+        ("s-2", Fate(False, ("pinned", "the current deployment started from it"))),
+        ("s-1", Fate(True, ("number 5 from the newest, used 777,600 s ago; nothing needs it",))),
+    ]
+
+
+def test_a_snapshot_is_as_young_as_its_last_use() -> None:
+    """Which is never before it was taken, whatever the clock of its reader said."""
+    register = replace(REGISTER, used={"s-1": NOW, "s-2": AT})
+    assert [last_use(FIVE[name], register) for name in ("s-1", "s-2", "s-3")] == [
+        NOW, AT + timedelta(days=2), AT + timedelta(days=3),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"keep": -1},
+        {"older_than_seconds": -1.0},
+        {"older_than_seconds": float("nan")},
+        {"older_than_seconds": float("inf")},
+    ],
+)
 def test_what_cannot_be_asked_for_is_refused(asked: dict[str, float]) -> None:
     """In one sentence, before anything is looked at."""
     with pytest.raises(InvalidRequestError):
         RetentionPolicy(**asked)  # type: ignore[arg-type]
+    assert RetentionPolicy(keep=0, older_than_seconds=0.0).kept_count == 0
+    assert RetentionPolicy(older_than_seconds=0.0).kept_count == 0

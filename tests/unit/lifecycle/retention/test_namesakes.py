@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import pytest
 
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
+from airflow_streamstate.lifecycle.retention.namesakes import SameStream
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.verify import verify
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
@@ -59,3 +64,16 @@ def test_it_deletes_nothing_of_the_other_one(tmp_path: Path) -> None:
         assert verify(stage.control, stage.store, SNAPSHOT) == [], counted.calls[number - 1]
         assert stage.deploy("print('next')\n").start.snapshot_id == SNAPSHOT
     assert refused >= 5
+
+
+def test_a_stream_whose_record_is_gone_is_not_the_one_that_was_looked_at(tmp_path: Path) -> None:
+    """As little as one of its name; while it is there, it is. (Law 4)"""
+    stage = Stage(tmp_path)
+    stage.deploy()
+    same = SameStream(stage.control, stage.spec())
+    same.check()
+    with pytest.raises(ConflictError, match="deleted while it was pruned"):
+        SameStream(stage.control, replace(stage.spec(), request_id="another")).check()
+    stage.store.delete(layout.spec_key(STREAM, "d-0001"))
+    with pytest.raises(ConflictError, match="deleted while it was pruned"):
+        same.check()

@@ -12,15 +12,18 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.errors import DataError, ObjectExistsError, SnapshotNotFoundError
+from airflow_streamstate.errors import DataError, ObjectExistsError, SnapshotNotFoundError, StreamNotFoundError
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.lifecycle.observing.views import CommandView
+from airflow_streamstate.lifecycle.retention.copies import PrunedMirror
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.lifecycle.retention.leftovers import (
     KEPT_DEPLOYMENTS,
     KEPT_LOG_ENTRIES,
     UNUSED_SECONDS,
+    Leftover,
     Leftovers,
 )
 from airflow_streamstate.lifecycle.retention.namesakes import SameStream
@@ -30,13 +33,16 @@ from airflow_streamstate.lifecycle.retention.settling import settle
 from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest
 from airflow_streamstate.lifecycle.watching.known_good import has_proven_itself
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.events import SnapshotReady
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import HALF_SECONDS, Remover
+from airflow_streamstate.snapshot.removal import HALF_SECONDS, Removed, Remover
+from airflow_streamstate.snapshot.room import shared_bytes
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.keys import TEMPORARY_PREFIX
 from airflow_streamstate.store.local import LocalStore
@@ -220,6 +226,21 @@ def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: 
     assert outcomes == {True, False}
 
 
+def test_a_dry_run_ends_no_removal_that_was_begun(stage: Stage) -> None:
+    """What a killed prune left, and a half whose time is over, lie there as before."""
+    one, *_ = grow(stage, 4)
+    manifest = stage.control.need_manifest(one)
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: manifest}, lambda _register: [one])
+    stage.store.put(f"{layout.snapshot_data_folder(STREAM, 'd-0001-live-000007', 'counts')}/x", b"half")
+    prune(stage)
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").sweep()
+    stage.clock.sleep(HALF_SECONDS + 1)
+    before = [(info.key, info.version) for info in stage.store.list_objects("")]
+    assert prune(stage, is_dry=True).swept == Removed()
+    assert [(info.key, info.version) for info in stage.store.list_objects("")] == before
+    assert prune(stage).swept.abandoned == ["d-0001-live-000007"]
+
+
 def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
     """Word for word what the prune itself then says."""
     grow(stage, 4)
@@ -291,6 +312,149 @@ def test_where_a_record_cannot_be_read_nothing_is_removed(stage: Stage) -> None:
     with pytest.raises(DataError):
         prune(stage)
     assert len(list(stage.store.list_objects(f"{STREAM}/snapshots/"))) == before
+
+
+def test_an_order_that_is_answered_pins_what_answers_it(stage: Stage) -> None:
+    """The end of a deployment, perhaps; one that can come to nothing pins nothing."""
+    grow(stage, 1)
+    order = stage.controller.snapshot(STREAM, request_id="r-1")
+    assert order.number is not None
+    stage.controller.retention.pin_ordered(replace(order, number=None, key=None))
+    assert Retention(stage.control).read().pins == {}
+    manifest = stage.keep("live", attempt=7)
+    outcome = stage.controller.outcome_of_command(STREAM, "d-0001", order.command_id)
+    assert outcome is None
+    answered = answered_by(stage, order, manifest.snapshot_id)
+    stage.controller.retention.pin_ordered(answered)
+    assert list(Retention(stage.control).read().pins) == [manifest.snapshot_id]
+    assert Retention(stage.control).read().pins[manifest.snapshot_id].pinned_by == "tests"
+
+
+def answered_by(stage: Stage, order: CommandView, snapshot_id: str) -> CommandView:
+    """The order, with the snapshot that its driver took for it."""
+    facts = {"command_id": order.command_id, "command_number": order.number, "queries": {}}
+    stage.say(SnapshotReady, snapshot_id=snapshot_id, snapshot_kind="live", **facts)
+    outcome = stage.controller.outcome_of_command(STREAM, "d-0001", order.command_id)
+    assert outcome is not None
+    return replace(order, outcome=outcome)
+
+
+# what there is
+
+
+def test_each_snapshot_is_shown_with_what_keeps_it(stage: Stage) -> None:
+    """Oldest first: pins, readers that still read, the last use, and what it shares; not what is being removed."""
+    snapshots = grow(stage, 5)
+    one, two, three, four = snapshots
+    mark(stage, "d-0003")
+    stage.controller.retention.pin(STREAM, two)
+    stage.clock.sleep(60)
+    began_at = stage.clock.now()
+    with leased(stage.control, three, "bob"), leased(stage.control, three, "ada"):
+        rows = stage.controller.retention.all(STREAM)
+    assert [row.manifest.snapshot_id for row in rows] == snapshots
+    assert [row.is_pinned for row in rows] == [False, True, False, False]
+    assert [row.is_known_good for row in rows] == [False, False, True, False]
+    assert [row.leases for row in rows] == [(), (), ("ada", "bob"), ()]
+    assert rows[2].used_at == format_time(began_at)
+    assert [row.used_at for row in rows if row is not rows[2]] == [
+        format_time(row.manifest.taken_at) for row in rows if row is not rows[2]
+    ]
+    shared = shared_bytes(stage.store, [row.manifest for row in rows])
+    assert {row.manifest.snapshot_id: row.shared_bytes for row in rows} == shared
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: rows[0].manifest}, lambda _: [one])
+    assert [row.manifest.snapshot_id for row in stage.controller.retention.all(STREAM)] == [two, three, four]
+
+
+def test_a_damaged_record_hides_no_snapshot(stage: Stage) -> None:
+    """What is kept for whom cannot be told then: as if nothing were. (Law 7)"""
+    snapshots = grow(stage, 2)
+    stage.controller.retention.pin(STREAM, snapshots[0])
+    stage.store.put(layout.retention_key(STREAM), b"{")
+    (row,) = stage.controller.retention.all(STREAM)
+    assert (row.manifest.snapshot_id, row.is_pinned, row.is_known_good, row.leases) == (snapshots[0], False, False, ())
+    assert row.used_at == format_time(row.manifest.taken_at)
+
+
+def test_of_a_stream_that_is_not_there_nothing_is_shown_pinned_or_pruned(stage: Stage) -> None:
+    """Its name may be wrong."""
+    stage.deploy()
+    retention = stage.controller.retention
+    for act in (
+        lambda: retention.all("nosuch"),
+        lambda: retention.prune("nosuch", NOTHING),
+        lambda: retention.pin("nosuch", "s-1"),
+        lambda: retention.unpin("nosuch", "s-1"),
+    ):
+        with pytest.raises(StreamNotFoundError):
+            act()
+
+
+def test_a_pin_whose_snapshot_is_gone_can_be_taken_away(stage: Stage) -> None:
+    """Of one that was promised and never came; a second time there is neither pin nor snapshot."""
+    grow(stage, 1)
+    retention = stage.controller.retention
+    retention.pin(STREAM, "d-0001-live-000009", is_promised=True)
+    retention.unpin(STREAM, "d-0001-live-000009")
+    assert Retention(stage.control).read().pins == {}
+    with pytest.raises(SnapshotNotFoundError):
+        retention.unpin(STREAM, "d-0001-live-000009")
+
+
+def test_a_prune_is_told_in_json() -> None:
+    """Snapshots with their reasons and bytes, and all else that went."""
+    leftover = Leftover("launch", "d-0001-a0001", "old")
+    mirror = PrunedMirror("/mirror", {}, {}, {}, 3, "away")
+    pruned = Pruned(
+        STREAM, True, {"s-1": ("old",), "s-0": ("older", "oldest")}, {"s-1": 17}, {"s-2": ("pinned",)}, (leftover,),
+        Removed(7, ["s-3"], ["a problem"]), 2, ("a note",), (mirror,),
+    )  # fmt: skip
+    assert pruned.to_json() == {
+        "stream_id": STREAM,
+        "dry_run": True,
+        "removed": [
+            {"snapshot_id": "s-1", "why": ["old"], "freed_bytes": 17},
+            {"snapshot_id": "s-0", "why": ["older", "oldest"], "freed_bytes": 0},
+        ],
+        "kept": [{"snapshot_id": "s-2", "why": ["pinned"]}],
+        "leftovers": [leftover.to_json()],
+        "abandoned": ["s-3"],
+        "files": 7,
+        "temporary_files": 2,
+        "notes": ["a note"],
+        "mirrors": [mirror.to_json()],
+    }
+
+
+def test_what_a_prune_did_is_what_is_gone(stage: Stage) -> None:
+    """Files and bytes of snapshots, counted where they lay; a second one finds nothing more to do."""
+    one, two, three = grow(stage, 4)
+    mark(stage, "d-0004")
+    folder = f"{layout.snapshots_folder(STREAM)}/"
+    before = {info.key: info.size_bytes for info in stage.store.list_objects(folder) if "/data" in info.key}
+    pruned = prune(stage)
+    left = {info.key for info in stage.store.list_objects(folder)}
+    gone = {key: size for key, size in before.items() if key not in left}
+    assert (pruned.stream_id, pruned.is_dry, pruned.swept.files, pruned.freed) == (
+        STREAM, False, len(gone), {one: sum(gone.values())},
+    )  # fmt: skip
+    assert (pruned.swept.problems, pruned.notes, pruned.temporaries, pruned.mirrors) == ([], (), 0, ())
+    assert list(pruned.kept) == [three, two]
+    assert pruned.kept[three][0] == "last known good: d-0004 started from it"
+    assert pruned.kept[two][0] == "the deployment before the current one, d-0003, started from it"
+    again = prune(stage)
+    assert (again.removed, again.freed, again.swept.files, list(again.kept)) == ({}, {}, 0, [three, two])
+
+
+def test_a_manifest_that_cannot_be_read_is_named(stage: Stage) -> None:
+    """Nothing of its snapshot goes or is kept; without snapshots that name checkpoints, leftovers go all the same."""
+    one, *_ = grow(stage, 4)
+    mark(stage, "d-0004")
+    stage.store.put(layout.manifest_key(STREAM, one), b"{")
+    pruned = prune(stage)
+    assert one not in {**pruned.removed, **pruned.kept}
+    assert f"the manifest of {one} cannot be read, and is neither kept nor removed" in pruned.notes
+    assert whats(pruned, "checkpoints") == ["d-0001", "d-0002", "d-0003"]
 
 
 # last known good

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    StreamNotFoundError,
+    UnavailableError,
+)
 from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.lifecycle.decide import INTENT_SECONDS
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
-from airflow_streamstate.lifecycle.retention.retiring import Retired
+from airflow_streamstate.lifecycle.retention.retiring import Retired, Retiring
 from airflow_streamstate.lifecycle.retired import refuse_retired
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
+from airflow_streamstate.protocol.rehearsals import Rehearsal
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
+from support.examples import example
+from support.fake_clock import START_AT
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
@@ -30,6 +45,27 @@ def ended(stage: Stage) -> Stage:
     stage.deploy()
     stage.stopped()
     return stage
+
+
+def test_a_retirement_is_told_in_json(stage: Stage) -> None:
+    """When, by whom, why; whether anything is left of it, and how much went."""
+    ended(stage)
+    at = format_time(stage.clock.now())
+    told = {"stream_id": STREAM, "retired_at": at, "retired_by": "tests", "reason": ""}
+    assert Retiring(stage.controller.retention._means).retire(STREAM).to_json() == {
+        **told,
+        "deleted": False,
+        "objects": 0,
+    }
+    retirement = Retirement(START_AT, "ada", "it is over", is_deleting=True)
+    assert Retired("s", retirement, 7).to_json() == {
+        "stream_id": "s",
+        "retired_at": format_time(START_AT),
+        "retired_by": "ada",
+        "reason": "it is over",
+        "deleted": True,
+        "objects": 7,
+    }
 
 
 def test_what_runs_is_not_retired(stage: Stage) -> None:
@@ -206,3 +242,119 @@ def test_a_name_is_free_when_its_places_are(tmp_path: Path) -> None:
     store.before = look
     retire(stage, deletes=True)
     assert found[0] is False
+
+
+def test_each_object_that_went_is_counted_wherever_it_lay(tmp_path: Path) -> None:
+    """In the home, with the checkpoints, and at a place of its own; not the record there, which is no object of it."""
+    stage = Stage(tmp_path, store=MemoryStore("data"), home_store=MemoryStore("home"))
+    disk = tmp_path / "disk"
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    assert stage.home_store is not None
+    key = layout.place_record_key(STREAM)
+    place = LocalStore(disk)
+    count = sum(
+        len([info for info in store.list_objects(f"{STREAM}/") if info.key != key])
+        for store in (stage.store, stage.home_store, place)
+    )
+    answer = retire(stage, deletes=True, reason="it is over")
+    assert answer.objects == count
+    assert answer.stream_id == STREAM
+    assert (answer.retirement.reason, answer.retirement.retired_by) == ("it is over", "tests")
+    for store in (stage.store, stage.home_store, place):
+        assert not list(store.list_objects(f"{STREAM}/"))
+
+
+def test_what_is_being_deployed_is_not_retired(stage: Stage) -> None:
+    """Until that was given up: then nothing of it stands in the register any more. (Law 4)"""
+    ended(stage)
+    stored = stage.control.need_register()
+    intent = Intent("r", "d-0002", stage.clock.now(), "ada")
+    stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    with pytest.raises(ConflictError, match="another deployment of this stream is under way"):
+        retire(stage)
+    stage.clock.sleep(INTENT_SECONDS)
+    retire(stage)
+    assert stage.control.need_register().value.intent is None
+
+
+def test_a_driver_that_has_said_its_last_word_is_given_a_moment_to_be_gone(stage: Stage) -> None:
+    """One that does not go is in the way; one that vanished without a word is not. (1a.8)"""
+    ended(stage)
+    stage.end(state="running")
+    with pytest.raises(ConflictError, match="the driver is still running"):
+        retire(stage)
+    assert stage.control.need_register().value.retirement is None
+    stage.end(state="unknown")  # nobody can ask about it any more: its last word counts
+    assert retire(stage).retirement.retired_by == "tests"
+
+
+def test_a_stream_whose_records_cannot_be_read_is_not_removed_unseen(stage: Stage) -> None:
+    """An upgrade of it may be under way. (Law 7)"""
+    ended(stage)
+    stage.control.home.put(layout.upgrade_key(STREAM, "u-0b8e3c525f0e"), b"{")
+    with pytest.raises(DataError):
+        retire(stage, deletes=True)
+    assert stage.control.need_register().value.retirement is None
+
+
+def test_a_rehearsal_of_a_deleted_stream_is_ended(stage: Stage) -> None:
+    """Its driver would try a version of what is no more."""
+    ended(stage)
+    rehearsal = example(Rehearsal)
+    assert isinstance(rehearsal, Rehearsal)
+    key = launch_key_for(rehearsal.rehearsal_id, 1)
+    stage.control.create_rehearsal(rehearsal)
+    stage.control.create_spec(replace(stage.spec(), deployment_id=rehearsal.rehearsal_id))
+    stage.launcher.states[key] = "running"
+    retire(stage, deletes=True)
+    assert f"kill {key}" in stage.launcher.calls
+    assert not list(stage.store.list_objects(f"{STREAM}/"))
+
+
+def test_what_was_never_deployed_is_deleted_as_any_other(stage: Stage) -> None:
+    """A first deployment that was given up before it came to be."""
+    intent = Intent("r", "d-0001", stage.clock.now(), "ada")
+    register = StreamRegister(STREAM, 0, None, 0, "run", intent, "w", stage.clock.now(), "tests")
+    stage.deploy()
+    for info in list(stage.store.list_objects(f"{STREAM}/")):
+        stage.store.delete(info.key)
+    stage.control.create_register(register)
+    stage.clock.sleep(INTENT_SECONDS)
+    assert retire(stage, deletes=True).objects == 1
+    assert not list(stage.store.list_objects(f"{STREAM}/"))
+
+
+def test_a_place_that_is_another_home_s_by_now_is_left_alone(tmp_path: Path) -> None:
+    """What lies there is not this stream's. (Law 4)"""
+    stage, disk = Stage(tmp_path), tmp_path / "disk"
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    record = disk / layout.place_record_key(STREAM)
+    text = json.loads(record.read_text())
+    record.write_text(json.dumps({**text, "home_uri": "memory://of-another"}))
+    kept = [path for path in disk.rglob("*") if path.is_file()]
+    retire(stage, deletes=True)
+    assert [path for path in disk.rglob("*") if path.is_file()] == kept
+    assert not list(stage.store.list_objects(f"{STREAM}/"))
+
+
+def test_the_register_is_the_last_object_of_a_home_beside_the_launches(tmp_path: Path) -> None:
+    """Where files of launches lie in the same folder: what is cut short is found by the next call. (Law 1)"""
+    inner = LocalStore(tmp_path, fsync=False)
+    stage = ended(Stage(tmp_path, store=inner))
+    plan = FaultPlan()
+    dying = FaultyStore(inner, plan)
+    register = inner.path_of(layout.register_key(STREAM))
+    seen: list[bool] = []
+
+    def look() -> None:
+        if plan.calls and plan.calls[-1].method == "delete":
+            seen.append(register.exists())
+
+    plan.before_each = look
+    home = Home.of(dying, dying, tmp_path, stage.clock)
+    Controller(home, stage.launcher, stage.clock, "tests").retention.retire(STREAM, deletes=True)
+    is_last = [call.key for call in plan.calls if call.method == "delete"].index(layout.register_key(STREAM))
+    assert all(seen[:is_last])
+    assert not register.exists()

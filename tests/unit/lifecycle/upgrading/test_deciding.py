@@ -15,12 +15,14 @@ from airflow_streamstate.lifecycle.upgrading.deciding import (
     decide_mode,
     decide_return,
     decide_trials,
+    never_flushed,
     passed,
 )
 from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import Upgrade, UpgradeMode
+from support.built_plans import operator, plan, processor
 from support.examples import example
 
 ASKED = example(Upgrade)
@@ -77,6 +79,8 @@ RESTORE, DRAIN, FRESH = Go("restore"), Go("drain"), Go("fresh")
         (NEEDS_DRAIN, {"mode": "drain"}, DRAIN),
         (NEEDS_DRAIN, {"mode": "restore"}, None),
         (NEEDS_DRAIN, {"mode": "restore", "accept_hazards": True}, None),
+        (NEEDS_DRAIN, {"mode": "restore", "allow_drain": True}, None),
+        (HAZARD_AND_DRAIN, {"mode": "restore", "allow_drain": True, "accept_hazards": True}, None),
         (NEEDS_DRAIN_BAD, {"allow_drain": True}, DRAIN),
         (REFUSED_BY_SPARK, {}, None),
         (REFUSED_BY_SPARK, {"allow_drain": True}, DRAIN),
@@ -146,8 +150,32 @@ def test_a_drain_is_not_made_for_what_could_not_be_started_after_it() -> None:
         bad = replace(found, seed_ok=False, seed_error="no such source")
         decision = decide_mode(replace(PLAIN, mode="drain"), bad)
         assert isinstance(decision, NoGo)
-        assert decision.reason.endswith("drained it could not be started either: no such source")
+        could_not = "drained it could not be started either: no such source"
+        assert decision.reason == (could_not if found is SAME else f"it is another; and {could_not}")
     assert decide_mode(PLAIN, replace(SAME, seed_ok=False)) == RESTORE
+
+
+def test_a_drain_is_not_made_that_would_leave_state_which_nobody_asked_to_drop() -> None:
+    """A seed would be refused behind it, and the old version has ended by then; a restore keeps that state. (Law 16)"""
+    kept = ("query a: 7 rows", "query b: 1 row")
+    says = "a drain would leave state, and a seed would drop it: query a: 7 rows; query b: 1 row"
+    left = NoGo(f"{says} (--discard-state drops it)")
+    assert decide_mode(replace(PLAIN, mode="drain"), SAME, kept) == left
+    assert decide_mode(replace(PLAIN, allow_drain=True), NEEDS_DRAIN, kept) == left
+    assert decide_mode(PLAIN, SAME, kept) == RESTORE
+    assert decide_mode(replace(PLAIN, mode="fresh"), SAME, kept) == FRESH
+    refused = decide_mode(PLAIN, NEEDS_DRAIN, kept)
+    assert refused == decide_mode(PLAIN, NEEDS_DRAIN)
+
+
+def test_state_that_no_drain_flushes_is_told_by_query() -> None:
+    """It has no bound of time; what a function keeps is its own matter."""
+    forever = plan(operator(kind="deduplicate", keys=()))
+    plans = {"b": forever, "a": plan(watermarks=()), "c": plan(processor()), "d": plan(), "e": forever}
+    assert [text.partition(": ")[0] for text in never_flushed(plans)] == ["query a", "query b", "query e"]
+    assert never_flushed({"a": plan(watermarks=())})[0].startswith("query a: Nothing ever removes state of the")
+    sessions = plan(operator(kind="session_window"), watermarks=())
+    assert len(never_flushed({"a": sessions})) == 1
 
 
 HAZARD, DRAINS = "hazardous", "needs-drain"
@@ -185,6 +213,8 @@ def test_a_refusal_has_both_reasons() -> None:
     assert accepted == NoGo("query q is needs-drain: another length; and nobody allowed to drain: --allow-drain does")
     hazard = decide_mode(replace(PLAIN, allow_drain=True), HAZARDOUS)
     assert hazard == NoGo("it is another; a drain does not mend that, and nobody accepted the hazard")
+    both = decide_mode(replace(PLAIN, allow_drain=True), HAZARD_AND_DRAIN)
+    assert both == NoGo("it is another; a drain does not mend that, and nobody accepted the hazard")
 
 
 def test_passed_means_that_every_query_ran() -> None:
@@ -200,6 +230,12 @@ def test_only_state_that_does_not_fit_is_mended_by_a_drain() -> None:
     assert [can_drain(found) for found in (NEEDS_DRAIN, REFUSED_BY_SPARK, HAZARDOUS, UNKNOWN, SAME)] == [
         True, True, False, False, False,
     ]  # fmt: skip
+    assert not can_drain(HAZARDOUS_BAD)
+    assert can_drain(HAZARDOUS_BAD, is_accepted=True)
+    for found in (HAZARD_AND_DRAIN, HAZARD_AND_DRAIN_BAD):
+        assert not can_drain(found)
+        assert can_drain(found, is_accepted=True)
+    assert not can_drain(HAZARDOUS, is_accepted=True)
 
 
 NO_UNDO = "no sink can be undone"
@@ -247,3 +283,14 @@ def test_what_was_not_tried_is_said_in_words(outcome: str, runs_batches: bool) -
     assert found.reason.endswith(": boom")
     assert "ended by" not in found.reason
     assert ("rehearsal" in found.reason) is runs_batches
+
+
+def test_a_way_back_is_told_with_what_speaks_against_the_others() -> None:
+    """Whether forward, undone, or in no way that is exact."""
+    mix = "results of both versions mix in what is open: it is another"
+    assert decide_return(HAZARDOUS, "forward", "") == WayBack("forward", mix)
+    assert decide_return(NEEDS_DRAIN, None, "") == WayBack("undo", "not forward: it is another")
+    none = "the old code cannot go on from the new one's last commit: it is another"
+    assert decide_return(NEEDS_DRAIN, "forward", NO_UNDO) == WayBack(None, none)
+    undone = f"{none}; what it wrote cannot be undone: {NO_UNDO}"
+    assert decide_return(NEEDS_DRAIN, None, NO_UNDO) == WayBack(None, undone)
