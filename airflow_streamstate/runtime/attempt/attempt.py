@@ -75,7 +75,6 @@ class Attempt:
         self.callbacks = OF_THIS_PROCESS
         self.latch = Latch(clock)
         self.queries: dict[str, LogicalQuery] = {}
-        self.told_failures: set[str] = set()
         self.told_guard = threading.Lock()
         self.first_failed: LogicalQuery | None = None
         self.is_failing = False

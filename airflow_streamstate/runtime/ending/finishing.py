@@ -16,6 +16,7 @@ from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Failed, Finishe
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.runtime.attempt.query_failures import failed_queries
 from airflow_streamstate.runtime.attempt.reporting import PASSING
 from airflow_streamstate.runtime.attempt.snapshotting import (
     has_queries,
@@ -31,6 +32,7 @@ from airflow_streamstate.runtime.ending.stopping import (
     close_latch,
     cut,
     end_at_barriers,
+    end_failed,
     ends_of,
     fail_without_snapshot,
     note_at_end,
@@ -40,7 +42,6 @@ from airflow_streamstate.runtime.ending.stopping import (
 FENCED_STATUS = 4
 MAX_TRACEBACK_CHARACTERS = 8_000
 MAX_ERROR_CHARACTERS = 1_000
-MAX_NOTED_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,9 @@ def fail_with_query(attempt: Attempt, failed: LogicalQuery) -> None:
     if attempt.latch.is_released or (not attempt.is_failing and not close_latch(attempt, "stop", Order())):
         return
     attempt.is_failing = True
-    text = failed.failure() or ""
     _end_by_itself(
         attempt,
-        ScriptFailure(error=text, traceback=text, exit_status=1, query_name=failed.name),
+        _failure_of(failed),
         running_queries(attempt),
         f"query {failed.name} has failed; the other queries are stopped",
     )
@@ -139,10 +139,7 @@ def _end_by_itself(
         for ending in late.waiting:
             cut(attempt, ending.query)
         failures = late.failures
-    for name, text in failures.items():
-        attempt.queries[name].end(text, attempt.queries[name].run)
-        shown = attempt.reporter.shortened(text, MAX_NOTED_CHARACTERS)
-        attempt.reporter.note("a query's last batch failed when the script ended", query=name, failure=shown)
+    end_failed(attempt, failures)
     return _conclude(attempt, failure)
 
 
@@ -159,10 +156,25 @@ def _after_an_ending(attempt: Attempt, failure: ScriptFailure | None) -> int:
 
 
 def _conclude(attempt: Attempt, failure: ScriptFailure | None) -> int:
+    failure = failure or _unanswered_failure(attempt)
     if failure is None:
         return write_finished(attempt)
     write_failed(attempt, failure)
     return failure.exit_status
+
+
+def _unanswered_failure(attempt: Attempt) -> ScriptFailure | None:
+    """Of a script that ended with status 0: the failure of a query for which that status cannot speak. With
+    ``on_query_failure`` ``script`` it speaks for those that the script was given."""
+    failed = failed_queries(attempt)
+    if attempt.spec.on_query_failure == "script":
+        failed = [query for query in failed if not query.is_failure_given]
+    return _failure_of(failed[0]) if failed else None
+
+
+def _failure_of(query: LogicalQuery) -> ScriptFailure:
+    text = query.failure() or ""
+    return ScriptFailure(error=text, traceback=text, exit_status=1, query_name=query.name)
 
 
 def write_finished(attempt: Attempt) -> int:
@@ -239,6 +251,6 @@ def end_overdue_script(attempt: Attempt) -> int | None:
         return 0 if attempt.latch.outcome != "failed" else 1
     failed = [query for query in list(attempt.queries.values()) if query.failure() is not None]
     if failed:
-        write_failed(attempt, ScriptFailure(failed[0].failure() or "", "", 1, failed[0].name))
+        write_failed(attempt, _failure_of(failed[0]))
         return 1
     return write_finished(attempt)

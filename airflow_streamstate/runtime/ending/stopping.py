@@ -321,12 +321,18 @@ def fail_without_snapshot(attempt: Attempt, error: StreamStateError) -> None:
 
 
 def fail_queries(attempt: Attempt, failures: dict[str, str]) -> None:
-    """Hand the real failure of a query to the script; the ending is over, and what follows is the script's end."""
-    for name, failure in failures.items():
-        query = attempt.queries[name]
-        query.end(failure, query.run)
+    """Batches failed on the way to a barrier: the ending is over, every wait of the script returns or raises that, and
+    the script's end says what became of the deployment."""
+    end_failed(attempt, failures)
     attempt.reporter.note(
-        "a batch failed under a barrier; the barrier is taken back and the failure goes to the script",
+        "a batch failed on its way to a barrier, so that this end failed; the next start runs that batch first",
         queries=sorted(failures),
     )
     attempt.latch.release("failed")
+
+
+def end_failed(attempt: Attempt, failures: dict[str, str]) -> None:
+    """Queries whose last batch failed are over, and told."""
+    for name, failure in failures.items():
+        attempt.queries[name].fail(failure, attempt.queries[name].run)
+    tell_failed_queries(attempt, is_last_look=True)
