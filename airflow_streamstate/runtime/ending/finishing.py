@@ -148,7 +148,7 @@ def _after_an_ending(attempt: Attempt, failure: ScriptFailure | None) -> int:
     is_over = attempt.latch.outcome in ("stopped", "drained")
     if not is_over and not _has_terminal_event(attempt):
         return _conclude(attempt, failure)  # a query failed while it was being ended
-    if failure is None and attempt.is_failing:
+    if failure is None and attempt.latch.outcome == "failed":
         return 1
     if failure is not None and is_over:
         attempt.reporter.note(f"the script failed after the deployment was {attempt.latch.outcome}: {failure.error}")

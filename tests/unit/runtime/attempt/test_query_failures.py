@@ -169,6 +169,30 @@ def test_a_drain_of_a_degraded_stream_is_refused_and_passes_no_batch_over() -> N
     mended(stream, both)
 
 
+def test_a_drain_is_answered_where_the_log_of_a_failed_query_is_damaged() -> None:
+    """The reason names the log and the way on; the order behind it is obeyed, which says that the log is damaged."""
+    stream, both = deployed(), plans()
+
+    def script(driver: SimulatedDriver) -> None:
+        def damage() -> None:
+            checkpoint = driver.queries[1].checkpoint
+            entry = checkpoint.store.get(checkpoint.key("offsets/3"))
+            assert entry is not None
+            checkpoint.store.put(checkpoint.key("offsets/9"), entry.body)
+
+        driver.clock.after(15.0, damage)
+        waits_for_the_other(*both)(driver)
+
+    stream.order_at(20.0, DrainNotification)
+    stream.order_at(40.0, StopRequest)
+    assert stream.run(script) == 1
+    [rejected] = stream.events_of(Rejected)
+    assert "the offset log plans batches beyond one not committed" in rejected.reason
+    assert "Stop the stream" in rejected.reason
+    assert stream.kinds()[-2:] == ["Accepted", "Failed"]
+    assert "the final snapshot could not be taken" in stream.events_of(Failed)[0].error
+
+
 def test_a_query_that_failed_between_two_batches_is_drained_with_the_others() -> None:
     """Nothing of it is planned, so that nothing is passed over: its state is flushed like that of the others."""
     stream, both = deployed(), plans(fails_at=None)
