@@ -60,8 +60,8 @@ def cannot_drain_reason(attempt: Attempt) -> str | None:
             planned_id = query.checkpoint.position().planned_id
         except DataError as error:
             return (
-                f"query {query.name} has failed, and its log, which says what a drain would have to run first, cannot be"
-                f" judged: {error} Stop the stream; mend that log, or deploy from an earlier snapshot; then drain"
+                f"query {query.name} has failed, and its log, which says what a drain would have to run first, cannot"
+                f" be judged: {error} Stop the stream; mend that log, or deploy from an earlier snapshot; then drain"
             )
         if planned_id is not None:
             return (

@@ -115,6 +115,7 @@ def _need_current(attempt: Attempt) -> StreamRegister:
         attempt.reporter.silenced = True
         attempt.is_fenced = True
         raise attempt.fenced_error()
+    attempt.note_named(stored.value)
     return stored.value
 
 
