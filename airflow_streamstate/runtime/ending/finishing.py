@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from airflow_streamstate.errors import (
     FencedError,
     InvalidRequestError,
+    OutcomeUnknownError,
     StreamStateError,
+    UnavailableError,
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.protocol.causes import cause_of
@@ -17,7 +19,6 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.runtime.attempt.query_failures import failed_queries
-from airflow_streamstate.runtime.attempt.reporting import PASSING
 from airflow_streamstate.runtime.attempt.snapshotting import (
     has_queries,
     need_current,
@@ -182,7 +183,7 @@ def write_finished(attempt: Attempt) -> int:
     try:
         refuse_pending_flush(attempt)
         manifest = take_final_snapshot(attempt, "stopped", "") if has_queries(attempt) else None
-    except (FencedError, *PASSING):
+    except (FencedError, UnavailableError, OutcomeUnknownError):
         raise
     except StreamStateError as error:
         fail_without_snapshot(attempt, error)

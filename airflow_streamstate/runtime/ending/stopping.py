@@ -15,7 +15,7 @@ from airflow_streamstate.checkpoint.barrier import (
     Placed,
     Step,
 )
-from airflow_streamstate.errors import DataError, FencedError, StreamStateError
+from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.events import Failed, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -263,7 +263,7 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
     try:
         refuse_pending_flush(attempt)
         manifest = take() if take is not None else take_final_snapshot(attempt, "stopped", order.command_id)
-    except (FencedError, *PASSING):
+    except (FencedError, UnavailableError, OutcomeUnknownError):
         raise
     except StreamStateError as error:
         fail_without_snapshot(attempt, error)

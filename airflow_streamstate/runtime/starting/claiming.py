@@ -79,6 +79,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
             # Replaced between the look and the claim: the claim harms nothing, and says who it was.
             _need_current(attempt)
             attempt.reporter.load()
+            attempt.reporter.answered("the claim")
             break
         except UnavailableError as error:
             attempt.reporter.outage("the claim", error)

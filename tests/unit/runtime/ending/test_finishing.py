@@ -11,6 +11,7 @@ from airflow_streamstate.protocol.events import Failed, Finished, Noted, QueryFa
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.ending.finishing import MAX_TRACEBACK_CHARACTERS, end_script
+from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_driver import (
     QueryFailedError,
     SimulatedDriver,
@@ -20,6 +21,7 @@ from support.simulated_driver import (
     waiting_script,
 )
 from support.simulated_query import SimulatedPlan
+from support.vanishing_store import VanishingStore
 
 
 def finish_later(stream: SimulatedStream, plan: SimulatedPlan) -> None:
@@ -295,3 +297,16 @@ def test_a_rehearsal_ends_a_loop_around_a_wait() -> None:
     with pytest.raises(SystemExit) as ended:
         stream.run(script)
     assert ended.value.code == 0
+
+
+def test_a_script_without_a_query_has_a_last_word_where_the_checkpoints_are_refused() -> None:
+    """The final snapshot needs them: ``Failed``, and not a driver that ended without a word."""
+    store = VanishingStore(MemoryStore("checkpoints"))
+    stream = SimulatedStream(home=MemoryStore("home"), checkpoints=store)
+    stream.deploy()
+    stream.order_at(10.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(50))) == 0
+    attempt = stream.next_attempt()
+    assert stream.run(lambda _driver: store.vanish("refused"), attempt=attempt) == 1
+    assert stream.kinds()[-1] == "Failed"
+    assert "permission denied" in stream.events_of(Failed)[0].error
