@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from airflow_streamstate.errors import (
     FencedError,
+    HomeNotFoundError,
+    InputLostError,
     InvalidRequestError,
     OutcomeUnknownError,
+    StoreRefusedError,
     StreamStateError,
     UnavailableError,
     UnsupportedCheckpointError,
@@ -43,6 +46,8 @@ from airflow_streamstate.runtime.ending.stopping import (
 FENCED_STATUS = 4
 MAX_TRACEBACK_CHARACTERS = 8_000
 MAX_ERROR_CHARACTERS = 1_000
+_MENDED_OUTSIDE = (StoreRefusedError, HomeNotFoundError, InputLostError)
+"""What the same script does not meet again once access is given, or the home or the input brought back."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class ScriptFailure:
         traceback: its own, as Python prints it.
         exit_status: what the process ends with.
         query_name: the query whose failure it was; "" where it was none.
-        is_refusal: the runtime refused what the script asks for: the same script is refused again.
+        is_refusal: the runtime refused what the script asks for: the same script is refused again, whatever is done.
     """
 
     error: str
@@ -65,7 +70,8 @@ class ScriptFailure:
 
 
 def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda text: text) -> ScriptFailure | None:
-    """How a script failed that was refused what it asked the runtime for: the sentence, without a traceback.
+    """How a script failed that was refused what it asked the runtime for, or that met a store or a source which does
+    not give what it needs: the sentence, without a traceback.
 
     Args:
         error: what ended the script.
@@ -76,7 +82,7 @@ def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda tex
     """
     if not isinstance(error, InvalidRequestError | UnsupportedCheckpointError):
         return None
-    return ScriptFailure(redacted(str(error)), "", 1, is_refusal=True)
+    return ScriptFailure(redacted(str(error)), "", 1, is_refusal=not isinstance(error, _MENDED_OUTSIDE))
 
 
 def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:

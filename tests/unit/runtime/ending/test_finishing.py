@@ -6,11 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_streamstate.errors import (
+    HomeNotFoundError,
+    InputLostError,
+    InvalidRequestError,
+    ReadOnlyError,
+    StoreRefusedError,
+    UnsupportedCheckpointError,
+)
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Failed, Finished, Noted, QueryFailed
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.attempt.latch import Order
-from airflow_streamstate.runtime.ending.finishing import MAX_TRACEBACK_CHARACTERS, end_script
+from airflow_streamstate.runtime.ending.finishing import MAX_TRACEBACK_CHARACTERS, end_script, refusal_in
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_driver import (
     QueryFailedError,
@@ -310,3 +318,25 @@ def test_a_script_without_a_query_has_a_last_word_where_the_checkpoints_are_refu
     assert stream.run(lambda _driver: store.vanish("refused"), attempt=attempt) == 1
     assert stream.kinds()[-1] == "Failed"
     assert "permission denied" in stream.events_of(Failed)[0].error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refusal"),
+    [
+        (UnsupportedCheckpointError("the trigger continuous knows no barrier"), True),
+        (InvalidRequestError("a query of this name runs already in this script"), True),
+        (StoreRefusedError("the credentials have expired"), False),
+        (ReadOnlyError("the file system is read-only"), False),
+        (HomeNotFoundError("no home lies here"), False),
+        (InputLostError("input that this query has not read is lost at its source"), False),
+    ],
+)
+def test_what_is_mended_outside_of_a_script_is_no_refusal_of_it(error: Exception, is_refusal: bool) -> None:
+    """Each is one sentence without a traceback; only a refusal of what the script asks for needs another script."""
+    failure = refusal_in(error)
+    assert failure is not None
+    assert (failure.error, failure.traceback, failure.is_refusal) == (str(error), "", is_refusal)
+
+
+def test_a_defect_of_a_script_has_its_traceback() -> None:
+    assert refusal_in(ValueError("broken")) is None
