@@ -27,6 +27,7 @@ from airflow_streamstate.runtime.attempt.reporting import Reporter, Say, say_to_
 from airflow_streamstate.runtime.attempt.source_book import SourceBook
 from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.local import LocalStore
 
 if TYPE_CHECKING:
     from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
@@ -108,6 +109,12 @@ class Attempt:
     def checkpoint_of(self, query_name: str) -> Checkpoint:
         """A query's own checkpoint in this deployment, there or not."""
         return Checkpoint(self.checkpoints, layout.checkpoint_folder(self.stream_id, self.deployment_id, query_name))
+
+    def expect_checkpoints(self) -> None:
+        """A query has started on its checkpoint: the folder of that store is never made anew, as for a disk that is not
+        mounted."""
+        if isinstance(self.checkpoints, LocalStore):
+            self.checkpoints.expect_root()
 
     def uri_of(self, checkpoint: Checkpoint) -> str:
         """What Spark is given as ``checkpointLocation``."""

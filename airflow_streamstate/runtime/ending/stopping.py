@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from airflow_streamstate.checkpoint.barrier import (
@@ -24,6 +25,7 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.auditing import audit_at_end
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.runtime.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.runtime.attempt.ports import QueryRun
 from airflow_streamstate.runtime.attempt.query_failures import failed_queries, tell_failed_queries
 from airflow_streamstate.runtime.attempt.reporting import PASSING
@@ -75,7 +77,12 @@ class Ending:
         self._is_stopped_here = False
         if query.last_end.ended_at is None:
             query.last_end = QueryEnd()  # of a barrier that was taken back from under it
-        self._placement = BarrierPlacement(query.checkpoint, attempt.mark("stop", command_id), query.view)
+        self._placement = BarrierPlacement(
+            query.checkpoint,
+            attempt.mark("stop", command_id),
+            query.view,
+            partial(need_checkpoint, attempt, query.name),
+        )
 
     def step(self) -> Step | None:
         """Look and act once; never blocks, but for Spark's own ``stop()`` of a query that runs nothing.

@@ -296,3 +296,20 @@ def test_a_stop_before_the_first_query_fails_where_the_checkpoints_are_refused()
     stream.clock.after(4.0, lambda: store.vanish("refused"))
     assert stream.run(lambda driver: driver.clock.sleep(20.0)) == 1
     assert "permission denied" in stream.events_of(Failed)[0].error
+
+
+@pytest.mark.parametrize("command", [StopRequest, DrainNotification])
+def test_no_barrier_goes_into_an_empty_log_where_a_checkpoint_was(command: type[Command]) -> None:
+    """A disk that is not mounted: its mount point gets no log, the end fails, and a resume goes on when it is back
+    (Law 5)."""
+    stream, plan = SimulatedStream(home=MemoryStore("home")), make_plan(100)
+    stream.deploy()
+    store = VanishingStore(stream.checkpoints)
+    stream.clock.after(19.0, lambda: store.vanish("unmounted"))
+    stream.order_at(20.0, command)
+    assert SimulatedDriver(stream, checkpoints=store).run(waiting_script(plan)) == 1
+    assert store.left_in_its_place() == []
+    assert stream.kinds()[-1] == "Failed"
+    assert "the checkpoint" in stream.events_of(Failed)[0].error
+    resume_and_drain(stream, plan)
+    assert_nothing_lost(plan)
