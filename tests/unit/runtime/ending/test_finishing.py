@@ -339,4 +339,5 @@ def test_what_is_mended_outside_of_a_script_is_no_refusal_of_it(error: Exception
 
 
 def test_a_defect_of_a_script_has_its_traceback() -> None:
+    """What the runtime did not refuse is shown as Python shows it."""
     assert refusal_in(ValueError("broken")) is None
