@@ -106,10 +106,18 @@ class BarrierPlacement:
         checkpoint: the query's.
         mark: of kind ``stop``.
         view: the query that runs on it in this process.
+        need_checkpoint: raises where a log without an entry is that of a checkpoint which is gone.
     """
 
-    def __init__(self, checkpoint: Checkpoint, mark: BarrierMark, view: QueryView) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        mark: BarrierMark,
+        view: QueryView,
+        need_checkpoint: Callable[[], None] = lambda: None,
+    ) -> None:
         self._checkpoint = checkpoint
+        self._need_checkpoint = need_checkpoint
         self._mark = mark
         self._view = view
         self._certain_id: int | None = None
@@ -119,13 +127,15 @@ class BarrierPlacement:
 
         Raises:
             FencedError: a successor has fenced this log.
-            DataError: the log is damaged.
+            DataError: the log is damaged, or gone.
         """
         ended = self._view.has_ended()  # first: what is read after it is final
         if not ended and not self._view.has_initialised():
             return NotInitialised()
         position = self._checkpoint.position()
         _refuse_fence(position, self._checkpoint)
+        if position.last_batch_id is None and not position.barriers:
+            self._need_checkpoint()
         if ended and position.planned_id is not None:
             _withdraw_above(self._checkpoint, position, self._mark.deployment_id)
             return BatchFailed(position.planned_id)

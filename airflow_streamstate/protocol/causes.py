@@ -19,6 +19,8 @@ _LEAD = re.compile(
 )
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _SOURCE_LINE = 'File "'
+_OF_JAVA = "Py4JJavaError: An error occurred while calling"
+"""py4j says what Java raised in the line behind this one, which begins with a colon."""
 
 
 def cause_in(text: str) -> str:
@@ -31,8 +33,7 @@ def cause_in(text: str) -> str:
         One line, without Spark's words around it; "" for an empty text.
     """
     lines = without_query_report(text).splitlines()
-    line = _last_of_traceback(lines) or _first(lines)
-    return _bare(line)
+    return _bare(_last_of_traceback(lines) or _first(lines))
 
 
 def cause_of(error: str, traceback: str) -> str:
@@ -58,17 +59,25 @@ def _last_of_traceback(lines: list[str]) -> str:
     """The line below the frames of the last traceback; "" where there is none, or it was cut before that line."""
     heads = [number for number, line in enumerate(lines) if _TRACEBACK in line]
     for head in reversed(heads):
-        for line in lines[head + 1 :]:
-            if line.strip() and not line.startswith((" ", "\t")):
-                return line
+        for number in range(head + 1, len(lines)):
+            if lines[number].strip() and not lines[number].startswith((" ", "\t")):
+                return _of_java(lines, number) or lines[number]
     return ""
+
+
+def _of_java(lines: list[str], number: int) -> str:
+    """What Java raised, where this line says only that it did; else ""."""
+    behind = lines[number + 1] if number + 1 < len(lines) else ""
+    return behind.removeprefix(": ") if _OF_JAVA in lines[number] and behind.startswith(": ") else ""
 
 
 def _first(lines: list[str]) -> str:
     said = [line.strip() for line in lines if line.strip()]
     if not said:
         return ""
-    return said[-1] if said[0].startswith(_SOURCE_LINE) else said[0]  # a SyntaxError begins with its place
+    if said[0].startswith(_SOURCE_LINE):
+        return said[-1]  # a SyntaxError begins with its place
+    return _of_java(said, 0) or said[0]
 
 
 def _bare(line: str) -> str:

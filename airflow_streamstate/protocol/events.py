@@ -265,7 +265,7 @@ class Failed(Event):
         query_name: "" where no query did it.
         explanation: the same in one sentence with the next step, where an adapter of a source knows it; else "".
         cause: the last line of the script's own traceback, or what Spark says was the cause; "" of older agents.
-        is_refusal: the runtime refused what the script asks for, so that the same version fails again.
+        is_refusal: the runtime refused what the script asks for, so that the same version always fails again.
     """
 
     error: str

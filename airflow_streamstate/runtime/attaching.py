@@ -30,7 +30,7 @@ from airflow_streamstate.runtime.runner import (
     intercept_classic,
     with_own_credentials,
 )
-from airflow_streamstate.runtime.script import join_threads
+from airflow_streamstate.runtime.script import join_threads, print_refusal
 
 DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
 """Where ``deploy --attach`` says which attempt this is."""
@@ -51,6 +51,7 @@ class Attached:
         self.is_supervised = supervisor is not None or OF_THIS_PROCESS.is_supervised
         self._supervisor = supervisor
         self._agent = agent
+        self._redacted = _as_it_is if supervisor is None else supervisor.attempt.reporter.redacted
         self._failure: ScriptFailure | None = None
 
     def __enter__(self) -> Attached:
@@ -62,7 +63,11 @@ class Attached:
         if self._supervisor is None:
             return  # the error, if there is one, is the script's own affair
         self._failure = None if error is None else _failure_of(error)
+        refusal = None if error is None else self._refusal_in(error)
         own, status = _status_of(self._failure), self._end()
+        if error is not None and refusal is not None:
+            print_refusal(error, refusal)
+            raise SystemExit(status) from None
         if status != own:
             if error is not None:
                 traceback.print_exception(error)
@@ -70,13 +75,20 @@ class Attached:
 
     def watch(self) -> None:
         """Be told how the script ends, where no block says it."""
-        leave = sys.exit
+        leave, show = sys.exit, sys.excepthook
 
         def exit_with(status: str | int | None = None, /) -> NoReturn:
             self._failure = _failure_of(SystemExit(status))
             leave(status)
 
-        sys.exit = exit_with
+        def show_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            refusal = self._refusal_in(error)
+            if refusal is None:
+                show(kind, error, trace)
+            else:
+                print_refusal(error, refusal)
+
+        sys.exit, sys.excepthook = exit_with, show_uncaught
         # Right after the script's last line, while threads can still be started; ``atexit`` comes too late for that.
         # What is registered later is called earlier: the pool that a snapshot needs registers its own end first.
         importlib.import_module("concurrent.futures.thread")
@@ -90,6 +102,9 @@ class Attached:
         own, status = _status_of(self._failure), self._end()
         if status != own:
             end_process(status)
+
+    def _refusal_in(self, error: BaseException) -> ScriptFailure | None:
+        return refusal_in(error, self._redacted)
 
     def _end(self) -> int:
         """What became of it, once; the exit status of the process."""
@@ -130,6 +145,10 @@ def attach() -> Attached:
     attached.watch()
     intercept_classic(intercept)
     return attached
+
+
+def _as_it_is(text: str) -> str:
+    return text
 
 
 def _status_of(failure: ScriptFailure | None) -> int:

@@ -112,7 +112,7 @@ def _exit_failure(error: SystemExit, redacted: Callable[[str], str]) -> ScriptFa
 def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> ScriptFailure:
     refusal = refusal_in(error, redacted)
     if refusal is not None:
-        print(f"{_place_of(error)}: {refusal.error}", file=sys.stderr)
+        print_refusal(error, refusal)
         return refusal
     take_out_own_frames(error)
     text = "".join(traceback.format_exception(error))
@@ -128,6 +128,11 @@ def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> Scri
     summary = "".join(traceback.format_exception_only(error)).strip()
     status = INTERRUPTED_STATUS if isinstance(error, KeyboardInterrupt) else 1
     return ScriptFailure(error=summary, traceback=text, exit_status=status)
+
+
+def print_refusal(error: BaseException, refusal: ScriptFailure) -> None:
+    """One line on stderr in the place of a traceback: where in the script, and what was refused."""
+    print(f"{_place_of(error)}: {refusal.error}", file=sys.stderr)
 
 
 def _place_of(error: BaseException) -> str:

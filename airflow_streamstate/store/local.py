@@ -208,6 +208,10 @@ class LocalStore:
         with disk_errors("create", "", self.root):
             self._make_missing(self.root)
 
+    def expect_root(self) -> None:
+        """From now on no write makes the folder: it was there, as with ``makes_root`` False."""
+        self._makes_root = False
+
     @contextmanager
     def made_for_a_while(self) -> Iterator[None]:
         """Within the block the folder of this store is there; folders that were made for it go again."""

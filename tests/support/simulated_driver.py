@@ -328,7 +328,7 @@ class SimulatedDriver:
         """The script's ``awaitTermination`` of all its queries; raises where one failed."""
         for query in list(self.queries):
             query.await_termination()
-            failure = query.failure()
+            failure = query.failure_to_raise()
             if failure is not None:
                 raise QueryFailedError(failure)
 

@@ -127,7 +127,7 @@ class Agent:
             return
         self._attempt.check_current()
         self._heart.beat()
-        self._attempt.reporter.answered()
+        self._attempt.reporter.answered("the register")
 
     def _guarded(self, doing: str, step: Callable[[], None]) -> None:
         if self._is_ended or self._attempt.clock.monotonic_seconds() < self._quiet_until:
@@ -142,6 +142,8 @@ class Agent:
             # Law 7: nothing that lies in the store, and no defect of ours, takes the job with it.
             self._quiet_until = self._attempt.clock.monotonic_seconds() + AFTER_DEFECT_SECONDS
             self._attempt.reporter.say(f"unexpected, the job goes on ({doing}): {traceback.format_exc()}")
+        else:
+            self._attempt.reporter.answered(doing)
 
     def _leave(self) -> None:
         """Replaced: end the queries without a word into any log, then the process (Law 4)."""

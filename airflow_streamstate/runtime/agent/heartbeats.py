@@ -31,6 +31,8 @@ class Pace:
         if len(self._seen) < 2:
             return None
         (first_id, first_at), (last_id, last_at) = self._seen[0], self._seen[-1]
+        if first_id == last_id:
+            return None  # both threads of the agent have taken in the first batch
         return round(max(0.0, (last_at - first_at).total_seconds()) / (last_id - first_id), 3)
 
 

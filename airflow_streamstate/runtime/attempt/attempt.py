@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark
@@ -26,6 +27,7 @@ from airflow_streamstate.runtime.attempt.reporting import Reporter, Say, say_to_
 from airflow_streamstate.runtime.attempt.source_book import SourceBook
 from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.local import LocalStore
 
 if TYPE_CHECKING:
     from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
@@ -75,7 +77,6 @@ class Attempt:
         self.callbacks = OF_THIS_PROCESS
         self.latch = Latch(clock)
         self.queries: dict[str, LogicalQuery] = {}
-        self.told_failures: set[str] = set()
         self.told_guard = threading.Lock()
         self.first_failed: LogicalQuery | None = None
         self.is_failing = False
@@ -90,6 +91,7 @@ class Attempt:
         self.is_fenced = False
         self._fence_guard = threading.Lock()
         self._register_version: str | None = None
+        self._named_at: datetime | None = None
         self._start_manifest: SnapshotManifest | None = None
         self._start_is_gone = False
         self.start_is_damaged = False
@@ -107,6 +109,12 @@ class Attempt:
     def checkpoint_of(self, query_name: str) -> Checkpoint:
         """A query's own checkpoint in this deployment, there or not."""
         return Checkpoint(self.checkpoints, layout.checkpoint_folder(self.stream_id, self.deployment_id, query_name))
+
+    def expect_checkpoints(self) -> None:
+        """A query has started on its checkpoint: the folder of that store is never made anew, as for a disk that is not
+        mounted."""
+        if isinstance(self.checkpoints, LocalStore):
+            self.checkpoints.expect_root()
 
     def uri_of(self, checkpoint: Checkpoint) -> str:
         """What Spark is given as ``checkpointLocation``."""
@@ -169,11 +177,16 @@ class Attempt:
         """Whether the register still names this attempt."""
         return (register.deployment_id, register.attempt) == (self.deployment_id, self.number)
 
+    def note_named(self, register: StreamRegister) -> None:
+        """Note that a register names this attempt: one that was written before that replaces it no more."""
+        self._named_at = register.updated_at
+
     def check_current(self) -> None:
         """See that this attempt was not replaced; before every snapshot and every terminal event.
 
         A register counts in the home in which this attempt was claimed, and in one that was restored in its place and
-        has gone on from it. The absence of a register replaces no attempt.
+        has gone on from it. The absence of a register replaces no attempt, nor does one that was written before it: it
+        is a copy, put back.
 
         Raises:
             FencedError: it was; from now on nothing more is written (Law 4).
@@ -187,12 +200,14 @@ class Attempt:
             if stored.version != self._register_version:
                 self._check_claim()
                 self._register_version = stored.version
+                self.note_named(stored.value)
             presence.note_seen()
             return
         if stored is None:
             self._refuse_lost_register()
         elif (stored.value.fencing_token, stored.value.attempt) <= (self.spec.fencing_token, self.number):
             presence.need()  # else another home, in which this stream was begun anew
+            self._refuse_earlier(stored.value)
         self.fence(None if stored is None else stored.value)
         raise self.fenced_error()
 
@@ -223,6 +238,23 @@ class Attempt:
                 home=self.control.home.uri,
                 next_step="`streamstate status` shows how it is brought back; the job runs on, and goes on with what"
                 " it was told when it is there.",
+            )
+
+    def _refuse_earlier(self, register: StreamRegister) -> None:
+        """Return only where a register that names what came before this attempt was written after one that names this
+        attempt: of a stream that was deleted and begun anew.
+
+        Raises:
+            HomeAwayError: it is an earlier one, as in a copy of the home that was made before this attempt.
+        """
+        if self._named_at is not None and register.updated_at <= self._named_at:
+            raise HomeAwayError(
+                "the register of the stream was written before this attempt became current",
+                home=self.control.home.uri,
+                names=f"{register.deployment_id} attempt {register.attempt}",
+                updated_at=register.updated_at,
+                next_step="Bring the newer state of the home back; or end this driver by hand, then resume. It runs on"
+                " without a sign of life.",
             )
 
     def _not_our_home(self) -> HomeAwayError:

@@ -50,7 +50,9 @@ class LogicalQuery:
             starts it again.
         failed_run: the run whose exception the waits raise; None where it did not fail, or failed without a run.
         last_end: when its last run of the script's own trigger came to its barrier and its end, as far as seen.
-        has_failed_itself: whether it failed while the latch was open, and the script had not stopped it.
+        has_failed_itself: whether it failed, and the script had not stopped it.
+        is_failure_told: whether its failure is told by an event, or is about to be.
+        is_failure_given: whether a wait of the script has raised its failure, or ``exception()`` has returned it.
     """
 
     def __init__(self, attempt: Attempt, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
@@ -65,6 +67,8 @@ class LogicalQuery:
         self.failed_run: QueryRun | None = None
         self.last_end = QueryEnd()
         self.has_failed_itself = False
+        self.is_failure_told = False
+        self.is_failure_given = False
         self._stopped_run: QueryRun | None = None
         self._vain_waits = 0
         self._failure: str | None = None
@@ -100,13 +104,23 @@ class LogicalQuery:
         """What the waits raise: its failure; None after a stop or a drain of a deployment whose other queries were to
         run on without it."""
         is_over = self._attempt.latch.outcome in ("stopped", "drained")
-        return None if is_over and self._lets_others_run else self.failure()
+        return None if is_over and self._lets_others_run else self.give_failure()
+
+    def give_failure(self) -> str | None:
+        """Its failure, as ``failure``, for the script."""
+        text = self.failure()
+        self.is_failure_given = self.is_failure_given or text is not None
+        return text
 
     @property
     def is_held_back(self) -> bool:
-        """Whether no wait raises its failure yet, because other queries of the deployment are to run on and do."""
-        if not self._lets_others_run or not self.is_over or not self._attempt.latch.is_open:
+        """Whether no wait raises its failure yet: other queries of the deployment run on, or are on their way to
+        barriers, and what becomes of them is not decided."""
+        latch = self._attempt.latch
+        if not self._lets_others_run or not self.is_over or latch.is_released:
             return False
+        if not latch.is_open:
+            return True
         return any(not query.ended for query in list(self._attempt.queries.values()) if query is not self)
 
     @property
@@ -194,6 +208,13 @@ class LogicalQuery:
         if not self._over:
             self._failure, self.failed_run = failure, failed_run
             self._over = True
+
+    def fail(self, failure: str, run: QueryRun | None = None) -> None:
+        """It is over for the script by a failure: by one of its own, unless the script had stopped this run of it."""
+        if not self._over:
+            is_stopped = run is not None and (run.was_ended_by_script() or run is self._stopped_run)
+            self.has_failed_itself = not is_stopped
+            self.end(failure, run)
 
     @property
     def query_id(self) -> str | None:
@@ -288,8 +309,10 @@ class LogicalQuery:
         failure = run.failure()
         if failure is not None and self._was_fenced() and self._is_replaced():
             return
-        self.has_failed_itself = failure is not None and not run.was_ended_by_script() and run is not self._stopped_run
-        self.end(failure, run if failure is not None else None)
+        if failure is None:
+            self.end()
+        else:
+            self.fail(failure, run)
 
     def _was_fenced(self) -> bool:
         try:

@@ -31,7 +31,7 @@ def tell_failed_queries(attempt: Attempt, *, is_last_look: bool = False) -> None
             batch_ids = position.batch_id, position.planned_id
         except StreamStateError as error:
             if isinstance(error, UnavailableError | OutcomeUnknownError) and not is_last_look:
-                attempt.told_failures.discard(_run_id(query))
+                query.is_failure_told = False
                 attempt.reporter.outage(f"the log of query {query.name}", error)
                 continue
             batch_ids = None, None
@@ -41,14 +41,8 @@ def tell_failed_queries(attempt: Attempt, *, is_last_look: bool = False) -> None
 def _claim(attempt: Attempt, query: LogicalQuery) -> bool:
     """Whether this call is the one that tells of it: the script's thread and the agent's may look at once."""
     with attempt.told_guard:
-        run_id = _run_id(query)
-        is_first = run_id not in attempt.told_failures
-        attempt.told_failures.add(run_id)
+        is_first, query.is_failure_told = not query.is_failure_told, True
         return is_first
-
-
-def _run_id(query: LogicalQuery) -> str:
-    return "" if query.failed_run is None else query.failed_run.query_run_id
 
 
 def _tell(attempt: Attempt, query: LogicalQuery, batch_id: int | None, planned_id: int | None) -> None:
@@ -61,7 +55,7 @@ def _tell(attempt: Attempt, query: LogicalQuery, batch_id: int | None, planned_i
         QueryFailed,
         query_name=query.name,
         query_id=query.query_id or "",
-        query_run_id=_run_id(query),
+        query_run_id="" if query.failed_run is None else query.failed_run.query_run_id,
         batch_id=batch_id,
         planned_batch_id=planned_id,
         error=cause,

@@ -54,6 +54,21 @@ def say_to_driver_log(text: str) -> None:
         print(f"streamstate: {text}", file=sys.stderr, flush=True)
 
 
+class _Outage:
+    """What cannot be done for one sort of error.
+
+    Args:
+        since: when it was seen first, by the monotonic clock.
+        is_of_store: whether it is the store that does not do its part.
+    """
+
+    def __init__(self, since: float, is_of_store: bool) -> None:
+        self.since = self.last_at = since
+        self.is_of_store = is_of_store
+        self.doings: set[str] = set()
+        self.is_said = False
+
+
 class Reporter:
     """Writes the events of one attempt, and remembers all events of its deployment.
 
@@ -79,8 +94,8 @@ class Reporter:
         self._waiting: list[Event] = []
         self._tried: set[str] = set()
         self._guard = threading.RLock()
-        self._outage_said_at: float | None = None
-        self._out_since: float | None = None
+        self._outages: dict[str, _Outage] = {}
+        self._outages_said_at: dict[str, float] = {}
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -105,20 +120,31 @@ class Reporter:
         self._say(self.redacted(text))
 
     def outage(self, doing: str, error: StreamStateError) -> None:
-        """Say that the store does not do its part just now; at most twice a minute."""
-        now = self.clock.monotonic_seconds()
-        if self._out_since is None:
-            self._out_since = now
-        if self._outage_said_at is None or now - self._outage_said_at >= OUTAGE_LINE_SECONDS:
-            self._outage_said_at = now
-            self.say(f"the store is out of reach, the job goes on ({doing}: {error})")
+        """Say that something cannot be done just now, and is tried again; of one sort of error at most twice a minute.
 
-    def answered(self) -> None:
-        """The store did its part: said once after an outage."""
-        since, self._out_since = self._out_since, None
-        if since is not None and self._outage_said_at is not None:
-            self._outage_said_at = None
-            self.say(f"the store is within reach again, after {self.clock.monotonic_seconds() - since:.0f} s")
+        Args:
+            doing: what; ``answered`` ends the outage by the same words.
+            error: why.
+        """
+        now = self.clock.monotonic_seconds()
+        found = self._outages.get(error.message)
+        if found is None or now - found.last_at > OUTAGE_LINE_SECONDS:
+            found = self._outages[error.message] = _Outage(now, isinstance(error, OUTAGES))
+        found.last_at = now
+        found.doings.add(doing)
+        said_at = self._outages_said_at.get(error.message)
+        if said_at is None or now - said_at >= OUTAGE_LINE_SECONDS:
+            self._outages_said_at[error.message] = now
+            found.is_said = True
+            what = "the store is out of reach, and is asked again" if found.is_of_store else "this is tried again"
+            self.say(f"{what} ({doing}: {error})")
+
+    def answered(self, doing: str) -> None:
+        """This was done: said once, where it could not be done before."""
+        for message, found in list(self._outages.items()):
+            if doing in found.doings and self._outages.pop(message, None) is not None and found.is_said:
+                what = "the store is within reach again" if found.is_of_store else "this goes again"
+                self.say(f"{what}, after {self.clock.monotonic_seconds() - found.since:.0f} s ({doing})")
 
     def write(self, kind: type[AnyEvent], **fields: object) -> AnyEvent:
         """Write an event that must be there; comes back when it is.
@@ -136,6 +162,7 @@ class Reporter:
             except OUTAGES as error:
                 self.outage(f"event {kind.kind}", error)
             else:
+                self.answered(f"event {kind.kind}")
                 return event
             self.clock.sleep(pause)
             pause = min(pause * 2, MAX_RETRY_SECONDS)
@@ -168,6 +195,8 @@ class Reporter:
             self._flush()
         except OUTAGES as error:
             self.outage("events that wait", error)
+        else:
+            self.answered("events that wait")
 
     def _flush(self) -> None:
         with self._guard:

@@ -11,7 +11,13 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.control.kept_identities import identities_taken_over, identities_when_planned
 from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
-from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StoreRefusedError, UnavailableError
+from airflow_streamstate.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StoreRefusedError,
+    UnavailableError,
+)
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import SnapshotKind
@@ -33,22 +39,47 @@ def persist(attempt: Attempt, doing: str, act: Callable[[], Result]) -> Result:
 
     Raises:
         FencedError: this attempt was replaced meanwhile.
+        DeadlineExceededError: the store has refused it for ``lost_after_seconds`` (Law 6).
+        StoreRefusedError: it refuses, and no query was started yet, so that it may never have given access.
         whatever else ``act`` raises.
     """
-    pause = RETRY_SECONDS
+    pause, refused_since = RETRY_SECONDS, None
     while True:
         if attempt.is_fenced:
             raise attempt.fenced_error()
         try:
-            return act()
+            done = act()
         except (UnavailableError, OutcomeUnknownError) as error:
+            refused_since = None
             attempt.reporter.outage(doing, error)
         except StoreRefusedError as error:
             if attempt.last_start_at_seconds is None:
                 raise
-            attempt.reporter.outage(doing, error)
+            refused_since = _bear_refusal(attempt, doing, error, refused_since)
+        else:
+            attempt.reporter.answered(doing)
+            return done
         attempt.clock.sleep(pause)
         pause = min(pause * 2, MAX_RETRY_SECONDS)
+
+
+def _bear_refusal(attempt: Attempt, doing: str, error: StoreRefusedError, since: float | None) -> float:
+    """Since when the store has refused; an event says so once, since every query may have ended by now."""
+    now, most = attempt.clock.monotonic_seconds(), attempt.spec.settings.lost_after_seconds
+    if since is None:
+        text = f"a store refuses what it gave before; it is asked again for {most:g} s"
+        attempt.reporter.note(text, doing=doing, reason=str(error))
+        return now
+    attempt.reporter.outage(doing, error)
+    if now - since >= most:
+        raise DeadlineExceededError(
+            "a store that gave access before has refused it for too long",
+            doing=doing,
+            refused_seconds=round(now - since),
+            reason=str(error),
+            next_step=f"Give it access again; then `streamstate resume {attempt.stream_id}` goes on with the state.",
+        ) from error
+    return since
 
 
 def need_current(attempt: Attempt) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.runtime.attempt.query_failures import tell_failed_queries
 from airflow_streamstate.runtime.attempt.snapshotting import persist
 from airflow_streamstate.runtime.ending.stopping import Ending, running_queries, wait_until_ended
 from airflow_streamstate.runtime.starting.running import Runs
@@ -52,6 +53,7 @@ def carry_on(attempt: Attempt, endings: Iterable[Ending] = (), command_id: str =
                 _begin_again(attempt, runs, query)
         attempt.flush_has_begun = False
         attempt.latch.reopen()
+    tell_failed_queries(attempt)
 
 
 def _is_undecided(attempt: Attempt, ending: Ending) -> bool:
@@ -75,11 +77,11 @@ def _begin_again(attempt: Attempt, runs: Runs, query: LogicalQuery) -> None:
     failure = run.failure() if run is not None else None
     try:
         if failure is not None and persist(attempt, "the log", query.checkpoint.position).planned is not None:
-            query.end(failure, run)  # its batch failed: no barrier of ours was the cause (Law 13)
+            query.fail(failure, run)  # its batch failed: no barrier of ours was the cause (Law 13)
             return
         persist(attempt, "the start of a query", lambda: runs.begin(query))
     except FencedError:
         raise
     except Exception as error:
         attempt.reporter.say(traceback.format_exc())
-        query.end(f"{type(error).__name__}: {error}")
+        query.fail(f"{type(error).__name__}: {error}")

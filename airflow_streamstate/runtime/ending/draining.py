@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 
-from airflow_streamstate.errors import FencedError, StreamStateError
+from airflow_streamstate.errors import DataError, FencedError, StreamStateError
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.causes import cause_in
 from airflow_streamstate.protocol.events import AfterDrain, Draining
@@ -56,7 +56,13 @@ def cannot_drain_reason(attempt: Attempt) -> str | None:
         if reason is not None:
             return f"query {query.name} cannot be flushed: {reason}"
     for query in failed_queries(attempt):
-        planned_id = query.checkpoint.position().planned_id
+        try:
+            planned_id = query.checkpoint.position().planned_id
+        except DataError as error:
+            return (
+                f"query {query.name} has failed, and its log, which says what a drain would have to run first, cannot"
+                f" be judged: {error} Stop the stream; mend that log, or deploy from an earlier snapshot; then drain"
+            )
         if planned_id is not None:
             return (
                 f"query {query.name} has failed in batch {planned_id}, which a drain would have to run first:"

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from airflow_streamstate.errors import (
     FencedError,
+    HomeNotFoundError,
+    InputLostError,
     InvalidRequestError,
+    OutcomeUnknownError,
+    StoreRefusedError,
     StreamStateError,
+    UnavailableError,
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.protocol.causes import cause_of
@@ -16,7 +21,7 @@ from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Failed, Finishe
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
-from airflow_streamstate.runtime.attempt.reporting import PASSING
+from airflow_streamstate.runtime.attempt.query_failures import failed_queries
 from airflow_streamstate.runtime.attempt.snapshotting import (
     has_queries,
     need_current,
@@ -31,6 +36,7 @@ from airflow_streamstate.runtime.ending.stopping import (
     close_latch,
     cut,
     end_at_barriers,
+    end_failed,
     ends_of,
     fail_without_snapshot,
     note_at_end,
@@ -40,7 +46,8 @@ from airflow_streamstate.runtime.ending.stopping import (
 FENCED_STATUS = 4
 MAX_TRACEBACK_CHARACTERS = 8_000
 MAX_ERROR_CHARACTERS = 1_000
-MAX_NOTED_CHARACTERS = 500
+_MENDED_OUTSIDE = (StoreRefusedError, HomeNotFoundError, InputLostError)
+"""What the same script does not meet again once access is given, or the home or the input brought back."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class ScriptFailure:
         traceback: its own, as Python prints it.
         exit_status: what the process ends with.
         query_name: the query whose failure it was; "" where it was none.
-        is_refusal: the runtime refused what the script asks for: the same script is refused again.
+        is_refusal: the runtime refused what the script asks for: the same script is refused again, whatever is done.
     """
 
     error: str
@@ -63,7 +70,8 @@ class ScriptFailure:
 
 
 def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda text: text) -> ScriptFailure | None:
-    """How a script failed that was refused what it asked the runtime for: the sentence, without a traceback.
+    """How a script failed that was refused what it asked the runtime for, or that met a store or a source which does
+    not give what it needs: the sentence, without a traceback.
 
     Args:
         error: what ended the script.
@@ -74,7 +82,7 @@ def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda tex
     """
     if not isinstance(error, InvalidRequestError | UnsupportedCheckpointError):
         return None
-    return ScriptFailure(redacted(str(error)), "", 1, is_refusal=True)
+    return ScriptFailure(redacted(str(error)), "", 1, is_refusal=not isinstance(error, _MENDED_OUTSIDE))
 
 
 def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
@@ -109,10 +117,9 @@ def fail_with_query(attempt: Attempt, failed: LogicalQuery) -> None:
     if attempt.latch.is_released or (not attempt.is_failing and not close_latch(attempt, "stop", Order())):
         return
     attempt.is_failing = True
-    text = failed.failure() or ""
     _end_by_itself(
         attempt,
-        ScriptFailure(error=text, traceback=text, exit_status=1, query_name=failed.name),
+        _failure_of(failed),
         running_queries(attempt),
         f"query {failed.name} has failed; the other queries are stopped",
     )
@@ -139,10 +146,7 @@ def _end_by_itself(
         for ending in late.waiting:
             cut(attempt, ending.query)
         failures = late.failures
-    for name, text in failures.items():
-        attempt.queries[name].end(text, attempt.queries[name].run)
-        shown = attempt.reporter.shortened(text, MAX_NOTED_CHARACTERS)
-        attempt.reporter.note("a query's last batch failed when the script ended", query=name, failure=shown)
+    end_failed(attempt, failures)
     return _conclude(attempt, failure)
 
 
@@ -151,7 +155,7 @@ def _after_an_ending(attempt: Attempt, failure: ScriptFailure | None) -> int:
     is_over = attempt.latch.outcome in ("stopped", "drained")
     if not is_over and not _has_terminal_event(attempt):
         return _conclude(attempt, failure)  # a query failed while it was being ended
-    if failure is None and attempt.is_failing:
+    if failure is None and attempt.latch.outcome == "failed":
         return 1
     if failure is not None and is_over:
         attempt.reporter.note(f"the script failed after the deployment was {attempt.latch.outcome}: {failure.error}")
@@ -159,10 +163,25 @@ def _after_an_ending(attempt: Attempt, failure: ScriptFailure | None) -> int:
 
 
 def _conclude(attempt: Attempt, failure: ScriptFailure | None) -> int:
+    failure = failure or _unanswered_failure(attempt)
     if failure is None:
         return write_finished(attempt)
     write_failed(attempt, failure)
     return failure.exit_status
+
+
+def _unanswered_failure(attempt: Attempt) -> ScriptFailure | None:
+    """Of a script that ended with status 0: the failure of a query for which that status cannot speak. With
+    ``on_query_failure`` ``script`` it speaks for those that the script was given."""
+    failed = failed_queries(attempt)
+    if attempt.spec.on_query_failure == "script":
+        failed = [query for query in failed if not query.is_failure_given]
+    return _failure_of(failed[0]) if failed else None
+
+
+def _failure_of(query: LogicalQuery) -> ScriptFailure:
+    text = query.failure() or ""
+    return ScriptFailure(error=text, traceback=text, exit_status=1, query_name=query.name)
 
 
 def write_finished(attempt: Attempt) -> int:
@@ -170,7 +189,7 @@ def write_finished(attempt: Attempt) -> int:
     try:
         refuse_pending_flush(attempt)
         manifest = take_final_snapshot(attempt, "stopped", "") if has_queries(attempt) else None
-    except (FencedError, *PASSING):
+    except (FencedError, UnavailableError, OutcomeUnknownError):
         raise
     except StreamStateError as error:
         fail_without_snapshot(attempt, error)
@@ -239,6 +258,6 @@ def end_overdue_script(attempt: Attempt) -> int | None:
         return 0 if attempt.latch.outcome != "failed" else 1
     failed = [query for query in list(attempt.queries.values()) if query.failure() is not None]
     if failed:
-        write_failed(attempt, ScriptFailure(failed[0].failure() or "", "", 1, failed[0].name))
+        write_failed(attempt, _failure_of(failed[0]))
         return 1
     return write_finished(attempt)

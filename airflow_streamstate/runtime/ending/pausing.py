@@ -69,7 +69,8 @@ def while_all_stand(
             raise ConflictError(
                 "a batch failed on its way to the barrier",
                 queries=sorted(failures),
-                next_step="`streamstate logs` shows why; ask again when the query runs.",
+                next_step="`streamstate status` shows why; where the other queries run on, ask again: the snapshot then"
+                " holds a failed query at its last commit.",
             )
         return act(let_go)
     except NotWaitedForError as late:

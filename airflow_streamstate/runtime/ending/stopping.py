@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from airflow_streamstate.checkpoint.barrier import (
@@ -15,7 +16,7 @@ from airflow_streamstate.checkpoint.barrier import (
     Placed,
     Step,
 )
-from airflow_streamstate.errors import DataError, FencedError, StreamStateError
+from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.events import Failed, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -24,6 +25,7 @@ from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.auditing import audit_at_end
 from airflow_streamstate.runtime.attempt.latch import Order
 from airflow_streamstate.runtime.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.runtime.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.runtime.attempt.ports import QueryRun
 from airflow_streamstate.runtime.attempt.query_failures import failed_queries, tell_failed_queries
 from airflow_streamstate.runtime.attempt.reporting import PASSING
@@ -75,7 +77,12 @@ class Ending:
         self._is_stopped_here = False
         if query.last_end.ended_at is None:
             query.last_end = QueryEnd()  # of a barrier that was taken back from under it
-        self._placement = BarrierPlacement(query.checkpoint, attempt.mark("stop", command_id), query.view)
+        self._placement = BarrierPlacement(
+            query.checkpoint,
+            attempt.mark("stop", command_id),
+            query.view,
+            partial(need_checkpoint, attempt, query.name),
+        )
 
     def step(self) -> Step | None:
         """Look and act once; never blocks, but for Spark's own ``stop()`` of a query that runs nothing.
@@ -263,7 +270,7 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
     try:
         refuse_pending_flush(attempt)
         manifest = take() if take is not None else take_final_snapshot(attempt, "stopped", order.command_id)
-    except (FencedError, *PASSING):
+    except (FencedError, UnavailableError, OutcomeUnknownError):
         raise
     except StreamStateError as error:
         fail_without_snapshot(attempt, error)
@@ -321,12 +328,18 @@ def fail_without_snapshot(attempt: Attempt, error: StreamStateError) -> None:
 
 
 def fail_queries(attempt: Attempt, failures: dict[str, str]) -> None:
-    """Hand the real failure of a query to the script; the ending is over, and what follows is the script's end."""
-    for name, failure in failures.items():
-        query = attempt.queries[name]
-        query.end(failure, query.run)
+    """Batches failed on the way to a barrier: the ending is over, every wait of the script returns or raises that, and
+    the script's end says what became of the deployment."""
+    end_failed(attempt, failures)
     attempt.reporter.note(
-        "a batch failed under a barrier; the barrier is taken back and the failure goes to the script",
+        "a batch failed on its way to a barrier, so that this end failed; the next start runs that batch first",
         queries=sorted(failures),
     )
     attempt.latch.release("failed")
+
+
+def end_failed(attempt: Attempt, failures: dict[str, str]) -> None:
+    """Queries whose last batch failed are over, and told."""
+    for name, failure in failures.items():
+        attempt.queries[name].fail(failure, attempt.queries[name].run)
+    tell_failed_queries(attempt, is_last_look=True)

@@ -82,7 +82,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         return None if timeout is None else is_over
 
     def exception(self) -> StreamingQueryException | None:
-        text = self._logical.failure()
+        text = self._logical.give_failure()
         if text is None:
             return None
         found = None if self._failed_run is None else StreamingQuery(self._failed_run.jquery).exception()

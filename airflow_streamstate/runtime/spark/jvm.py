@@ -18,8 +18,8 @@ from airflow_streamstate.errors import UnavailableError
 # What py4j says, besides its network error, when the other side closed the connection in the middle of an answer.
 _GONE = ("Answer from Java side is empty", "An error occurred while trying to connect to the Java server")
 
-_STOPPED_BY_SCRIPT: set[int] = set()
-"""The ids of contexts; a query keeps its own alive, so that no other one gets its id meanwhile."""
+_STOPPED_BY_SCRIPT = "_streamstate_stopped_by_script"
+"""The attribute of a context that the script has stopped."""
 
 
 def jvm_is_gone(error: BaseException) -> bool:
@@ -77,12 +77,12 @@ def jvm_is_ending() -> bool:
 
 def note_stop_of(context: SparkContext) -> None:
     """Note that the script stops this context, before it does: what ends by that has not failed."""
-    _STOPPED_BY_SCRIPT.add(id(context))
+    setattr(context, _STOPPED_BY_SCRIPT, True)
 
 
 def is_stopped_by_script(context: SparkContext | None) -> bool:
     """Whether the script has stopped this context, or is about to."""
-    return id(context) in _STOPPED_BY_SCRIPT
+    return getattr(context, _STOPPED_BY_SCRIPT, False)
 
 
 def read_field(target: Any, name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError, UnavailableError
-from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.protocol.events import Claimed, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
@@ -79,12 +79,15 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
             # Replaced between the look and the claim: the claim harms nothing, and says who it was.
             _need_current(attempt)
             attempt.reporter.load()
+            attempt.reporter.answered("the claim")
             break
         except UnavailableError as error:
             attempt.reporter.outage("the claim", error)
             if attempt.clock.monotonic_seconds() >= deadline:
                 raise
         attempt.clock.sleep(RETRY_SECONDS)
+    if any(isinstance(event, QueryStarted) for event in attempt.reporter.events):
+        attempt.expect_checkpoints()
     attempt.only_drains = register.attempt_mode == "drain"
     earlier = _earlier_beat(attempt)
     attempt.reporter.write(
@@ -115,6 +118,7 @@ def _need_current(attempt: Attempt) -> StreamRegister:
         attempt.reporter.silenced = True
         attempt.is_fenced = True
         raise attempt.fenced_error()
+    attempt.note_named(stored.value)
     return stored.value
 
 

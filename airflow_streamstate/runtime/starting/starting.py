@@ -63,6 +63,7 @@ class Starter:
             self._call_off_if_impossible(startable)
             if attempt.latch.is_open:
                 self._runs.begin(logical)
+                attempt.expect_checkpoints()
             else:
                 self._start_late(logical)
             attempt.queries[name] = logical

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.protocol.causes import cause_in
+from airflow_streamstate.protocol.causes import cause_in, cause_of
 
 LEAD = "[STREAM_FAILED] Query [id = e7c7, runId = dbdd] terminated with exception: "
 REPORT = """
@@ -93,3 +93,28 @@ def test_the_last_of_several_tracebacks_is_the_cause() -> None:
 def test_other_texts_keep_their_first_line(text: str, cause: str) -> None:
     """An error without a traceback, a syntax error with its place before it, what was cut, and what says nothing."""
     assert cause_in(text) == cause
+
+
+JAVA = """[STREAM_FAILED] Query [id = 5b7b] terminated with exception: Reason: Traceback (most recent call last):
+  File "/launches/job.py", line 12, in write
+    batch.write.jdbc(url, "t")
+py4j.protocol.Py4JJavaError: An error occurred while calling o57.jdbc.
+: java.sql.SQLException: No suitable driver
+\tat java.sql/java.sql.DriverManager.getDriver(DriverManager.java:298)
+ SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: x
+"""
+
+
+def test_the_cause_of_what_java_raised_is_javas() -> None:
+    """py4j's own line says only that something was called; what was raised is in the one behind it."""
+    assert cause_in(JAVA) == "SQLException: No suitable driver"
+    assert cause_of(JAVA[:200], JAVA) == "SQLException: No suitable driver"
+    assert cause_in(JAVA[JAVA.index("py4j") :]) == "SQLException: No suitable driver"
+
+
+def test_what_java_raised_may_be_missing() -> None:
+    """Cut right behind py4j's line."""
+    cut = JAVA[: JAVA.index("\n: java")]
+    assert cause_in(cut).endswith("Py4JJavaError: An error occurred while calling o57.jdbc.")

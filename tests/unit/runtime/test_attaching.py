@@ -97,6 +97,19 @@ def test_the_end_of_the_script_is_the_end_of_the_attempt(
         assert done.stderr.count("boom") == done.stderr.count("ValueError('boom')") + 1
 
 
+@pytest.mark.parametrize("lead", ["attach()\n", "with attach():\n    "])
+def test_a_refusal_is_one_line_with_its_place(stream: SimulatedStream, tmp_path: Path, lead: str) -> None:
+    """As under the runner: where in the script, and what to do, without a traceback."""
+    text = "from airflow_streamstate.errors import UnsupportedCheckpointError as Refusal\n"
+    text += lead + "raise Refusal('the trigger continuous knows no barrier', next_step='Choose another.')"
+    done = script_of(text, tmp_path, config=config_of(stream))
+    assert done.returncode == 1
+    assert "job.py, line 4: the trigger continuous knows no barrier. Choose another.\n" in done.stderr
+    assert "Traceback" not in done.stderr
+    [failed] = stream.events_of(Failed)
+    assert failed.is_refusal
+
+
 def test_a_driver_that_is_not_the_attempt_ends_before_the_script_begins(
     stream: SimulatedStream, tmp_path: Path
 ) -> None:

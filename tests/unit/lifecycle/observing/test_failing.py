@@ -100,6 +100,16 @@ def test_what_the_runtime_refuses_is_not_resumed(stage: Stage) -> None:
     assert "resume" not in told
 
 
+def test_what_is_mended_outside_of_the_script_is_resumed(stage: Stage) -> None:
+    """Credentials that have run out, input that is lost: the error names what helps, and the same script goes on."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(Failed, error="the credentials have expired. bucket=b. Renew them.")
+    told = advice(stage)
+    assert told.startswith(f"Mend what the error names, then {RESUME}")
+    assert "deploy the script again" not in told
+
+
 def test_wrong_arguments_are_explained_in_the_log(stage: Stage) -> None:
     """argparse prints how it wants to be called, and leaves with 2: no error of the script, and nothing to resume."""
     stage.deploy()

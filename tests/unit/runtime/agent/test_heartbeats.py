@@ -224,3 +224,11 @@ def test_the_time_of_a_batch_is_the_mean_of_the_last_ones() -> None:
     for number in range(100):
         last = pace.batch_seconds(9 + number, START_AT + timedelta(seconds=14 + 4 * number))
     assert last == 4.0
+
+
+def test_a_pace_of_one_batch_that_two_threads_have_seen_is_not_known() -> None:
+    """Both threads of the agent may take it in at once."""
+    pace = Pace()
+    pace._seen += [(5, START_AT), (5, START_AT)]
+    assert pace.batch_seconds(5, START_AT) is None
+    assert pace.batch_seconds(7, START_AT + timedelta(seconds=3)) == 1.5

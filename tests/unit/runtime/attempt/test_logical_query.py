@@ -74,7 +74,7 @@ def test_an_own_failure_is_told_with_its_run() -> None:
     def script(driver: SimulatedDriver) -> None:
         query = driver.start(make_plan(fails_at={1}))
         assert query.await_termination()
-        assert query.failure() == "batch 1 failed: division by zero"
+        assert query.failure_to_raise() == "batch 1 failed: division by zero"
         assert query.failed_run is query.run
         assert isinstance(query.run, SimulatedRun)
 

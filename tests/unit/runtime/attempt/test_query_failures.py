@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import (
     Drained,
     Failed,
@@ -34,7 +34,7 @@ from support.simulated_driver import (
     make_plan,
     waiting_script,
 )
-from support.simulated_query import QueryDiedError, SimulatedPlan
+from support.simulated_query import QueryDiedError, SimulatedPlan, SimulatedRun
 
 NAMES = ("counts", "failing")
 REPORT = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):
@@ -169,6 +169,30 @@ def test_a_drain_of_a_degraded_stream_is_refused_and_passes_no_batch_over() -> N
     mended(stream, both)
 
 
+def test_a_drain_is_answered_where_the_log_of_a_failed_query_is_damaged() -> None:
+    """The reason names the log and the way on; the order behind it is obeyed, which says that the log is damaged."""
+    stream, both = deployed(), plans()
+
+    def script(driver: SimulatedDriver) -> None:
+        def damage() -> None:
+            checkpoint = driver.queries[1].checkpoint
+            entry = checkpoint.store.get(checkpoint.key("offsets/3"))
+            assert entry is not None
+            checkpoint.store.put(checkpoint.key("offsets/9"), entry.body)
+
+        driver.clock.after(15.0, damage)
+        waits_for_the_other(*both)(driver)
+
+    stream.order_at(20.0, DrainNotification)
+    stream.order_at(40.0, StopRequest)
+    assert stream.run(script) == 1
+    [rejected] = stream.events_of(Rejected)
+    assert "the offset log plans batches beyond one not committed" in rejected.reason
+    assert "Stop the stream" in rejected.reason
+    assert stream.kinds()[-2:] == ["Accepted", "Failed"]
+    assert "the final snapshot could not be taken" in stream.events_of(Failed)[0].error
+
+
 def test_a_query_that_failed_between_two_batches_is_drained_with_the_others() -> None:
     """Nothing of it is planned, so that nothing is passed over: its state is flushed like that of the others."""
     stream, both = deployed(), plans(fails_at=None)
@@ -236,6 +260,129 @@ def test_with_degrade_the_others_run_on_whatever_the_script_waits_for(script: Ca
     assert len(stream.events_of(QueryFailed)) == 1
     assert stream.events_of(Failed) == []
     assert stream.events_of(Stopped)[0].queries["failing"].planned_batch_id == 3
+
+
+@pytest.mark.parametrize("ending", ["stop", "drain", "snapshot"])
+def test_with_degrade_no_wait_raises_in_the_middle_of_an_ending(ending: str) -> None:
+    """While the others are on their way to their barriers, or stand there: the script's end would cut a flush, or turn
+    a snapshot into the end of the deployment."""
+    stream, both = deployed("degrade"), plans(fails_at=None)
+    raised: list[str] = []
+
+    def script(driver: SimulatedDriver) -> None:
+        began = driver.clock.monotonic_seconds()
+
+        def die(_run: object, phase: str) -> None:
+            if phase == "construct" and 10.0 < driver.clock.monotonic_seconds() - began < 15.0:
+                raise QueryDiedError("the source does not answer")
+
+        def look() -> None:
+            for query in driver.queries:
+                latch = driver.supervisor.attempt.latch
+                if query.ended and not query.is_held_back and not latch.is_released and query.failure_to_raise():
+                    raised.append(latch.state)
+
+        driver.clock.after(0.0, lambda: setattr(driver.startables[1], "before_phase", die))
+        driver.clock.every(0.01, look)
+        waits_for_the_other(*both)(driver)
+
+    if ending == "snapshot":
+        stream.order_at(20.0, SnapshotRequest, consistent=True)
+    stream.order_at(30.0, DrainNotification if ending == "drain" else StopRequest)
+    assert stream.run(script) == 0
+    assert len(stream.events_of(QueryFailed)) == 1
+    assert raised == []
+    assert stream.kinds()[-1] == ("Drained" if ending == "drain" else "Stopped")
+
+
+def fails_under_a_barrier(stream: SimulatedStream, order: Callable[[], object], *both: SimulatedPlan) -> Script:
+    """A script that waits for its first query; what is ordered arrives within the batch of the second that fails."""
+
+    def script(driver: SimulatedDriver) -> None:
+        ordered: list[object] = []
+
+        def strike(run: SimulatedRun, phase: str) -> None:
+            if phase == "run" and run._batch is not None and run._batch.batch_id == 3 and not ordered:
+                ordered.append(order())
+
+        driver.clock.after(0.0, lambda: setattr(driver.startables[1], "before_phase", strike))
+        waits_for_the_other(*both)(driver)
+
+    return script
+
+
+@pytest.mark.parametrize("setting", ["script", "degrade", "fail"])
+@pytest.mark.parametrize("command", [StopRequest, DrainNotification])
+def test_a_batch_that_fails_on_its_way_to_the_barrier_of_an_end_is_told(
+    command: type[Command], setting: OnQueryFailure
+) -> None:
+    """The end has failed with it, whatever the script waits for: both events name the query, the status is 1."""
+    stream, both = deployed(setting), plans()
+    slow = replace(both[1], batch_seconds=6.0)
+    assert stream.run(fails_under_a_barrier(stream, lambda: stream.order(command), both[0], slow)) == 1
+    assert stream.events_of(QueryFailed)[0].error == "Unlucky: batch of bad luck"
+    assert stream.events_of(Failed)[0].query_name == "failing"
+    assert stream.events_of(Finished) == []
+    mended(stream, (both[0], slow))
+
+
+@pytest.mark.parametrize("setting", ["script", "degrade", "fail"])
+def test_a_batch_that_fails_on_its_way_to_the_barrier_of_a_snapshot_is_told(setting: OnQueryFailure) -> None:
+    """As any other failure of a query, and before the snapshot's answer; ``fail`` ends the deployment of it."""
+    stream, both = deployed(setting), plans()
+    slow = replace(both[1], batch_seconds=6.0)
+    stream.order_at(90.0, StopRequest)
+
+    def order() -> Command:
+        return stream.order(SnapshotRequest, consistent=True)
+
+    status = stream.run(fails_under_a_barrier(stream, order, both[0], slow))
+    ends = ["Failed"] if setting == "fail" else ["Accepted", "Stopped"]
+    assert status == (1 if setting == "fail" else 0)
+    assert stream.kinds()[-len(ends) - 2 :] == ["QueryFailed", "Rejected", *ends]
+    mended(stream, (both[0], slow))
+
+
+def test_queries_that_cannot_be_started_again_after_a_snapshot_are_each_told() -> None:
+    """No run of theirs failed: they are told apart by themselves."""
+    stream, both = deployed(), plans(fails_at=None)
+    done = make_plan(300)
+
+    def drop_tables() -> None:
+        for plan in both:
+            plan.refuses_to_start = ValueError("no such table")
+
+    stream.clock.after(8.0, drop_tables)
+    stream.order_at(10.0, SnapshotRequest, consistent=True)
+    stream.order_at(60.0, StopRequest)
+
+    def script(driver: SimulatedDriver) -> None:
+        for name, plan in zip(NAMES, both, strict=True):
+            driver.start(plan, name)
+        driver.start(done, "done").await_termination()
+
+    assert stream.run(script) == 0
+    assert {(event.query_name, event.error) for event in stream.events_of(QueryFailed)} == {
+        (name, "ValueError: no such table") for name in NAMES
+    }
+
+
+@pytest.mark.parametrize("setting", ["script", "degrade"])
+def test_a_script_that_ends_well_hides_no_failure_that_it_was_not_given(setting: OnQueryFailure) -> None:
+    """Its status 0 cannot speak for it: the deployment has failed with that query."""
+    stream, both = deployed(setting), plans()
+    done = make_plan(45, trigger="available_now")
+
+    def script(driver: SimulatedDriver) -> None:
+        failing = driver.start(both[1], "failing")
+        while failing.is_active():
+            driver.clock.sleep(0.1)
+        driver.start(done, "counts").await_termination()
+
+    assert stream.run(script) == 1
+    [failed] = stream.events_of(Failed)
+    assert (failed.query_name, failed.in_words) == ("failing", "Unlucky: batch of bad luck")
+    mended(stream, (replace(done, trigger="processing_time"), both[1]))
 
 
 def test_with_degrade_a_wait_for_the_failed_query_itself_waits_for_the_others() -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import FencedError
+from airflow_streamstate.errors import DataError, FencedError, StoreRefusedError, UnavailableError
 from airflow_streamstate.protocol.events import Failed, Noted, Started
 from airflow_streamstate.runtime.attempt.reporting import Reporter, say_to_driver_log
 from airflow_streamstate.store.memory import MemoryStore
@@ -128,4 +128,35 @@ def closed() -> io.StringIO:
 def test_a_log_that_takes_no_line_costs_the_line_alone(log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that wants to say that the disk is full lives on, and beats again once there is room."""
     monkeypatch.setattr(sys, "stderr", log)
-    say_to_driver_log("the store is out of reach, the job goes on")
+    say_to_driver_log("the store is out of reach, and is asked again")
+
+
+def test_outages_are_kept_apart_by_what_failed() -> None:
+    """What answers says nothing of what does not, and does not make its lines more than twice a minute."""
+    desk = Desk()
+    refused, away = StoreRefusedError("permission denied"), UnavailableError("the home is not there")
+    for second in range(300):
+        desk.reporter.outage("snapshot stopped", refused)
+        if second == 100:
+            desk.reporter.outage("a sign of life", away)
+        desk.reporter.answered("a sign of life")
+        desk.clock.advance(1.0)
+    denied = [line for line in desk.lines if "permission denied" in line]
+    assert len(denied) == 10
+    assert [line for line in desk.lines if line not in denied] == [
+        "the store is out of reach, and is asked again (a sign of life: the home is not there.)",
+        "the store is within reach again, after 0 s (a sign of life)",
+    ]
+    desk.reporter.answered("snapshot stopped")
+    assert desk.lines[-1] == "the store is within reach again, after 300 s (snapshot stopped)"
+
+
+def test_what_is_no_outage_of_the_store_is_not_called_one() -> None:
+    """As damaged data, at which the agent looks again."""
+    desk = Desk()
+    desk.reporter.outage("a look at the commands", DataError("the log is damaged"))
+    desk.reporter.answered("a look at the commands")
+    assert desk.lines == [
+        "this is tried again (a look at the commands: the log is damaged.)",
+        "this goes again, after 0 s (a look at the commands)",
+    ]

@@ -6,11 +6,20 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_streamstate.errors import (
+    HomeNotFoundError,
+    InputLostError,
+    InvalidRequestError,
+    ReadOnlyError,
+    StoreRefusedError,
+    UnsupportedCheckpointError,
+)
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Failed, Finished, Noted
+from airflow_streamstate.protocol.events import Failed, Finished, Noted, QueryFailed
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.attempt.latch import Order
-from airflow_streamstate.runtime.ending.finishing import MAX_TRACEBACK_CHARACTERS, end_script
+from airflow_streamstate.runtime.ending.finishing import MAX_TRACEBACK_CHARACTERS, end_script, refusal_in
+from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_driver import (
     QueryFailedError,
     SimulatedDriver,
@@ -20,6 +29,7 @@ from support.simulated_driver import (
     waiting_script,
 )
 from support.simulated_query import SimulatedPlan
+from support.vanishing_store import VanishingStore
 
 
 def finish_later(stream: SimulatedStream, plan: SimulatedPlan) -> None:
@@ -117,7 +127,7 @@ def test_a_query_that_fails_by_itself_fails_the_script_as_without_us() -> None:
 
 
 def test_a_script_that_swallows_a_failure_finishes() -> None:
-    """Its exit status is its own; the final snapshot has the planned batch (1a.6)."""
+    """It was given the failure, so its exit status is its own; the final snapshot has the planned batch (1a.6)."""
     stream, plan = SimulatedStream(), make_plan(fails_at={2})
     stream.deploy()
 
@@ -211,7 +221,7 @@ def test_a_secret_never_reaches_the_traceback_of_an_event() -> None:
 
 def test_a_secret_is_hidden_before_a_failure_is_cut() -> None:
     """Its first half would be known to nobody, and shown."""
-    words = "x" * 470 + " hunter2-secret"
+    words = "x" * 970 + " hunter2-secret"
     stream, plan = SimulatedStream(), make_plan(500, fails_at={2}, failure_words=words)
     stream.deploy(conf={"spark.x.password": "hunter2-secret"})
 
@@ -220,9 +230,9 @@ def test_a_secret_is_hidden_before_a_failure_is_cut() -> None:
         driver.clock.sleep(1.9)
 
     stream.run(script)
-    (note,) = [note for note in stream.events_of(Noted) if "last batch failed" in note.text]
-    assert "x" * 470 in str(note.facts["failure"])
-    assert "hunter" not in str(note.facts["failure"])
+    (failed,) = stream.events_of(QueryFailed)
+    assert "x" * 970 in failed.error
+    assert "hunter" not in failed.error + failed.traceback
 
 
 def carried(stream: SimulatedStream, deployment_id: str) -> list[object]:
@@ -295,3 +305,39 @@ def test_a_rehearsal_ends_a_loop_around_a_wait() -> None:
     with pytest.raises(SystemExit) as ended:
         stream.run(script)
     assert ended.value.code == 0
+
+
+def test_a_script_without_a_query_has_a_last_word_where_the_checkpoints_are_refused() -> None:
+    """The final snapshot needs them: ``Failed``, and not a driver that ended without a word."""
+    store = VanishingStore(MemoryStore("checkpoints"))
+    stream = SimulatedStream(home=MemoryStore("home"), checkpoints=store)
+    stream.deploy()
+    stream.order_at(10.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(50))) == 0
+    attempt = stream.next_attempt()
+    assert stream.run(lambda _driver: store.vanish("refused"), attempt=attempt) == 1
+    assert stream.kinds()[-1] == "Failed"
+    assert "permission denied" in stream.events_of(Failed)[0].error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refusal"),
+    [
+        (UnsupportedCheckpointError("the trigger continuous knows no barrier"), True),
+        (InvalidRequestError("a query of this name runs already in this script"), True),
+        (StoreRefusedError("the credentials have expired"), False),
+        (ReadOnlyError("the file system is read-only"), False),
+        (HomeNotFoundError("no home lies here"), False),
+        (InputLostError("input that this query has not read is lost at its source"), False),
+    ],
+)
+def test_what_is_mended_outside_of_a_script_is_no_refusal_of_it(error: Exception, is_refusal: bool) -> None:
+    """Each is one sentence without a traceback; only a refusal of what the script asks for needs another script."""
+    failure = refusal_in(error)
+    assert failure is not None
+    assert (failure.error, failure.traceback, failure.is_refusal) == (str(error), "", is_refusal)
+
+
+def test_a_defect_of_a_script_has_its_traceback() -> None:
+    """What the runtime did not refuse is shown as Python shows it."""
+    assert refusal_in(ValueError("broken")) is None

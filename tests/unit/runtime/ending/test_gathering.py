@@ -113,13 +113,13 @@ def test_a_query_that_is_never_started_again_is_carried_on_unflushed() -> None:
 
 
 def test_a_batch_that_fails_before_the_flush_ends_the_notification() -> None:
-    """Its own failure comes through the waits; the notification has its end, and is cleaned up (1a.7)."""
+    """Its own failure is told, and comes through the waits; the notification has its end, and is cleaned up (1a.7)."""
     stream, plan = SimulatedStream(), make_plan(500)
     plan.fails_at.add(2)
     stream.deploy()
     stream.order_at(1.9, DrainNotification)
     assert stream.run(waiting_script(plan)) == 1
-    assert stream.kinds()[-3:] == ["Accepted", "DrainFailed", "Failed"]
+    assert stream.kinds()[-4:] == ["Accepted", "DrainFailed", "QueryFailed", "Failed"]
     assert "division by zero" in stream.events_of(Failed)[0].traceback
     assert stream.commands() == []
 

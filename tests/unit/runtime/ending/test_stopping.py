@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Accepted, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
     STREAM,
@@ -19,6 +21,7 @@ from support.simulated_driver import (
     waiting_script,
 )
 from support.simulated_query import SimulatedPlan, SimulatedRun
+from support.vanishing_store import VanishingStore
 
 
 def stopped_stream(stream: SimulatedStream, plan: SimulatedPlan, at_seconds: float = 2.1) -> Stopped:
@@ -238,3 +241,75 @@ def test_a_stop_without_a_batch_tells_the_rows_that_were_there_before() -> None:
     assert stream.run(waiting_script(plan), attempt=attempt) == 0
     again = stream.events_of(Stopped)[1]
     assert (again.attempt, again.queries["counts"].state_rows_left) == (2, 5)
+
+
+def refusing(stream: SimulatedStream, place: VanishingStore) -> SimulatedDriver:
+    """A driver whose snapshots lie at a place that will refuse them."""
+    SnapshotPlaces(stream.checkpoints, lambda _uri: place, stream.clock).claim(stream.control, place.uri)
+    stream.deploy(snapshots=place.uri)
+    return SimulatedDriver(stream, open_place=lambda _uri: place)
+
+
+@pytest.mark.parametrize("command", [StopRequest, DrainNotification])
+def test_a_place_that_refuses_the_snapshot_fails_the_end_after_a_while(command: type[Command]) -> None:
+    """Every query has ended by then: no order waits for ever, an event says at once what the store says, and a resume
+    goes on with the state. (Law 6)"""
+    stream, plan, place = SimulatedStream(), make_plan(100), VanishingStore(MemoryStore("place"))
+    driver = refusing(stream, place)
+    stream.clock.after(15.0, lambda: place.vanish("refused"))
+    stream.order_at(20.0, command)
+    assert driver.run(waiting_script(plan)) == 1
+    assert 80 <= stream.clock.monotonic_seconds() < 90
+    assert [note for note in stream.events_of(Noted) if "permission denied" in str(note.facts.get("reason"))]
+    [failed] = stream.events_of(Failed)
+    assert "permission denied" in failed.error
+    assert "`streamstate resume flights`" in failed.error
+    assert len([line for line in stream.said if "out of reach" in line]) <= 3
+    assert not [line for line in stream.said if "within reach" in line or "the job goes on" in line]
+    place.come_back()
+    attempt = stream.next_attempt()
+    stream.order_at(60.0, DrainNotification)
+    again = SimulatedDriver(stream, attempt=attempt, open_place=lambda _uri: place)
+    assert again.run(waiting_script(plan)) == 0
+    assert stream.kinds()[-1] == "Drained"
+    assert_nothing_lost(plan)
+
+
+def test_a_place_that_refuses_for_a_moment_only_delays_a_stop() -> None:
+    """A token that was renewed: the log says that the store is within reach again."""
+    stream, place = SimulatedStream(), VanishingStore(MemoryStore("place"))
+    driver = refusing(stream, place)
+    stream.order_at(20.0, StopRequest)
+    stream.clock.after(15.0, lambda: place.vanish("refused"))
+    stream.clock.after(50.0, place.come_back)
+    assert driver.run(waiting_script(make_plan(100))) == 0
+    assert stream.kinds()[-1] == "Stopped"
+    assert [line for line in stream.said if "within reach again" in line]
+
+
+def test_a_stop_before_the_first_query_fails_where_the_checkpoints_are_refused() -> None:
+    """Whether the store ever gave access is not known then; the stop is answered all the same."""
+    store = VanishingStore(MemoryStore("checkpoints"))
+    stream = SimulatedStream(home=MemoryStore("home"), checkpoints=store)
+    stream.deploy()
+    stream.order_at(5.0, StopRequest)
+    stream.clock.after(4.0, lambda: store.vanish("refused"))
+    assert stream.run(lambda driver: driver.clock.sleep(20.0)) == 1
+    assert "permission denied" in stream.events_of(Failed)[0].error
+
+
+@pytest.mark.parametrize("command", [StopRequest, DrainNotification])
+def test_no_barrier_goes_into_an_empty_log_where_a_checkpoint_was(command: type[Command]) -> None:
+    """A disk that is not mounted: its mount point gets no log, the end fails, and a resume goes on when it is back
+    (Law 5)."""
+    stream, plan = SimulatedStream(home=MemoryStore("home")), make_plan(100)
+    stream.deploy()
+    store = VanishingStore(stream.checkpoints)
+    stream.clock.after(19.0, lambda: store.vanish("unmounted"))
+    stream.order_at(20.0, command)
+    assert SimulatedDriver(stream, checkpoints=store).run(waiting_script(plan)) == 1
+    assert store.left_in_its_place() == []
+    assert stream.kinds()[-1] == "Failed"
+    assert "the checkpoint" in stream.events_of(Failed)[0].error
+    resume_and_drain(stream, plan)
+    assert_nothing_lost(plan)

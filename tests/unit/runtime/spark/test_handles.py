@@ -34,6 +34,9 @@ class Logical:
     def failure_to_raise(self) -> str | None:
         return self.failure()
 
+    def give_failure(self) -> str | None:
+        return self.failure()
+
     def await_termination(self, timeout_seconds: float | None = None) -> bool:
         assert self.ended or timeout_seconds is not None
         return self.ended

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import UnavailableError
-from airflow_streamstate.runtime.spark.jvm import jvm_answers, jvm_is_gone
+from airflow_streamstate.runtime.spark.jvm import is_stopped_by_script, jvm_answers, jvm_is_gone, note_stop_of
 
 py4j_protocol = pytest.importorskip("py4j.protocol")
 
@@ -37,3 +37,18 @@ def test_what_the_jvm_answered_passes_through(error: Exception) -> None:
     assert not jvm_is_gone(error)
     with pytest.raises(type(error)), jvm_answers():
         raise error
+
+
+def test_a_context_that_the_script_stopped_is_known_by_itself() -> None:
+    """Not by its place in memory, which a later context may get."""
+
+    class Context:
+        pass
+
+    stopped = Context()
+    note_stop_of(stopped)
+    assert is_stopped_by_script(stopped)
+    del stopped
+    later = [Context() for _ in range(100)]
+    assert not any(is_stopped_by_script(context) for context in later)
+    assert not is_stopped_by_script(None)

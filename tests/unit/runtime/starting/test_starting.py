@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from airflow_streamstate.checkpoint.barrier import put_fence
 from airflow_streamstate.checkpoint.repair import Clean, RepairReport, repair_before_start
-from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.runtime.starting.running import describe_repairs
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import barrier_mark, memory_checkpoint, run_batches
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
@@ -160,3 +165,31 @@ def test_a_start_that_cannot_ask_the_run_before_leaves_no_run_that_nobody_superv
     (stopped,) = stream.events_of(Stopped)
     checkpoint = SimulatedDriver(stream).supervisor.attempt.checkpoint_of("counts")
     assert checkpoint.position().batch_id == stopped.queries["counts"].batch_id
+
+
+def test_the_folder_of_checkpoints_is_not_made_anew_once_a_query_has_started(tmp_path: Path) -> None:
+    """Neither in this attempt nor in a later one: a disk that is not mounted gets no folder in its place (Law 5)."""
+    root = tmp_path / "checkpoints"
+    stream = SimulatedStream(home=MemoryStore("home"), checkpoints=LocalStore(root))
+    stream.deploy()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(20))
+        root.rename(tmp_path / "away")
+        with pytest.raises(UnavailableError, match="the folder of this store is not there"):
+            driver.checkpoints.put("some/key", b"")
+        (tmp_path / "away").rename(root)
+
+    stream.order_at(10.0, StopRequest)
+    assert stream.run(script) == 0
+
+    def script_again(driver: SimulatedDriver) -> None:
+        with pytest.raises(DataError, match="the checkpoint of this query is gone"):
+            driver.start(make_plan(20))
+        with pytest.raises(UnavailableError, match="the folder of this store is not there"):
+            driver.checkpoints.put("some/key", b"")
+
+    again = SimulatedDriver(stream, attempt=stream.next_attempt(), checkpoints=LocalStore(root))
+    shutil.rmtree(root)
+    again.run(script_again)
+    assert not root.exists()
