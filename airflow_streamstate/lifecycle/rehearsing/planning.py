@@ -105,7 +105,8 @@ class Planning:
             StreamNotFoundError: the stream was never deployed.
             InvalidRequestError: what is asked for cannot be, or could not be launched.
             SnapshotNotFoundError: the snapshot that it would start from is gone.
-            IncompatibleUpgradeError: it cannot start from what the current deployment left, as a deploy would say.
+            IncompatibleUpgradeError, InputLostError: it cannot start from what the current deployment left, as a
+                deploy would say.
         """
         known = self._clock.new_uuid() if request_id is None else check_id(request_id, "request id")
         return self._rehearsals.begin(

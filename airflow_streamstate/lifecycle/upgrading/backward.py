@@ -12,12 +12,10 @@ from collections.abc import Callable
 from functools import partial
 
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.errors import (
-    DataError,
-    StreamStateError,
-)
+from airflow_streamstate.errors import DataError, InputLostError, StreamStateError
 from airflow_streamstate.lifecycle.decide import Refused, decide_start
 from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.starting.sent_once import refuse_sent_once
 from airflow_streamstate.lifecycle.starting.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.deciding import decide_return
 from airflow_streamstate.lifecycle.upgrading.ends import finish
@@ -81,7 +79,13 @@ def _why_not_begun(tools: Tools, beginning: SnapshotManifest) -> str:
     """Why the old code would be refused there; "" where it would not. Asked before anything is ended."""
     request = tools.version(tools.old_spec()).as_deploy_request()
     decision = decide_start(request, tools.upgrade.old_deployment_id, beginning)
-    return in_words(decision.error) if isinstance(decision, Refused) else ""
+    if isinstance(decision, Refused):
+        return in_words(decision.error)
+    try:
+        refuse_sent_once(request, beginning)
+    except InputLostError as error:
+        return in_words(error)
+    return ""
 
 
 def _why_not_whole(tools: Tools, state: UpgradeState, beginning: SnapshotManifest) -> str:

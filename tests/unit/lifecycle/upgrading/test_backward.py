@@ -27,7 +27,7 @@ from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful
-from support.upgrade_stage import FILES, UpgradeStage
+from support.upgrade_stage import FILES, SOCKET, UpgradeStage
 
 
 def runs_the_old_code(upgraded: UpgradeStage, deployment_id: str) -> bool:
@@ -760,3 +760,53 @@ def test_the_old_code_keeps_its_snapshots_where_the_stream_keeps_them_now(tmp_pa
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "forward")
     assert stage.spec("d-0003").snapshots == str(tmp_path / "new")
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("way", ["handover", "forward", "undo"])
+def test_a_rollback_that_would_lose_input_is_refused_before_anything_is_stopped(
+    tmp_path: Path, way: str, *, warm: bool
+) -> None:
+    """No start goes on from an offset of a socket, in no way: the version that runs is left running (Law 5)."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,)), sink=FILES).runs()
+    view = upgraded.to_started(change={"accept_lost_input": ("counts",)})
+    upgraded.new_runs(3)
+    if way == "handover":
+        upgraded.stage.clock.advance(HealthyWhen().within_seconds)
+        upgraded.beats(3, idle_triggers=5, is_idle=True)
+    else:
+        upgraded.new_runs(6)
+        upgraded.advance(view)
+        upgraded.new_runs(8)
+    assert upgraded.advance(view).outcome == "upgraded"
+    wanted = {} if way == "handover" else {"way": way}
+    view = upgraded.advance(upgraded.begin_rollback(warm=warm, **wanted))
+    assert (view.outcome, orders(upgraded)) == ("failed", 0)
+    assert "cannot be read again" in view.state.last.text
+    assert "--accept-lost-input counts" in view.state.last.text
+    assert upgraded.stage.controller.status(STREAM).state == "running"
+
+
+def test_a_rollback_that_accepts_lost_input_goes_back(tmp_path: Path) -> None:
+    """By name, as a deploy does."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
+    view = upgraded.to_started(change={"accept_lost_input": ("counts",)})
+    upgraded.new_runs(4)
+    upgraded.advance(view)
+    upgraded.new_runs(6)
+    assert upgraded.advance(view).outcome == "upgraded"
+    view = upgraded.advance(upgraded.begin_rollback(accept_lost_input=("counts",)))
+    view = upgraded.rehearsed(view)
+    upgraded.stops("d-0002")
+    assert upgraded.advance(view).state.phase == "returned"
+
+
+def test_a_bad_version_that_began_with_nothing_is_not_stopped_for_a_way_back_that_loses_input(tmp_path: Path) -> None:
+    """``--mode fresh`` asks nothing of a socket, and the way back from it would go on from an offset of it."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
+    view = upgraded.to_started(mode="fresh")
+    upgraded.new_runs(2)
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+    view = upgraded.advance(view)
+    assert (view.outcome, orders(upgraded)) == ("failed", 0)
+    assert "--accept-lost-input counts" in view.state.last.text
