@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -163,6 +163,10 @@ class Planning:
         left = (view.deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS
         poll(self._clock, look, timeout_seconds=max(left, 0.0), pause_seconds=lambda: POLL_SECONDS)
         return self.report(view.stream_id, view.rehearsal_id)
+
+    def begun_by(self, stream_id: str, request_ids: Iterable[str]) -> list[str]:
+        """The rehearsals that these requests became, whatever has become of them; sorted."""
+        return self._rehearsals.begun_by(stream_id, request_ids)
 
     def give_up(self, stream_id: str, rehearsal_id: str) -> None:
         """End a rehearsal for which nobody waits any more, and remove what it made."""

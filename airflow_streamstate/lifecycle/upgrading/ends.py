@@ -52,8 +52,7 @@ def _mark_known_good(tools: Tools, state: UpgradeState) -> None:
 def clear_up(tools: Tools) -> None:
     """Remove what it made, and let go of the stream. What cannot be done now holds nobody up."""
     with suppress(StreamStateError):
-        steps = tools.journal.steps(tools.upgrade.upgrade_id)
-        for rehearsal_id in sorted({step.rehearsal_id for step in steps if step.rehearsal_id is not None}):
+        for rehearsal_id in tools.rehearsal_ids():
             with suppress(StreamStateError):
                 tools.planning.give_up(tools.stream_id, rehearsal_id)
     try:
