@@ -38,8 +38,7 @@ def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **fa
 
 def _with_why(tools: Tools, text: str) -> str:
     """With why the new version was given up, where that is not what the text says."""
-    steps = tools.journal.steps(tools.upgrade.upgrade_id)
-    why = next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
+    why = tools.why_given_up()
     return f"{text}; the new version was given up: {why}" if why and why not in text else text
 
 

@@ -191,8 +191,7 @@ def _bad_batches(state: UpgradeState, seen: Observation) -> dict[str, tuple[int,
 
 def _why_back(tools: Tools, state: UpgradeState) -> str:
     """Why it was given up, and what is to be said of the way."""
-    steps = tools.journal.steps(tools.upgrade.upgrade_id)
-    why = next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
+    why = tools.why_given_up()
     seen = tools.means.observer.observe(tools.stream_id, state.last.returned_deployment_id)
     again = [
         f"query {event.query_name}: at the most {event.rows_again:,} rows of input come a second time"

@@ -94,6 +94,11 @@ class Tools:
         begun = self.planning.begun_by(self.stream_id, [self.request_id(what) for what in _REHEARSING])
         return sorted({*named, *begun})
 
+    def why_given_up(self) -> str:
+        """Why the version was given up that is, or was, to be brought back from; "" where no step says it."""
+        steps = self.journal.steps(self.upgrade.upgrade_id)
+        return next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
+
     @property
     def reason_of_attempt(self) -> str:
         """Why an attempt is asked for that brings the old version back."""

@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen
@@ -324,6 +325,31 @@ def test_a_batch_that_runs_while_it_is_ended_turns_the_handover_into_forward(upg
     view = upgraded.rehearsed(view)
     assert (view.state.last.way, view.state.last.bad_batches) == ("forward", {"counts": (4, 4)})
     assert upgraded.stage.spec("d-0003").start.snapshot_id == "d-0002-stopped-000001"
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_batch_that_runs_while_the_old_driver_comes_up_turns_the_handover_into_forward(
+    upgraded: UpgradeStage, *, waits: bool
+) -> None:
+    """It is found before the bad version is stopped, which then runs on while the old code is rehearsed once more."""
+    upgraded.sink = FILES
+    view = given_up_alive(upgraded, 3)
+    assert (view.state.phase, view.state.last.way) == ("trying", "handover")
+    first_id = upgraded.rehearsal(view).rehearsal_id
+    upgraded.new_runs(5)
+    view = upgraded.rehearsed(view, waits=True) if waits else upgraded.advance(view)
+    assert (view.state.phase, view.state.last.is_decided, orders(upgraded)) == ("trying", False, 0)
+    assert upgraded.stage.launcher.states[launch_key_for(first_id, 1)] == "gone"
+    assert upgraded.rehearsal(view).rehearsal_id != first_id
+    assert upgraded.stage.controller.status(STREAM).state == "running"
+    view = upgraded.rehearsed(view, waits=True)
+    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returning", "forward", "waits")
+    upgraded.stops("d-0002")
+    upgraded.advance(view)
+    upgraded.new_runs(7, "d-0003")
+    view = upgraded.advance(view)
+    assert view.outcome == "given_up"
+    assert "cancelled by tests; it has run a batch while the old driver came up" in view.state.last.text
 
 
 def test_the_patience_of_a_second_way_back_is_its_own(upgraded: UpgradeStage) -> None:
