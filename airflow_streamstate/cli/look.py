@@ -36,7 +36,7 @@ def status(session: Session, /, stream_id: str, deployment_id: str | None) -> in
     result = controller.status(stream_id, deployment_id).to_json()
     result["full_disks"] = find_full_disks(controller.home)
     session.emit(result, lambda console: _status(console, result))
-    return status_of_states([result["state"]])
+    return status_of_states([str(result["state"])])
 
 
 def _status(console: Console, result: Mapping[str, Any]) -> None:
@@ -54,7 +54,7 @@ def streams(session: Session) -> int:
     """
     rows = [status.to_json() for status in session.controller().statuses()]
     session.emit({"streams": rows}, lambda console: tables.streams(console, rows, str(session.home_uri)))
-    return status_of_states(row["state"] for row in rows)
+    return status_of_states(str(row["state"]) for row in rows)
 
 
 @click.command(cls=HelpfulCommand, short_help="What a deployment said, oldest first.")
