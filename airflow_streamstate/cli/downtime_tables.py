@@ -32,6 +32,14 @@ def waterfall(console: Console, found: Sequence[Downtime]) -> None:
     worst = worst_of(found)
     if worst is not None and len(worst.marks) > 1:
         console.print(phases(worst))
+        if words := state_words(worst):
+            console.print(shown(words))
+
+
+def state_words(one: Downtime) -> str:
+    """What opening the state took; "" where that is not known. It is no phase: partitions open theirs side by side,
+    while the first batch runs."""
+    return "" if one.state_load_ms is None else f"opening the state: {one.state_load_ms:,} ms, all partitions together"
 
 
 def phases(one: Downtime) -> Table:
