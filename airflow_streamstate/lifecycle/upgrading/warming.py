@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.upgrading.forward import STAY_SECONDS, WARM_SECONDS
@@ -110,9 +110,12 @@ def warming(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _has_run(tools: Tools, state: UpgradeState) -> bool:
-    """Whether the version that is given up is past its beginning by now: it runs on while the driver comes up."""
-    seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
-    return has_run_batches(tools, seen, beginning_of(tools, seen))
+    """Whether the version that is given up is past its beginning by now: it runs on while the driver comes up. Where
+    the store of its log does not answer, its end will tell."""
+    with suppress(UnavailableError):
+        seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
+        return has_run_batches(tools, seen, beginning_of(tools, seen))
+    return False
 
 
 def give_up_waiting(tools: Tools, state: UpgradeState) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
+from airflow_streamstate.lifecycle.upgrading import warming
 from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS
 from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS
@@ -350,6 +351,20 @@ def test_a_batch_that_runs_while_the_old_driver_comes_up_turns_the_handover_into
     view = upgraded.advance(view)
     assert view.outcome == "given_up"
     assert "cancelled by tests; it has run a batch while the old driver came up" in view.state.last.text
+
+
+def test_a_log_that_does_not_answer_while_the_old_driver_comes_up_holds_nothing_up(
+    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the bad version has run a batch is told by its end, then (Law 6)."""
+    view = given_up_alive(upgraded, 3)
+
+    def silent(*_: object) -> bool:
+        raise UnavailableError("no answer", next_step="Try again.")
+
+    monkeypatch.setattr(warming, "has_run_batches", silent)
+    view = upgraded.rehearsed(view, waits=True)
+    assert (view.state.phase, view.state.last.way, orders(upgraded)) == ("returning", "handover", 1)
 
 
 def test_the_patience_of_a_second_way_back_is_its_own(upgraded: UpgradeStage) -> None:
