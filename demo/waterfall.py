@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from airflow_streamstate.cli.downtime_tables import steps_of
+from airflow_streamstate.cli.downtime_tables import state_words, steps_of
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime
 
 WIDTH = 1120
@@ -56,4 +56,5 @@ def waterfall(downtime: Downtime) -> str:
     keys = (
         f'<span><i style="background:{colour}"></i>by the clock of the {name}</span>' for name, colour in CLOCKS.items()
     )
-    return f'{"".join(parts)}</svg><p class="key">{"".join(keys)}</p>'
+    state = f'<p class="soft">{escape(words)}</p>' if (words := state_words(downtime)) else ""
+    return f'{"".join(parts)}</svg>{state}<p class="key">{"".join(keys)}</p>'

@@ -17,8 +17,14 @@ def downtime_words(found: Sequence[Downtime]) -> str | None:
     """The downtime of each query, the longest first; None where none is known."""
     seconds = downtime_by_query(found)
     ordered = sorted(seconds.items(), key=lambda item: (item[1] is not None, -(item[1] or 0.0), item[0]))
-    words = [f"{name} has no commit since" if one is None else f"{one:g} s ({name})" for name, one in ordered]
-    return ", ".join(words) or None
+    lasting = {one.query_name for one in found if one.seconds is None and not one.has_ended}
+
+    def words(name: str, one: float | None) -> str:
+        if one is not None:
+            return f"{one:g} s ({name})"
+        return f"{name} has no commit since" if name in lasting else f"{name} has commits since, at a time not known"
+
+    return ", ".join(words(name, one) for name, one in ordered) or None
 
 
 def waterfall(console: Console, found: Sequence[Downtime]) -> None:
@@ -26,6 +32,14 @@ def waterfall(console: Console, found: Sequence[Downtime]) -> None:
     worst = worst_of(found)
     if worst is not None and len(worst.marks) > 1:
         console.print(phases(worst))
+        if words := state_words(worst):
+            console.print(shown(words))
+
+
+def state_words(one: Downtime) -> str:
+    """What opening the state took; "" where that is not known. It is no phase: partitions open theirs side by side,
+    while the first batch runs."""
+    return "" if one.state_load_ms is None else f"opening the state: {one.state_load_ms:,} ms, all partitions together"
 
 
 def phases(one: Downtime) -> Table:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from airflow_streamstate.errors import (
@@ -33,6 +33,8 @@ FAILED = 1
 USAGE = 2
 DEADLINE = 3
 REFUSED = 4
+_NOT_WELL = frozenset({"degraded", "failed", "lost", "unreadable"})
+"""States in which a stream, or a query of it, has ended without a word, failed, or cannot be told of."""
 _REFUSALS = (IncompatibleUpgradeError, InputLostError, ConflictError, FencedError, UnsupportedCheckpointError)
 
 
@@ -50,6 +52,11 @@ def exit_status_of(error: StreamStateError) -> int:
 def status_of_findings(*, is_well: bool) -> int:
     """Of a command that looks: 1 where what it looked at is not well."""
     return DONE if is_well else FAILED
+
+
+def status_of_states(states: Iterable[str]) -> int:
+    """Of a command that tells where streams stand: 1 where one of them does not run as it was asked to."""
+    return status_of_findings(is_well=_NOT_WELL.isdisjoint(states))
 
 
 def status_of_several(errors: Sequence[StreamStateError], done: int) -> int:

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from airflow_streamstate.cli import event_tables, full_disks, retention_tables, tables
-from airflow_streamstate.cli.exits import status_of_findings
+from airflow_streamstate.cli.exits import status_of_findings, status_of_states
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.errors import InvalidRequestError
@@ -28,12 +28,15 @@ FOLLOW_SECONDS = 0.5
 @shared
 @pass_session
 def status(session: Session, /, stream_id: str, deployment_id: str | None) -> int:
-    """Show where STREAM, and each of its queries, stands. Exit status 1 if it is degraded."""
+    """Show where STREAM, and each of its queries, stands.
+
+    Exit status 1 if it is degraded, failed or lost.
+    """
     controller = session.controller()
     result = controller.status(stream_id, deployment_id).to_json()
     result["full_disks"] = find_full_disks(controller.home)
     session.emit(result, lambda console: _status(console, result))
-    return status_of_findings(is_well=result["state"] != "degraded")
+    return status_of_states([str(result["state"])])
 
 
 def _status(console: Console, result: Mapping[str, Any]) -> None:
@@ -45,10 +48,13 @@ def _status(console: Console, result: Mapping[str, Any]) -> None:
 @shared
 @pass_session
 def streams(session: Session) -> int:
-    """List all streams of this home, one line each. Exit status 1 if one of them cannot be read."""
+    """List all streams of this home, one line each.
+
+    Exit status 1 if one of them is degraded, failed or lost, or cannot be read.
+    """
     rows = [status.to_json() for status in session.controller().statuses()]
     session.emit({"streams": rows}, lambda console: tables.streams(console, rows, str(session.home_uri)))
-    return status_of_findings(is_well=all(row["state"] != "unreadable" for row in rows))
+    return status_of_states(str(row["state"]) for row in rows)
 
 
 @click.command(cls=HelpfulCommand, short_help="What a deployment said, oldest first.")

@@ -259,7 +259,8 @@ def custody(console: Console, row: Row) -> None:
     for sentence in row["unread"]:
         console.print(shown(f"not read: {sentence}", "bold red"))
     for one in row["downtimes"]:
-        took = "no commit since" if one["seconds"] is None else f"{one['seconds']} s down"
+        unknown = "down for a time that is not known" if one["has_ended"] else "no commit since"
+        took = unknown if one["seconds"] is None else f"{one['seconds']} s down"
         between = f"from the last commit of {one['from_deployment_id']} to the first of {one['to_deployment_id']}"
         console.print(shown(f"query {one['query']}: {took}, {between}"))
     for period in row["not_running"]:

@@ -132,19 +132,23 @@ class HomePresence:
         else:
             self.need()
 
-    def begin(self, created_by: str) -> None:
+    def begin(self, created_by: str, *, has_stream: bool = False) -> None:
         """Make this store a home, where it is none; in one without a record, write that.
 
         Args:
             created_by: for the record.
+            has_stream: a stream was read in it, so that it must be there.
 
         Raises:
+            HomeAwayError, HomeNotFoundError: it was there before, and is not any more.
             UnavailableError, OutcomeUnknownError, StoreRefusedError: it cannot be written.
         """
         self._is_open = False
         if self.record_id() is None:
-            if isinstance(self.home, LocalStore):
-                self.home.make_root()
+            if not self._has_stream():
+                self.refuse_to_begin(has_stream=has_stream)
+                if isinstance(self.home, LocalStore):
+                    self.home.make_root()
             record = HomeRecord(self.clock.new_uuid(), self.clock.now(), created_by)
             try:
                 self.home.create(layout.home_key(), to_bytes(record))
@@ -163,13 +167,17 @@ class HomePresence:
         else:
             raise self._absent()
 
-    def refuse_to_begin(self) -> None:
-        """See that no home is begun in the place of one with which this process has worked.
+    def refuse_to_begin(self, *, has_stream: bool = False) -> None:
+        """See that no home is begun in the place of one that was there; asked where none is.
+
+        Args:
+            has_stream: as in ``begin``.
 
         Raises:
-            HomeAwayError: it has, and the home is not there.
+            HomeAwayError: this process has worked with it.
+            HomeNotFoundError: a stream was read in it.
         """
-        if self._is_known:
+        if self._is_known or has_stream:
             raise self._absent()
 
     def record_id(self) -> str | None:

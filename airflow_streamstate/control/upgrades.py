@@ -191,7 +191,8 @@ class UpgradeJournal:
         """End an upgrade whose task is gone before it touched the stream, so that it holds nothing up.
 
         Its next step is recorded, as any end is: a task that comes back after all finds that it is over. Where the task
-        has taken another step meanwhile, that one counts.
+        has taken another step meanwhile, that one counts, and nothing is recorded: by the cancellation the next try of
+        the task knows that this end was no answer, so it comes after the step.
 
         Returns:
             Whether it is over now.
@@ -205,12 +206,7 @@ class UpgradeJournal:
             return state is None or state.is_over
         clock = self._cells.clock
         moment = clock.now()
-        self.cancel(
-            Cancellation(
-                self._stream_id, upgrade_id, "finish", lease.held_by, moment, clock.new_uuid(), reason=ABANDONED
-            )
-        )
-        self.take(
+        is_ended = self.take(
             UpgradeStep(
                 stream_id=self._stream_id,
                 upgrade_id=upgrade_id,
@@ -224,6 +220,12 @@ class UpgradeJournal:
                 cancelled_by=lease.held_by,
             )
         )
+        if is_ended:
+            self.cancel(
+                Cancellation(
+                    self._stream_id, upgrade_id, "finish", lease.held_by, moment, clock.new_uuid(), reason=ABANDONED
+                )
+            )
         return not self.is_under_way(upgrade_id)
 
     def approve(self, approval: Approval) -> Approval:

@@ -71,7 +71,11 @@ def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
     if not view.is_over or view.is_what_was_asked:
         return False
     cancellation = UpgradeJournal(controller.home.control(view.stream_id)).cancellation(view.upgrade_id)
-    return cancellation is not None and cancellation.reason in (TASK_ENDED, ABANDONED, LOST_CLAIM)
+    if cancellation is None:
+        return False
+    # Past its stop an upgrade ends by what it has tried, whatever an earlier release has recorded of its task.
+    is_gone = cancellation.reason in (ABANDONED, LOST_CLAIM) and view.outcome == "refused"
+    return is_gone or cancellation.reason == TASK_ENDED
 
 
 def bring_on(

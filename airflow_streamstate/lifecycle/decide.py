@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
-from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError, InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import (
+    ConflictError,
+    IncompatibleUpgradeError,
+    InputLostError,
+    InvalidRequestError,
+    StreamStateError,
+)
 from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.one_time_sources import OneTimeSources, consent
 from airflow_streamstate.lifecycle.observing.state import ALIVE, State, decide_state
 from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.commands import DrainNotification
@@ -350,7 +358,12 @@ class NextAttempt:
 
 
 def decide_resume(
-    seen: Observation, request_id: str, *, assume_dead: bool, has_drain: bool
+    seen: Observation,
+    request_id: str,
+    *,
+    assume_dead: bool,
+    has_drain: bool,
+    one_time: OneTimeSources = MappingProxyType({}),
 ) -> LaunchSame | NextAttempt | Refused:
     """How the current deployment goes on.
 
@@ -359,6 +372,7 @@ def decide_resume(
         request_id: whose resume it is.
         assume_dead: take a driver that nobody can ask about for dead.
         has_drain: a drain of it waits to be obeyed.
+        one_time: queries of it that cannot start again in their own checkpoints; a drain starts none of them.
     """
     refused = refuse_other_intent(seen.register, request_id, seen.observed_at)
     if refused is not None:
@@ -392,4 +406,17 @@ def decide_resume(
         )
     if state == "lost" and not assume_dead:
         return Refused(_lost(seen))
+    if one_time and not has_drain:
+        return Refused(_sent_once(seen, one_time))
     return NextAttempt()
+
+
+def _sent_once(seen: Observation, one_time: OneTimeSources) -> InputLostError:
+    return InputLostError(
+        "a source of this deployment cannot be read again, so that no resume goes on from its offset",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        sources={name: dict(sources) for name, sources in one_time.items()},
+        next_step=f"Deploy with {consent(one_time)}: it keeps the state and reads what is sent from its start on; what"
+        " was sent since, or was read and not committed, is lost.",
+    )

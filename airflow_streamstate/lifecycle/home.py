@@ -193,17 +193,19 @@ class Home:
         """
         return self.presence.is_there()
 
-    def begin(self, requested_by: str) -> None:
+    def begin(self, requested_by: str, *, has_stream: bool = False) -> None:
         """Make this store a home, where it is none: only what makes a stream does (a deploy, an adoption, a
         restoration). One of an earlier release gets the record that it lacks.
 
         Args:
             requested_by: for the record.
+            has_stream: a stream was read in it, so that it must be there.
 
         Raises:
+            HomeAwayError, HomeNotFoundError: it was there before, and is not any more.
             StreamStateError: the record cannot be written.
         """
-        self.presence.begin(requested_by)
+        self.presence.begin(requested_by, has_stream=has_stream)
 
     def complete_record(self) -> None:
         """Give a home of an earlier release the record by which drivers know it; raises as ``HomePresence.need``."""

@@ -64,8 +64,9 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         upgrade stays under way, and a retry goes on with it. (templated)
 
     An upgrade whose task is gone, where Airflow told neither a worker nor a triggerer, holds the stream for two minutes
-    after the last word of a worker, or three after a triggerer should have woken one: where it has not touched the
-    stream by then, the next command that wants the stream ends it, and a retry begins anew.
+    after the last word of a worker, for 15 where that worker died within an act (the capture of a large state), or for
+    three after a triggerer should have woken one: where it has not touched the stream by then, the next command that
+    wants the stream ends it, and a retry begins anew.
     """
 
     template_fields: Sequence[str] = (

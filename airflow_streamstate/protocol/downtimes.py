@@ -39,7 +39,8 @@ class FirstBatch:
 
     Attributes:
         batch_id: the batch.
-        seen_at: when the agent saw it committed, by the driver's clock.
+        seen_at: when the agent saw it committed, by the driver's clock; of a batch that an attempt before committed,
+            and did not tell of, ``committed_at``.
         committed_at: when its commit file came to be, by the clock of the store; None where the store cannot tell.
         triggered_at: when its trigger began, by the driver's clock; None where Spark has forgotten it.
         durations_ms: what the trigger took, by Spark's own names (``walCommit``, ``queryPlanning``, ``addBatch``, …).
@@ -77,10 +78,12 @@ class Downtime:
         query_name: the query.
         from_deployment_id: the deployment that committed its last batch before.
         to_deployment_id: the deployment that committed the next one.
-        from_at, until_at: the two commits; until is None where there is none yet.
-        seconds: between them, by one clock; None while there is none.
+        from_at, until_at: the two commits; until is None where there is none yet, or where nothing tells when it was.
+        seconds: between them, by one clock; None where until is.
         marks: the moments that are known, in the order of ``PHASES``.
         state_load_ms: what opening the state took in the first batch, all partitions together; None where unknown.
+        has_ended: the new deployment has committed, also where nothing tells when: Spark has removed its first commit,
+            and its agent was of a release that did not keep that time.
     """
 
     query_name: str
@@ -91,6 +94,7 @@ class Downtime:
     seconds: float | None = None
     marks: tuple[Mark, ...] = ()
     state_load_ms: int | None = None
+    has_ended: bool = False
 
     @property
     def idle_seconds(self) -> float:
@@ -131,7 +135,7 @@ def worst_of(found: Sequence[Downtime]) -> Downtime | None:
 
 def downtime_by_query(found: Sequence[Downtime]) -> dict[str, float | None]:
     """Per query the seconds of all its downtimes together, in the order of the names; None where it has no commit
-    since the last of them."""
+    since the last of them, or nothing tells when one of them ended."""
     totals: dict[str, float | None] = {}
     for one in sorted(found, key=lambda one: (one.query_name, one.to_deployment_id)):
         before = totals.get(one.query_name, 0.0)
@@ -141,5 +145,5 @@ def downtime_by_query(found: Sequence[Downtime]) -> dict[str, float | None]:
 
 
 def downtime_seconds(found: Sequence[Downtime]) -> float | None:
-    """The downtime of the stream: that of the query that was down longest; None while no query has committed."""
+    """The downtime of the stream: that of the query that was down longest; None where that of no query is known."""
     return max((seconds for seconds in downtime_by_query(found).values() if seconds is not None), default=None)

@@ -145,6 +145,12 @@ def upgrade_of_return(request_id: str) -> str | None:
     return upgrade_id if is_return and is_upgrade_id(upgrade_id) else None
 
 
+def upgrade_of_rehearsal(request_id: str) -> str | None:
+    """The upgrade, or rollback, that asked for the rehearsal of this request; None for any other rehearsal."""
+    upgrade_id = "-".join(request_id.split("-")[:2])
+    return upgrade_id if is_upgrade_id(upgrade_id) and upgrade_id != request_id else None
+
+
 def reading_id_for(request_id: str) -> str:
     """The id of the reading of state that a request became."""
     return f"reading-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}"

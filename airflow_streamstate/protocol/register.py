@@ -61,7 +61,7 @@ class StreamRegister(Message):
         upgrade_id: the upgrade under way, whose steps alone move the stream; one that is over holds nobody up.
         retirement: it is not to run any more; None while it is.
         attempt_reason: why that attempt was asked for; "" where nothing was said, and for the first of a deployment,
-            whose reason is in its spec.
+            whose reason is in its spec, unless a resume has launched it.
     """
 
     stream_id: str

@@ -363,7 +363,7 @@ EXAMPLES: tuple[Message, ...] = (
         downtimes=(
             Downtime(
                 "counts per minute", "d-0003", "d-0004", AT, LATER, 1794.75,
-                (Mark("last_commit", AT, "store"), Mark("deployed", LATER, "controller")), 120,
+                (Mark("last_commit", AT, "store"), Mark("deployed", LATER, "controller")), 120, True,
             ),
         ),
         is_decided=True, driver="waits",

@@ -33,7 +33,7 @@ from airflow_streamstate.protocol.events import (
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import SnapshotKind, fencing_token_of, launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.positions import WatermarkSpec
+from airflow_streamstate.protocol.positions import SourceIdentity, WatermarkSpec
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.store.interface import Store
@@ -117,12 +117,17 @@ class StillLauncher:
 
 @dataclass
 class Stage:
-    """One stream, one controller, and the driver's part for a test to play."""
+    """One stream, one controller, and the driver's part for a test to play.
+
+    Attributes:
+        identities: what the sources of every query are, as drivers and snapshots tell from now on.
+    """
 
     folder: Path
     store: Store = field(default_factory=MemoryStore)
     clock: FakeClock = field(default_factory=FakeClock)
     home_store: Store | None = None
+    identities: tuple[SourceIdentity, ...] = ()
 
     def __post_init__(self) -> None:
         self.launcher = StillLauncher(self.clock)
@@ -232,6 +237,7 @@ class Stage:
             output_mode="append",
             sources=("FileStreamSource[/in]",),
             watermarks=(WatermarkSpec("at", 60_000),),
+            identities=self.identities,
         )
 
     def query_failed(
@@ -300,6 +306,7 @@ class Stage:
         **facts: Any,
     ) -> SnapshotManifest:
         """The snapshot at the end of an attempt, taken by its agent."""
+        facts = {"identities": self.identities, **facts}
         return capture(
             self.control,
             self.store,

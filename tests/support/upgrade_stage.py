@@ -15,6 +15,7 @@ from airflow_streamstate.protocol.commands import Command
 from airflow_streamstate.protocol.events import Drained, Draining, Failed, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, Waiting
 from airflow_streamstate.protocol.upgrades import HealthyWhen, Phase
 from support.built_plans import plan
@@ -24,6 +25,7 @@ from support.sim_stage import STREAM, Stage
 HEALTHY = HealthyWhen(batches=2, within_seconds=100.0)
 KAFKA = PlannedSink("kafka", "kafka", "alarms", "kafka", "nothing")
 FILES = PlannedSink("file:parquet", "parquet", "/out", "file", "batch_id")
+SOCKET = SourceIdentity("socket", "socket 127.0.0.1:9999")
 BESIDE = ("upgrades/", "rehearsals/", "artifacts/", "idempotency/")
 """Where an upgrade that is refused may have written."""
 

@@ -7,7 +7,7 @@ good position is gone, and what was read is read again, or input is passed over 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from airflow_streamstate.adapters.source import NO_OFFSET, SourceAdapter
@@ -15,6 +15,9 @@ from airflow_streamstate.checkpoint.entries import OffsetEntry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.lifecycle.auditing.handovers import Break
 from airflow_streamstate.protocol.positions import SourceIdentity
+
+Path = tuple[str | int, ...]
+"""Where a number stands in an offset: the keys and the places from outside to it."""
 
 
 def backward_breaks(
@@ -45,11 +48,12 @@ def backward_breaks(
             continue  # Spark has removed it meanwhile
         for place, first, second in _pairs(before, entry):
             identity = identities[place] if place < len(identities) else SourceIdentity("", "")
-            if not _went_back(first, second, known.get(identity.adapter)):
+            part = _went_back(first, second, known.get(identity.adapter))
+            if part is None:
                 continue
             detail = (
-                f"batch {number} ends before batch {before_id}: input was read again, or passed over, and the position"
-                " is not one to go on from"
+                f"batch {number} ends before batch {before_id}{f' ({part})' if part else ''}: input was read again, or"
+                " passed over, and the position is not one to go on from"
             )
             is_accepted = accepted_to is not None and number <= accepted_to
             what = identity.what or f"source {place}"
@@ -69,34 +73,53 @@ def _pairs(before: OffsetEntry, entry: OffsetEntry) -> list[tuple[int, str, str]
     return [(place, first, second) for place, (first, second) in enumerate(lines)]
 
 
-def _went_back(first: str, second: str, adapter: SourceAdapter | None) -> bool:
-    """Whether any part of the second offset is behind the first."""
+def _went_back(first: str, second: str, adapter: SourceAdapter | None) -> str | None:
+    """Which part of the second offset is behind the first, in words, "" for all of it; None where none is."""
     if first in (second, NO_OFFSET):
-        return False
+        return None
     if second == NO_OFFSET:
-        return True
-    before, after = _numbers(first), _numbers(second)
-    if any(after[part] < number for part, number in before.items() if part in after):
-        return True
-    if adapter is None:
-        return False
+        return ""
+    lowered = _lowered(first, second, is_known=adapter is not None)
+    if lowered is not None or adapter is None:
+        return lowered
     try:
-        return adapter.compare(second, first) == "behind"
+        return "" if adapter.compare(second, first) == "behind" else None
     except Exception:  # an adapter of anybody: whatever it raises, it does not know
-        return False
+        return None
 
 
-def _numbers(offset: str) -> dict[str, int]:
-    """The counts of an offset under names of their own; of one number under ""; {} where it has another form."""
+def _lowered(first: str, second: str, *, is_known: bool) -> str | None:
+    """The first count that is lower in the second offset, in words; None for none. ``is_known``: an adapter knows the
+    fields of the source, and compares them better."""
+    before, after = _counts(first), _counts(second)
+    common = [path for path in before if path in after]
+    fields = {path for path in common if len(common) > 1 and _is_field(path)}
+    if is_known or any(after[path] > before[path] for path in fields):
+        common = [path for path in common if path not in fields]
+    lower = next((path for path in common if after[path] < before[path]), None)
+    if lower is None:
+        return None
+    return f"{'.'.join(map(str, lower))}: {before[lower]} -> {after[lower]}" if lower else ""
+
+
+def _is_field(path: Path) -> bool:
+    """Whether this is a named number of the offset itself: one of a version and an index, of which the second begins
+    anew whenever the first one rises. Numbers of lists, of partitions and of what is nested stand for themselves."""
+    return len(path) == 1 and not str(path[0]).isdigit()
+
+
+def _counts(offset: str) -> dict[Path, int]:
+    """Every whole number of an offset, by where it stands in it; {} where it is of another form."""
     try:
-        content = json.loads(offset)
+        return dict(_numbers((), json.loads(offset)))
     except ValueError:
         return {}
+
+
+def _numbers(path: Path, content: object) -> Iterator[tuple[Path, int]]:
     if type(content) is int:
-        return {"": content}
-    if not isinstance(content, dict):
-        return {}
-    if len(content) == 1 and all(type(value) is int for value in content.values()):
-        return dict(content)
-    parts = [(name, part) for name, part in content.items() if isinstance(part, dict)]
-    return {f"{name}[{key}]": value for name, part in parts for key, value in part.items() if type(value) is int}
+        yield path, content
+    elif isinstance(content, dict | list):
+        parts = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, part in parts:
+            yield from _numbers((*path, key), part)

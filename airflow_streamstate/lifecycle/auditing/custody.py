@@ -233,8 +233,7 @@ class _Reader:
         )
 
     def _repeats(self, deployment_id: str) -> list[Repeat]:
-        if self._is_settled(deployment_id):
-            return []  # of what is settled only the sum is kept
+        """Also of what is settled: its events stay, whatever was pruned."""
         events = self._events(deployment_id)
         return repeats_of(self._control, deployment_id, events, partial(self._checkpoint, deployment_id))
 

@@ -36,9 +36,9 @@ BEFORE_THE_RUN = ("latestOffset", "walCommit", "getBatch", "queryPlanning")
 
 
 def downtime_json(one: Downtime) -> dict[str, object]:
-    """``query from_deployment_id to_deployment_id from_at until_at seconds idle_seconds state_load_ms waterfall[]``;
-    ``until_at`` and ``seconds`` are null while the new deployment has committed nothing. Of a waterfall: ``phase at
-    clock after_seconds``, from the last commit on."""
+    """``query from_deployment_id to_deployment_id from_at until_at seconds has_ended idle_seconds state_load_ms
+    waterfall[]``; ``until_at`` and ``seconds`` are null while the new deployment has committed nothing, and where
+    ``has_ended`` alone is known. Of a waterfall: ``phase at clock after_seconds``, from the last commit on."""
     return {
         "query": one.query_name,
         "from_deployment_id": one.from_deployment_id,
@@ -46,6 +46,7 @@ def downtime_json(one: Downtime) -> dict[str, object]:
         "from_at": format_time(one.from_at),
         "until_at": None if one.until_at is None else format_time(one.until_at),
         "seconds": one.seconds,
+        "has_ended": one.has_ended or one.until_at is not None,
         "idle_seconds": one.idle_seconds,
         "state_load_ms": one.state_load_ms,
         "waterfall": [
@@ -88,7 +89,7 @@ def downtimes(
             lasting.pop(name, None)
             if name in left:
                 one = reader.downtime(left[name], ran)
-                if one is not None and one.until_at is None:
+                if one is not None and not one.has_ended:
                     lasting[name] = one
                 elif one is not None:
                     found.append(one)
@@ -141,8 +142,9 @@ class _Reader:
         first_id = 0 if starts[0].batch_id is None else starts[0].batch_id + 1
         first, last = self._commits(deployment_id, name, first_id)
         if told is not None:
-            first = {DRIVER: told.seen_at} if told.committed_at is None else {**first, STORE: told.committed_at}
-            first[DRIVER] = told.seen_at
+            first = {} if told.committed_at is None else {STORE: told.committed_at}
+            if told.seen_at != told.committed_at:  # else no driver saw it
+                first[DRIVER] = told.seen_at
         query = None if beat is None else beat.queries.get(name)
         if query is not None and query.batch_id is not None and query.batch_id >= first_id and query.committed_at:
             last[DRIVER] = query.committed_at
@@ -182,6 +184,7 @@ class _Reader:
             None if until_at is None else round((until_at - from_at).total_seconds(), 3),
             tuple(marks[phase] for phase in PHASES if phase in marks),
             None if told is None else told.state_load_ms,
+            has_ended=bool(after.first or after.last),
         )
 
     def _end_marks(self, before: _Ran) -> Iterator[Mark]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.observing.one_time_sources import OneTimeSources, consent, why_in_words
 from airflow_streamstate.lifecycle.observing.state import State
 from airflow_streamstate.protocol.events import DrainFailed, Failed, QueryFailed
 from airflow_streamstate.protocol.ids import upgrade_of_return
@@ -14,22 +15,35 @@ _OF_A_QUERY = "[STREAM_FAILED]"
 _SIGNALS_FROM = 128
 
 
-def next_step_of_failure(seen: Observation, repeats: str = "") -> str:
-    """What can be done, one sentence, the first of it what is most likely wanted.
+def next_step_of(seen: Observation, state: State, repeats: str = "", one_time: OneTimeSources | None = None) -> str:
+    """What can be done, one sentence, the first of it what is most likely wanted; "" where nothing has to be.
 
     Args:
-        seen: a deployment that failed.
+        seen: the deployment.
+        state: of it.
         repeats: what a resume runs again, in words (``repeating.foreseen_in_words``).
+        one_time: queries of it that no resume can start again; None for none.
     """
+    if state not in ("failed", "degraded"):
+        return ""
+    if one_time:
+        return _of_one_time_sources(seen, state, one_time)
+    if state == "degraded":
+        return _of_failed_queries(seen)
     failed = seen.terminal
     return _of_words(seen, failed) if isinstance(failed, Failed) else _of_no_last_word(seen, repeats)
 
 
-def next_step_of(seen: Observation, state: State) -> str:
-    """The same of a deployment in any state; "" where nothing has to be done."""
-    if state == "degraded":
-        return _of_failed_queries(seen)
-    return next_step_of_failure(seen) if state == "failed" else ""
+def _of_one_time_sources(seen: Observation, state: State, one_time: OneTimeSources) -> str:
+    """A resume, or a rollback, would be refused: a deploy alone goes on, and says what it loses."""
+    is_cut_off = state == "failed" and not isinstance(seen.terminal, Failed)
+    begin = "" if is_cut_off else "Mend what the error names, then "
+    verb = "deploy" if state == "failed" else "upgrade"
+    return (
+        f"{begin}`streamstate {verb} {seen.stream_id}` with {consent(one_time)}: it keeps the state, and what was sent"
+        " since, or was read and not committed, is lost; a resume is refused"
+        f" ({why_in_words(one_time)}); {_log(seen)}."
+    )
 
 
 def _of_failed_queries(seen: Observation) -> str:

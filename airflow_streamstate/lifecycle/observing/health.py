@@ -68,6 +68,14 @@ class _Doubt:
     is_fatal: bool
 
 
+@dataclass(frozen=True)
+class _BatchTime:
+    """How long a batch takes; None where nothing tells. ``bound``: before the figure, where it takes that or longer."""
+
+    seconds: float | None
+    bound: str
+
+
 def decide_health(
     seen: Observation,
     handover: SnapshotManifest | None,
@@ -118,7 +126,10 @@ def _doubts(
     for name in _started(seen):
         query, before = queries[name], old_beats.get(name)
         committed = _committed(query, handover, name)
-        doubt = _doubt_of(query, before, committed, wanted)
+        took = _BatchTime(query.batch_seconds, "")
+        if took.seconds is None and committed > 0:
+            took = _BatchTime(_least_batch_seconds(seen, name, query, committed, wanted), "at least ")
+        doubt = _doubt_of(query, before, committed, took, wanted)
         if doubt is None:
             continue
         still_seconds = _stands_still(seen, query, before, wanted) if committed > 0 else 0.0
@@ -126,7 +137,28 @@ def _doubts(
         yield _Doubt(f"query {name} {doubt.text}{still}", doubt.is_fatal or bool(still))
 
 
-def _doubt_of(query: QueryBeat, before: QueryBeat | None, committed: int, wanted: HealthyWhen) -> _Doubt | None:
+def _least_batch_seconds(
+    seen: Observation, name: str, query: QueryBeat, committed: int, wanted: HealthyWhen
+) -> float | None:
+    """How long a batch takes at the least, of a query of which no two commits were seen; None where nothing tells.
+
+    The batch that runs has lasted since the last commit. The first one is counted only where it took as long as a query
+    may stand still: opening the state is in it, and what came while no version ran.
+    """
+    beat = seen.heartbeat
+    if beat is None or query.committed_at is None:
+        return None
+    since_seconds = (beat.at - query.committed_at).total_seconds()
+    started = next((event for event in seen.of_kind(QueryStarted) if event.query_name == name), None)
+    if committed > 1 or started is None:
+        return since_seconds
+    first_seconds = (query.committed_at - started.at).total_seconds()
+    return max(since_seconds, first_seconds if first_seconds >= STILL_SHARE * wanted.within_seconds else 0.0)
+
+
+def _doubt_of(
+    query: QueryBeat, before: QueryBeat | None, committed: int, took: _BatchTime, wanted: HealthyWhen
+) -> _Doubt | None:
     """What speaks against a query, by its batches and by its pace.
 
     No batch at all is standing still. Some, and not as many as are wanted, are a slower version, which may have its
@@ -138,12 +170,12 @@ def _doubt_of(query: QueryBeat, before: QueryBeat | None, committed: int, wanted
     text = f"has committed {max(committed, 0)} of {wanted.batches} batches"
     if committed <= 0:
         return _Doubt(text, is_fatal=True)
-    took, took_before = query.batch_seconds, None if before is None else before.batch_seconds
+    took_before = None if before is None else before.batch_seconds
     is_slower = False
-    if took is not None and took_before is not None:
-        text += f": one in {took:.3g} s, and the version before one in {took_before:.3g} s"
+    if took.seconds is not None and took_before is not None:
+        text += f": one in {took.bound}{took.seconds:.3g} s, and the version before one in {took_before:.3g} s"
         limit = wanted.roll_back_if_slower
-        is_slower = limit is not None and pace is not None and took >= took_before * limit
+        is_slower = limit is not None and pace is not None and took.seconds >= took_before * limit
     if pace is None:
         return _Doubt(text, is_fatal=False)
     return _Doubt(f"{text}; it {pace.text}", pace.is_fatal or is_slower)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -105,7 +105,8 @@ class Planning:
             StreamNotFoundError: the stream was never deployed.
             InvalidRequestError: what is asked for cannot be, or could not be launched.
             SnapshotNotFoundError: the snapshot that it would start from is gone.
-            IncompatibleUpgradeError: it cannot start from what the current deployment left, as a deploy would say.
+            IncompatibleUpgradeError, InputLostError: it cannot start from what the current deployment left, as a
+                deploy would say.
         """
         known = self._clock.new_uuid() if request_id is None else check_id(request_id, "request id")
         return self._rehearsals.begin(
@@ -162,6 +163,10 @@ class Planning:
         left = (view.deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS
         poll(self._clock, look, timeout_seconds=max(left, 0.0), pause_seconds=lambda: POLL_SECONDS)
         return self.report(view.stream_id, view.rehearsal_id)
+
+    def begun_by(self, stream_id: str, request_ids: Iterable[str]) -> list[str]:
+        """The rehearsals that these requests became, whatever has become of them; sorted."""
+        return self._rehearsals.begun_by(stream_id, request_ids)
 
     def give_up(self, stream_id: str, rehearsal_id: str) -> None:
         """End a rehearsal for which nobody waits any more, and remove what it made."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.lifecycle.decide import Refused, Start, decide_start
 from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.lifecycle.requesting.changes import Change
+from airflow_streamstate.lifecycle.starting.sent_once import refuse_sent_once
 from airflow_streamstate.lifecycle.starting.takeover import (
     built_checkpoints,
     carried_queries,
@@ -32,6 +35,7 @@ def start_of(home: Home, control: StreamControl, seen: Observation, request: Cha
     Raises:
         SnapshotNotFoundError: the snapshot at the end of the deployment is gone.
         IncompatibleUpgradeError: a drain left state, and nobody asked to drop it.
+        InputLostError: a source sends each row once, and going on without its offset is not accepted.
         ObjectMissingError, DataError: a checkpoint is damaged.
         UnavailableError: the stream outran every try; the same call may be repeated.
     """
@@ -49,7 +53,9 @@ def _decided(control: StreamControl, seen: Observation, request: Change, manifes
     decision = decide_start(deploying, seen.deployment_id, manifest, carried)
     if isinstance(decision, Refused):
         raise decision.error
-    return decision
+    if manifest is None or decision.plan.snapshot_id is None:
+        return decision
+    return replace(decision, notes=(*decision.notes, *refuse_sent_once(deploying, manifest)))
 
 
 def _end_of(control: StreamControl, seen: Observation) -> SnapshotManifest | None:

@@ -6,6 +6,7 @@ is written. Its record comes first and says until when it may last, so that whoe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -146,7 +147,7 @@ class Rehearsals:
         """What this request began, and what is not over, or waits."""
         mine = [
             known
-            for known in self._of_request(control, request_id)
+            for known in self.begun_by(control.stream_id, [request_id])
             if control.verdict(known) is None or self._waits.is_left_alone(control, self._need(control, known))
         ]
         rehearsal = control.rehearsal(mine[-1]) if mine else None
@@ -159,9 +160,11 @@ class Rehearsals:
             )
         return rehearsal
 
-    def _of_request(self, control: StreamControl, request_id: str) -> list[str]:
-        start = rehearsal_id_for(request_id, 1).rpartition("-")[0]
-        return sorted(known for known in control.rehearsal_ids() if known.startswith(f"{start}-"))
+    def begun_by(self, stream_id: str, request_ids: Iterable[str]) -> list[str]:
+        """The rehearsals that these requests became, whatever has become of them; sorted."""
+        control = self._home.control(stream_id)
+        starts = tuple(f"{rehearsal_id_for(each, 1).rpartition('-')[0]}-" for each in request_ids)
+        return sorted(known for known in control.rehearsal_ids() if known.startswith(starts))
 
     def _record(
         self,
@@ -177,7 +180,7 @@ class Rehearsals:
         seeds: SeedTrial,
     ) -> Rehearsal:
         now = self._clock.now()
-        known = self._of_request(control, request_id)
+        known = self.begun_by(control.stream_id, [request_id])
         number = 1 + max((int(rehearsal_id.rpartition("-")[2]) for rehearsal_id in known), default=0)
         rehearsal = Rehearsal(
             stream_id=control.stream_id,

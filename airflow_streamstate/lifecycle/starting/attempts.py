@@ -11,6 +11,7 @@ from airflow_streamstate.errors import ConflictError, ObjectExistsError, Version
 from airflow_streamstate.lifecycle.decide import LaunchSame, NextAttempt, Refused, decide_resume
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
+from airflow_streamstate.lifecycle.observing.one_time_sources import one_time_sources
 from airflow_streamstate.lifecycle.observing.repeating import foreseen_in_words
 from airflow_streamstate.lifecycle.observing.state import decide_state
 from airflow_streamstate.lifecycle.observing.views import DeploymentView
@@ -77,7 +78,13 @@ class Attempts:
         reason: str,
     ) -> DeploymentView:
         drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
-        decision = decide_resume(seen, request_id, assume_dead=assume_dead, has_drain=drain is not None)
+        decision = decide_resume(
+            seen,
+            request_id,
+            assume_dead=assume_dead,
+            has_drain=drain is not None,
+            one_time=one_time_sources(self._home, seen),
+        )
         if isinstance(decision, Refused):
             raise decision.error
         attempt = seen.attempt if isinstance(decision, LaunchSame) else seen.attempt + 1
@@ -89,6 +96,8 @@ class Attempts:
             )
         if isinstance(decision, NextAttempt):
             self.move(control, seen, "run", assume_dead=assume_dead, reason=reason)
+        else:
+            self._note_reason(control, seen, reason)
         notes = [] if drain is None else [_drains_first(drain)]
         if repeats := foreseen_in_words(self._home, seen):  # before the driver changes what is planned
             notes.append(repeats)
@@ -116,11 +125,22 @@ class Attempts:
     ) -> DeploymentView:
         state = decide_state(seen, seen.observed_at)
         if state == "launching" and seen.is_unlaunched:
+            self._note_reason(control, seen, reason)
             self._drivers.start(control, seen.spec, seen.attempt, rehearsal_id if seen.attempt == 1 else None)
         elif state == "failed" and not has_worked():
             self.move(control, seen, "run", assume_dead=False, reason=reason)
             self._drivers.launch(control, seen.spec, seen.attempt + 1)
         return self.view(control.stream_id, seen.deployment_id)
+
+    def _note_reason(self, control: StreamControl, seen: Observation, reason: str) -> None:
+        """Keep why an attempt was asked for that the register names already, and that no driver was launched for."""
+        if not reason or seen.register.attempt_reason == reason:
+            return
+        try:
+            stored = Stored(seen.register, seen.register_version)
+            self._means.replace_register(control, stored, attempt_reason=reason)
+        except VersionConflictError:
+            raise someone_was_first(control) from None
 
     def move(
         self,

@@ -117,7 +117,7 @@ class Deploying:
         self._means.drivers.check(wanted, 1)
         self._refuse_left_checkpoints(stored)
         place = self._means.drivers.place_note(wanted)
-        self._home.begin(self._means.requested_by)
+        self._home.begin(self._means.requested_by, has_stream=stored is not None)
         self._home.places.claim(self._control, wanted.snapshots)
         self._wish.pin(self._home.guarded)
         self._record()

@@ -35,8 +35,8 @@ def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tupl
                 sources=found,
                 snapshot_id=manifest.snapshot_id,
                 offsets=list(lines),
-                next_step=f"Deploy with --accept-lost-input {name}: it then reads what is sent from its start on, and"
-                " what was sent since, or was read and not committed, is lost. --start fresh leaves its state behind.",
+                next_step=f"Say --accept-lost-input {name}: it then reads what is sent from its start on, and what was"
+                " sent since, or was read and not committed, is lost. A fresh start leaves its state behind.",
             )
         notes += [
             f"query {name} reads {what} from its start on ({why}): what was sent since is lost, as was accepted"

@@ -12,19 +12,16 @@ from collections.abc import Callable
 from functools import partial
 
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.errors import (
-    DataError,
-    StreamStateError,
-)
+from airflow_streamstate.errors import InputLostError, StreamStateError
 from airflow_streamstate.lifecycle.decide import Refused, decide_start
-from airflow_streamstate.lifecycle.observing.observation import Observation
+from airflow_streamstate.lifecycle.starting.sent_once import refuse_sent_once
 from airflow_streamstate.lifecycle.starting.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.deciding import decide_return
 from airflow_streamstate.lifecycle.upgrading.ends import finish
 from airflow_streamstate.lifecycle.upgrading.forward import cancelled_before
 from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS, returned, returning
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
-from airflow_streamstate.lifecycle.upgrading.undoing import beginning_of, why_not_undone
+from airflow_streamstate.lifecycle.upgrading.undoing import beginning_of, has_run_batches, why_not_undone
 from airflow_streamstate.lifecycle.upgrading.warming import give_up_waiting, stay_seconds, take_way, warming
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import ReturnWay
@@ -61,7 +58,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
     if new_id == tools.upgrade.old_deployment_id:  # nothing else ever ran: what is undone is its own drain
         return Act(partial(_undo, tools, state, state.last.text, wanted))
     beginning = beginning_of(tools, seen)
-    has_run = _has_run(tools, seen, beginning)
+    has_run = has_run_batches(tools, seen, beginning)
     was_refused = state.last.way == "handover"  # it was found to have run a batch after all: that is not asked again
     if wanted is None and beginning is not None and not has_run and not was_refused:
         problem = _why_not_begun(tools, beginning)
@@ -81,7 +78,13 @@ def _why_not_begun(tools: Tools, beginning: SnapshotManifest) -> str:
     """Why the old code would be refused there; "" where it would not. Asked before anything is ended."""
     request = tools.version(tools.old_spec()).as_deploy_request()
     decision = decide_start(request, tools.upgrade.old_deployment_id, beginning)
-    return in_words(decision.error) if isinstance(decision, Refused) else ""
+    if isinstance(decision, Refused):
+        return in_words(decision.error)
+    try:
+        refuse_sent_once(request, beginning)
+    except InputLostError as error:
+        return in_words(error)
+    return ""
 
 
 def _why_not_whole(tools: Tools, state: UpgradeState, beginning: SnapshotManifest) -> str:
@@ -98,21 +101,6 @@ def _why_not_whole(tools: Tools, state: UpgradeState, beginning: SnapshotManifes
             raise
         return in_words(error)
     return ""
-
-
-def _has_run(tools: Tools, seen: Observation, beginning: SnapshotManifest | None) -> bool:
-    """Whether a deployment has committed or planned a batch of its own; after its end it is looked at once more."""
-    is_fresh = beginning is None or seen.spec.start.mode == "fresh"
-    for name, checkpoint in built_checkpoints(tools.means.home, seen).items():
-        try:
-            position = checkpoint.position()
-        except DataError:  # nobody can say what it ran, so it is taken for something
-            return True
-        before = None if is_fresh or beginning is None else beginning.queries.get(name)
-        began = (None, None) if before is None else (before.position.batch_id, before.position.planned_batch_id)
-        if (position.batch_id, position.planned_id) != began:
-            return True
-    return False
 
 
 def _try(tools: Tools, state: UpgradeState) -> None:

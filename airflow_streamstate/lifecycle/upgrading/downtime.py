@@ -26,8 +26,17 @@ def not_running_seconds(found: Sequence[NotRunning], asked_at: datetime) -> floa
 
 
 def downtimes_since(found: Sequence[Downtime], asked_at: datetime) -> tuple[Downtime, ...]:
-    """Those that have ended since an upgrade was asked for, or last. Arguments as ``not_running_seconds``."""
-    return tuple(one for one in found if one.until_at is None or one.until_at > asked_at)
+    """Those that have ended since an upgrade was asked for, or last. Arguments as ``not_running_seconds``.
+
+    One that ended at a time that nothing tells counts by the last moment of it that is known.
+    """
+    return tuple(one for one in found if _last_known_at(one, asked_at) >= asked_at)
+
+
+def _last_known_at(one: Downtime, now: datetime) -> datetime:
+    if one.until_at is not None or not one.has_ended:
+        return one.until_at or now
+    return max((mark.at for mark in one.marks), default=one.from_at)
 
 
 def cost_until_now(

@@ -38,8 +38,7 @@ def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **fa
 
 def _with_why(tools: Tools, text: str) -> str:
     """With why the new version was given up, where that is not what the text says."""
-    steps = tools.journal.steps(tools.upgrade.upgrade_id)
-    why = next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
+    why = tools.why_given_up()
     return f"{text}; the new version was given up: {why}" if why and why not in text else text
 
 
@@ -52,8 +51,7 @@ def _mark_known_good(tools: Tools, state: UpgradeState) -> None:
 def clear_up(tools: Tools) -> None:
     """Remove what it made, and let go of the stream. What cannot be done now holds nobody up."""
     with suppress(StreamStateError):
-        steps = tools.journal.steps(tools.upgrade.upgrade_id)
-        for rehearsal_id in sorted({step.rehearsal_id for step in steps if step.rehearsal_id is not None}):
+        for rehearsal_id in tools.rehearsal_ids():
             with suppress(StreamStateError):
                 tools.planning.give_up(tools.stream_id, rehearsal_id)
     try:

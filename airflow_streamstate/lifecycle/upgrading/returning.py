@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.errors import (
     ConflictError,
@@ -14,6 +15,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
+from airflow_streamstate.lifecycle.observing.one_time_sources import one_time_sources
 from airflow_streamstate.lifecycle.observing.outcomes import decide_command_outcome
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.ordering.orders import KIND_OF
@@ -81,8 +83,8 @@ def _kill(tools: Tools, state: UpgradeState, seen: Observation) -> None:
 def _resume(tools: Tools, state: UpgradeState) -> None:
     """The old version is still the current one: it goes on from its own checkpoints.
 
-    A drained one never does (Law 11), and one that a drain still waits for would only end again: there its code is
-    deployed anew, over what it has left.
+    A drained one never does (Law 11), one that a drain still waits for would only end again, and one whose source sends
+    each row once is refused: there its code is deployed anew, over what it has left.
     """
     seen = tools.old()
     now = decide_state(seen, seen.observed_at)
@@ -92,7 +94,8 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
         return
     try:
         commands = tools.control.journal(seen.deployment_id).commands()
-        if not seen.is_current or now == "drained" or (now not in ALIVE and pending_drain(seen, commands) is not None):
+        is_over = now == "drained" or (now not in ALIVE and _cannot_resume(tools, seen, commands))
+        if not seen.is_current or is_over:
             version, request_id = tools.version(seen.spec), return_request_id_for(tools.upgrade.upgrade_id, "anew")
             wish = (version if now == "drained" else replace(version, start="restore")).wish()
             view = tools.patiently(
@@ -118,6 +121,11 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
         _not_back(tools, state, error)
         return
     tools.take(state, "returned", state.last.text, returned_deployment_id=seen.deployment_id)
+
+
+def _cannot_resume(tools: Tools, seen: Observation, commands: list[CommandSlot]) -> bool:
+    """Whether a resume of what has ended would be refused, or would run nothing."""
+    return pending_drain(seen, commands) is not None or bool(one_time_sources(tools.means.home, seen))
 
 
 def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
@@ -191,8 +199,7 @@ def _bad_batches(state: UpgradeState, seen: Observation) -> dict[str, tuple[int,
 
 def _why_back(tools: Tools, state: UpgradeState) -> str:
     """Why it was given up, and what is to be said of the way."""
-    steps = tools.journal.steps(tools.upgrade.upgrade_id)
-    why = next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
+    why = tools.why_given_up()
     seen = tools.means.observer.observe(tools.stream_id, state.last.returned_deployment_id)
     again = [
         f"query {event.query_name}: at the most {event.rows_again:,} rows of input come a second time"

@@ -33,6 +33,8 @@ SILENCE_SECONDS = 900.0
 """So long what a deploy needs may not answer, such as the place of the snapshot that it starts from, while the stream
 stands still and is nobody else's; then the next way is gone, or the stream is left to what a person decides (Law 6)."""
 LATE_TRIES = 5
+_REHEARSING = ("plan", "back-plan", "back-handover", "back-undo")
+"""The acts of an upgrade that begin a rehearsal, as ``Tools.request_id`` takes them."""
 LATE_PAUSE_SECONDS = 2.0
 
 
@@ -83,6 +85,19 @@ class Tools:
     def request_id(self, what: str) -> str:
         """The request id of one act of this upgrade: the same at every try (Law 2)."""
         return f"{self.upgrade.upgrade_id}-{what}"
+
+    def rehearsal_ids(self) -> list[str]:
+        """The rehearsals that its acts have begun, sorted: also one that no step names, since the worker that began it
+        died, or was late, before it could record that."""
+        steps = self.journal.steps(self.upgrade.upgrade_id)
+        named = {step.rehearsal_id for step in steps if step.rehearsal_id is not None}
+        begun = self.planning.begun_by(self.stream_id, [self.request_id(what) for what in _REHEARSING])
+        return sorted({*named, *begun})
+
+    def why_given_up(self) -> str:
+        """Why the version was given up that is, or was, to be brought back from; "" where no step says it."""
+        steps = self.journal.steps(self.upgrade.upgrade_id)
+        return next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
 
     @property
     def reason_of_attempt(self) -> str:

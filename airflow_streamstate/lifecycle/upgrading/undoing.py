@@ -1,5 +1,5 @@
-"""Where a version that is given up had begun, and whether what it wrote since can be undone: asked of the plans that it
-recorded, before anything is touched."""
+"""Where a version that is given up had begun, whether it has run anything since, and whether what it wrote can be
+undone: asked of its logs and of the plans that it recorded, before anything is touched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from airflow_streamstate.adapters.sink import known_sinks
 from airflow_streamstate.adapters.undoing import UndoMeans, undo_means
 from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.errors import DataError
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.lifecycle.starting.takeover import built_checkpoints
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
@@ -64,6 +65,21 @@ def beginning_of(tools: Tools, seen: Observation) -> SnapshotManifest | None:
         old = tools.old()
         snapshot_id = getattr(old.drained or old.terminal, "snapshot_id", None)
     return None if snapshot_id is None else tools.control.readable_manifest(snapshot_id)
+
+
+def has_run_batches(tools: Tools, seen: Observation, beginning: SnapshotManifest | None) -> bool:
+    """Whether a deployment has committed or planned a batch of its own; after its end it is looked at once more."""
+    is_fresh = beginning is None or seen.spec.start.mode == "fresh"
+    for name, checkpoint in built_checkpoints(tools.means.home, seen).items():
+        try:
+            position = checkpoint.position()
+        except DataError:  # nobody can say what it ran, so it is taken for something
+            return True
+        before = None if is_fresh or beginning is None else beginning.queries.get(name)
+        began = (None, None) if before is None else (before.position.batch_id, before.position.planned_batch_id)
+        if (position.batch_id, position.planned_id) != began:
+            return True
+    return False
 
 
 def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[str, str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -41,6 +41,8 @@ SETTLE_PAUSE_SECONDS = 0.2
 BUSY_PAUSE_SECONDS = 2.0
 LEASE_SECONDS = 120.0
 """So long after its last word a worker that drives an upgrade is taken for gone."""
+ACT_SECONDS = 900.0
+"""So long one act of a worker may take, in which it says nothing, before it is taken for gone."""
 _BEFORE_APPROVAL = frozenset({"begun", "rehearsing", "planned"})
 _SETTLED = frozenset({"started", "returned"})
 _BACKWARD = frozenset({"unhealthy", "trying", "returning", "returned"})
@@ -367,7 +369,24 @@ class Upgrades:
             found = self._next(tools, state)
             if isinstance(found, Wait):
                 return UpgradeView(state, found.text, found.pause_seconds)
-            found.do()
+            with self._held_within_an_act(tools, state):
+                found.do()
+
+    @contextmanager
+    def _held_within_an_act(self, tools: Tools, state: UpgradeState) -> Iterator[None]:
+        """Move the lease on, where there is one, and back behind the act: a worker that captures a large state before
+        the stop is not gone. Of a worker that dies within the act the lease runs out by itself."""
+        upgrade_id = tools.upgrade.upgrade_id
+        lease = tools.journal.lease(upgrade_id) if state.has_touched_nothing else None
+        if lease is None:
+            yield
+            return
+        with suppress(UnavailableError, OutcomeUnknownError):
+            self.hold(tools.stream_id, upgrade_id, ACT_SECONDS)
+        yield
+        with suppress(UnavailableError, OutcomeUnknownError):
+            left_seconds = (lease.until_at - self._clock.now()).total_seconds()
+            self.hold(tools.stream_id, upgrade_id, max(LEASE_SECONDS, left_seconds))
 
     def run(
         self,

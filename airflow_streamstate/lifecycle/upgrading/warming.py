@@ -10,12 +10,12 @@ from contextlib import suppress
 from functools import partial
 
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
 from airflow_streamstate.lifecycle.observing.observation import Observation
 from airflow_streamstate.lifecycle.observing.state import ALIVE, decide_state
 from airflow_streamstate.lifecycle.upgrading.forward import STAY_SECONDS, WARM_SECONDS
 from airflow_streamstate.lifecycle.upgrading.tools import Act, Next, Tools, Wait, in_words, is_passing
-from airflow_streamstate.lifecycle.upgrading.undoing import beginning_of
+from airflow_streamstate.lifecycle.upgrading.undoing import beginning_of, has_run_batches
 from airflow_streamstate.protocol.upgrades import WAITS, ReturnWay
 
 NOTHING_RUNS = "what is given up does not run, so that no time is to be lost"
@@ -84,6 +84,9 @@ def warming(tools: Tools, state: UpgradeState) -> Next:
     way: ReturnWay = state.last.way or "forward"
     go = partial(go_back, tools, state, way, state.last.text)
     rehearsal_id = str(state.last.rehearsal_id)
+    if way == "handover" and _has_run(tools, state):
+        words = "it has run a batch while the old driver came up, so its beginning is not its end"
+        return Act(partial(tools.take, state, "unhealthy", "; ".join(filter(None, (tools.why_given_up(), words)))))
     try:
         if tools.planning.is_waiting(tools.stream_id, rehearsal_id):
             return Act(partial(go, WAITS))
@@ -104,6 +107,15 @@ def warming(tools: Tools, state: UpgradeState) -> Next:
     if end:
         return Act(partial(go, end))
     return Wait("the driver of the version before comes up beside the one that is given up")
+
+
+def _has_run(tools: Tools, state: UpgradeState) -> bool:
+    """Whether the version that is given up is past its beginning by now: it runs on while the driver comes up. Where
+    the store of its log does not answer, its end will tell."""
+    with suppress(UnavailableError):
+        seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
+        return has_run_batches(tools, seen, beginning_of(tools, seen))
+    return False
 
 
 def give_up_waiting(tools: Tools, state: UpgradeState) -> None:

@@ -20,8 +20,9 @@ from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.lifecycle.means import Means
 from airflow_streamstate.lifecycle.observing.caught_up import asked_at, query_caught_up
 from airflow_streamstate.lifecycle.observing.drain_phase import drain_phases
-from airflow_streamstate.lifecycle.observing.failing import next_step_of, next_step_of_drain, next_step_of_failure
+from airflow_streamstate.lifecycle.observing.failing import next_step_of, next_step_of_drain
 from airflow_streamstate.lifecycle.observing.observation import Observation, pending_drain
+from airflow_streamstate.lifecycle.observing.one_time_sources import one_time_sources
 from airflow_streamstate.lifecycle.observing.outcomes import (
     End,
     decide_command_outcome,
@@ -110,7 +111,7 @@ class Watching:
             attempt_reason=redacted(seen, _attempt_reason(seen)),
             moves=tuple(_moves(seen)),
             running_since_at=None if started is None else started.at,
-            next_step=self._next_step(seen) if state == "failed" else next_step_of(seen, state),
+            next_step=self._next_step(seen, state),
             orders=tuple(
                 dataclasses.replace(order, reason=redacted(seen, order.reason))
                 for order in pending_orders(seen, slots, state)
@@ -186,7 +187,7 @@ class Watching:
             snapshot_id=end.snapshot_id,
             traceback=redacted(seen, end.traceback),
             log_tail=self.log_tail(seen),
-            next_step=next_step_of_drain(seen, end.event) if is_drain else self._next_step(seen),
+            next_step=next_step_of_drain(seen, end.event) if is_drain else self._next_step(seen, "failed"),
         )
 
     def query_failure(self, seen: Observation) -> DeploymentFailedError:
@@ -200,7 +201,7 @@ class Watching:
             state="degraded",
             error=redacted(seen, error),
             traceback=redacted(seen, traceback),
-            next_step=next_step_of(seen, "degraded"),
+            next_step=self._next_step(seen, "degraded"),
         )
 
     def log_tail(self, seen: Observation) -> str:
@@ -212,8 +213,12 @@ class Watching:
         """How the deployment ended; None while it has not."""
         return decide_end(seen)
 
-    def _next_step(self, seen: Observation) -> str:
-        return next_step_of_failure(seen, foreseen_in_words(self._home, seen))
+    def _next_step(self, seen: Observation, state: State) -> str:
+        if state not in ("failed", "degraded"):
+            return ""
+        one_time = one_time_sources(self._home, seen)
+        repeats = foreseen_in_words(self._home, seen) if state == "failed" and not one_time else ""
+        return next_step_of(seen, state, repeats, one_time)
 
     def _facts(self, control: StreamControl, snapshot_id: str | None) -> SnapshotFacts | None:
         if snapshot_id is None:
@@ -340,13 +345,13 @@ def _failure_in_words(seen: Observation, state: State, why: str) -> tuple[str, s
 
 
 def _attempt_reason(seen: Observation) -> str:
-    """Why the attempt was asked for: as its driver said it, or, before it has claimed it, as the register says."""
-    claimed = next(seen.of_kind(Claimed), None)
-    if claimed is not None and claimed.reason:
-        return claimed.reason
+    """Why the attempt was asked for: as the register says, or the record of the deployment for its first one; of a
+    deployment that is not current any more, as its driver said."""
+    said = seen.register.attempt_reason if seen.is_current else ""
     if seen.attempt == 1:
-        return seen.spec.reason
-    return seen.register.attempt_reason if seen.is_current else ""
+        return said or seen.spec.reason
+    claimed = next(seen.of_kind(Claimed), None)
+    return (claimed.reason if claimed is not None else "") or said
 
 
 def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:

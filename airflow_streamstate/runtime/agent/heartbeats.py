@@ -144,9 +144,10 @@ class Heart:
         """Once a query has committed its first batch in this deployment: which it was, and what its trigger took."""
         if query.name in self._first or committed_id is None:
             return
-        began = next((one for one in self._started() if one.query_name == query.name), None)
-        if began is None:
+        starts = [one for one in self._started() if one.query_name == query.name]
+        if not starts:
             return
+        began = starts[0]
         first_id = 0 if began.batch_id is None else began.batch_id + 1
         if committed_id < first_id:
             return
@@ -156,7 +157,12 @@ class Heart:
         committed_at = None
         with suppress(StreamStateError):
             committed_at = query.checkpoint.committed_at(first_id)
-        first = FirstBatch(first_id, self._attempt.clock.now(), committed_at)
+        own = next((one for one in starts if one.attempt == self._attempt.number), None)
+        is_own = own is not None and own.batch_id == began.batch_id
+        seen_at = self._attempt.clock.now() if is_own else committed_at
+        if seen_at is None:
+            return  # an attempt before this one committed it, and nothing tells when
+        first = FirstBatch(first_id, seen_at, committed_at)
         if progress is not None:
             first = replace(
                 first,

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol
 
+from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError
 from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.ids import upgrade_of_rehearsal
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, Waiting
 from airflow_streamstate.runtime.attempt.attempt import Attempt
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
@@ -30,6 +32,8 @@ SHARE_ON_S3 = 0.05
 
 WARM_AGAIN_SECONDS = 30.0
 """So long the first query is waited for: the first pass has done most of it, and a controller waits for this driver."""
+LOOK_SECONDS = 60.0
+"""So often it is looked whether the upgrade that launched this driver is over."""
 ASK_AGAIN_SECONDS = 300.0
 """So often the first query's sink is asked again while nothing comes."""
 
@@ -68,12 +72,14 @@ class WaitingDriver:
     ) -> None:
         self.attempt = attempt
         self._rehearsal_id = rehearsal.rehearsal_id
+        self._upgrade_id = upgrade_of_rehearsal(rehearsal.request_id)
         self._until = rehearsal.waits_until or attempt.clock.now()
         self._become = become
         self._end_process = end_process
         on_disk = not attempt.control.home.uri.startswith("s3:")
         self._max_poll_seconds = POLL_SECONDS_ON_DISK if on_disk else attempt.spec.settings.command_poll_seconds
         self._waits_since_seconds = self._asked_at_seconds = attempt.clock.monotonic_seconds()
+        self._looked_at_seconds = -LOOK_SECONDS
         self._session: tuple[str, str] | None = None
         self._successor: Successor | None = None
         self._fate: Literal["handed over", "given up"] | None = None
@@ -179,12 +185,31 @@ class WaitingDriver:
 
     def _pause(self) -> None:
         status = self.end_if_overdue()
+        if status is None:
+            status = self._end_if_left()
         if status is not None:
             self._end_process(status)
         self._keep_warm()
         clock = self.attempt.clock
         share_seconds = SHARE_ON_S3 * (clock.monotonic_seconds() - self._waits_since_seconds)
         clock.sleep(min(max(share_seconds, POLL_SECONDS_ON_DISK), self._max_poll_seconds))
+
+    def _end_if_left(self) -> int | None:
+        """The status to end the process with, where the upgrade that launched it is over without a handover: another
+        command may have ended it, on another machine; None before, and after a handover."""
+        now = self.attempt.clock.monotonic_seconds()
+        if self._upgrade_id is None or now < self._looked_at_seconds + LOOK_SECONDS:
+            return None
+        self._looked_at_seconds = now
+        try:
+            state = UpgradeJournal(self.attempt.control).state(self._upgrade_id)
+        except StreamStateError as error:
+            self.attempt.reporter.outage("its upgrade", error)
+            return None
+        if state is None or not state.is_over or self._handover() is not None or not self._decide("given up"):
+            return None
+        self.attempt.reporter.say(f"upgrade {self._upgrade_id} is over without a handover; this driver ends")
+        return GIVEN_UP_STATUS
 
     def _keep_warm(self) -> None:
         """A person may think for an hour before the upgrade goes on."""

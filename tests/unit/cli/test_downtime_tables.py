@@ -48,6 +48,14 @@ def test_the_phases_of_the_longest_downtime_are_shown() -> None:
     assert PHASES["first_batch_run"] in longest
 
 
+def test_what_opening_the_state_took_stands_below_the_phases() -> None:
+    """All partitions together: it is no phase, and of a state store that does not measure it there is no line."""
+    found = downtime("counts", last_commit=0.0, first_batch_run=3.5, first_commit=3.75)
+    assert read(replace(found, state_load_ms=1_250))[-1] == "opening the state: 1,250 ms, all partitions together"
+    assert read(replace(found, state_load_ms=0))[-1] == "opening the state: 0 ms, all partitions together"
+    assert "opening the state" not in "".join(read(found))
+
+
 def test_nothing_is_drawn_of_what_is_not_known() -> None:
     """Neither without a downtime, nor of one of which only its beginning is known."""
     assert read() == []

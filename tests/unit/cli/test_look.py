@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.cli.exits import DONE, FAILED
 from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
@@ -118,10 +119,12 @@ STATES = {
 
 @pytest.mark.parametrize("state", STATES)
 def test_status_tells_every_state(desk: Desk, state: str) -> None:
-    """Each state, with the fields that scripts build on; the same for a person. A degraded one has exit status 1."""
+    """Each state, with the fields that scripts build on; the same for a person. Of what is not well the exit status is
+    1, of all streams too."""
     STATES[state](desk.stream())
     found = shell("status", "flights", "--json")
-    assert found.status == (1 if state == "degraded" else 0)
+    is_well = state not in ("degraded", "failed", "lost")
+    assert [found.status, shell("streams").status] == [DONE if is_well else FAILED] * 2
     assert found.json["state"] == state
     assert set(found.json) >= STATUS_FIELDS
     assert {"mode", "snapshot_id"} <= set(found.json["start"])

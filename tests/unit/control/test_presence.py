@@ -30,7 +30,7 @@ from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.simulated_driver import STREAM, SimulatedStream
-from support.vanishing_store import VanishingStore
+from support.vanishing_store import Absence, VanishingStore
 
 Act = Callable[[Store], object]
 READS: tuple[Act, ...] = (
@@ -197,6 +197,25 @@ def test_a_home_is_begun_once(fault: Fault) -> None:
     HomePresence(inner, FakeClock()).begin("another")
     assert inner.get(layout.home_key()) == found
     assert b'"one"' in found.body
+
+
+@pytest.mark.parametrize("absence", ["unmounted", "renamed"])
+def test_no_home_is_begun_where_one_was(absence: Absence) -> None:
+    """Not by a process that has worked with it, nor where a stream was read in it. (Laws 5 and 14)"""
+    clock, inner = FakeClock(), MemoryStore()
+    HomePresence(inner, clock).begin("tests")
+    store = VanishingStore(inner)
+    known = HomePresence(store, clock)
+    assert known.is_there()
+    store.vanish(absence)
+    with pytest.raises(HomeAwayError):
+        known.begin("tests")
+    with pytest.raises(HomeNotFoundError):
+        HomePresence(store, clock).begin("tests", has_stream=True)
+    assert store.left_in_its_place() == []
+    store.come_back()
+    known.begin("tests")
+    assert known.record_id() is not None
 
 
 def test_a_driver_knows_its_home_by_record_or_claim() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.control.upgrades import ABANDONED, UpgradeJournal
 from airflow_streamstate.errors import StreamNotFoundError
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.observing import Watch, out_of_time
@@ -21,10 +22,12 @@ from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.upgrades import Cancellation, HealthyWhen
 from support import scripted_driver
 from support.airflow_streams import NamedHome
 from support.airflow_upgrades import phases, run_first_version
+from support.sim_stage import STREAM, Stage
+from support.upgrade_stage import UpgradeStage
 
 
 @pytest.fixture
@@ -120,3 +123,19 @@ def test_a_wait_that_ends_says_where_the_upgrade_stands(running: Controller, tmp
     watch = Watch("upgrade", "flights", deployment_id=view.upgrade_id)
     assert "phase rehearsing" in str(out_of_time(running, watch, "5 s"))
     assert "phase rehearsing" in what_remains(view)
+
+
+def test_an_upgrade_that_went_on_past_a_late_word_of_its_end_stands_for_itself(tmp_path: Path) -> None:
+    """An earlier release recorded that its task is gone before the task's next step won: the version was tried."""
+    upgraded = UpgradeStage(Stage(tmp_path)).runs()
+    view = upgraded.to_started()
+    clock, journal = upgraded.stage.clock, UpgradeJournal(upgraded.stage.control)
+    journal.cancel(
+        Cancellation(STREAM, view.upgrade_id, "finish", "tests", clock.now(), clock.new_uuid(), reason=ABANDONED)
+    )
+    upgraded.fails()
+    view = upgraded.advance(view)
+    upgraded.new_runs(4, "d-0003")
+    view = upgraded.advance(view)
+    assert view.outcome == "given_up"
+    assert not stands_for_nothing(upgraded.stage.controller, view)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.control.upgrades import ABANDONED, UpgradeJournal
-from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.errors import ConflictError, UnavailableError
+from airflow_streamstate.lifecycle.rehearsing import rehearsals
 from airflow_streamstate.lifecycle.under_upgrade import (
     BusyError,
     NotHeldError,
@@ -15,7 +16,7 @@ from airflow_streamstate.lifecycle.under_upgrade import (
     refuse_during_upgrade,
 )
 from airflow_streamstate.lifecycle.upgrading.tools import Tools
-from airflow_streamstate.lifecycle.upgrading.upgrades import LEASE_SECONDS
+from airflow_streamstate.lifecycle.upgrading.upgrades import ACT_SECONDS, LEASE_SECONDS
 from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import QueryBeat
@@ -220,3 +221,78 @@ def test_law_2_where_the_slow_task_was_faster_its_step_counts(upgraded: UpgradeS
     journal.take = late  # type: ignore[method-assign]
     assert journal.end_abandoned(first.upgrade_id) is False
     assert journal.is_under_way(first.upgrade_id)
+    assert journal.cancellation(first.upgrade_id) is None, "a later try would take its end for no answer"
+
+
+def slow_begin(upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch, seconds: float, meanwhile: Any) -> None:
+    """The next rehearsal takes so long to begin, and this is done in that time."""
+    start_of = rehearsals.start_of
+
+    def slow(*args: Any) -> Any:
+        monkeypatch.setattr(rehearsals, "start_of", start_of)
+        upgraded.stage.clock.advance(seconds)
+        upgraded.beats(3, "d-0001")
+        meanwhile()
+        return start_of(*args)
+
+    monkeypatch.setattr(rehearsals, "start_of", slow)
+
+
+def test_a_worker_within_a_long_act_is_not_taken_for_gone(
+    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The capture of a large state takes longer than its lease; behind the act the lease is short again."""
+    view = upgraded.upgrades.begin(upgraded.request(), "up-1", lease_seconds=LEASE_SECONDS)
+    busy: list[object] = []
+
+    def somebody_asks() -> None:
+        with pytest.raises(BusyError) as refused:
+            upgraded.begin("up-2")
+        busy.append(refused.value)
+
+    slow_begin(upgraded, monkeypatch, LEASE_SECONDS + 30, somebody_asks)
+    assert upgraded.advance(view).state.phase == "rehearsing"
+    assert len(busy) == 1
+    upgraded.stage.clock.advance(LEASE_SECONDS + 1)
+    assert upgraded.upgrades.holder(STREAM) is None
+
+
+def test_a_lease_behind_an_act_is_no_shorter_than_it_was(upgraded: UpgradeStage) -> None:
+    """A task that is deferred has left its triggerer more time than an act takes."""
+    view = upgraded.upgrades.begin(upgraded.request(), "up-1", lease_seconds=LEASE_SECONDS)
+    upgraded.upgrades.hold(STREAM, view.upgrade_id, 500.0)
+    upgraded.advance(view)
+    upgraded.stage.clock.advance(490)
+    assert upgraded.upgrades.holder(STREAM) is not None
+
+
+def test_a_driver_that_a_late_worker_launched_is_ended_by_it(
+    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command has ended its upgrade meanwhile, and no step names the rehearsal."""
+    view = upgraded.upgrades.begin(upgraded.request(), "up-1", lease_seconds=LEASE_SECONDS)
+    slow_begin(upgraded, monkeypatch, ACT_SECONDS + 1, lambda: upgraded.begin("up-2"))
+    ended = upgraded.advance(view)
+    assert (ended.outcome, ended.state.last.rehearsal_id) == ("refused", None)
+    (launched,) = [key for key in upgraded.stage.launcher.states if key.startswith("r-")]
+    assert upgraded.stage.launcher.states[launched] == "gone"
+
+
+def test_a_driver_whose_worker_died_before_it_named_it_is_ended_with_the_upgrade(
+    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Launched, and not recorded by a step."""
+    view = upgraded.upgrades.begin(upgraded.request(), "up-1", lease_seconds=LEASE_SECONDS)
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise UnavailableError("no answer", next_step="Try again.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tools, "take", dies)
+        with pytest.raises(UnavailableError):
+            upgraded.advance(view)
+    upgraded.stage.clock.advance(ACT_SECONDS + 1)
+    upgraded.beats(3, "d-0001")
+    upgraded.begin("up-2")
+    (launched, *_) = [key for key in upgraded.stage.launcher.states if key.startswith("r-")]
+    assert upgraded.stage.launcher.states[launched] == "gone"

@@ -29,6 +29,7 @@ from airflow_streamstate.protocol.ids import (
     snapshot_id_for,
     snapshot_number_of,
     upgrade_id_for,
+    upgrade_of_rehearsal,
 )
 from airflow_streamstate.store.keys import check_key
 
@@ -201,3 +202,18 @@ def test_a_snapshot_that_a_command_asked_for_is_told_from_a_periodic_one() -> No
     assert is_snapshot_by_command(snapshot_id_for("d-0001", "live", 7), "d-0001")
     for other in ("d-0001-live-a0002-000003", "d-0001-stopped-000001", "d-0011-live-000001", "d-0001-live-"):
         assert not is_snapshot_by_command(other, "d-0001")
+
+
+@pytest.mark.parametrize(
+    ("request_id", "upgrade_id"),
+    [
+        (f"{upgrade_id_for('r-1')}-plan", upgrade_id_for("r-1")),
+        (f"{upgrade_id_for('r-1')}-back-undo", upgrade_id_for("r-1")),
+        (upgrade_id_for("r-1"), None),
+        ("u-plan", None),
+        ("a person's own", None),
+    ],
+)
+def test_the_rehearsals_of_an_upgrade_are_known_by_their_requests(request_id: str, upgrade_id: str | None) -> None:
+    """Its driver looks whether that upgrade is over."""
+    assert upgrade_of_rehearsal(request_id) == upgrade_id

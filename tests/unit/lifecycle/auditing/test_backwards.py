@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from support.checkpoints import commit_batch, memory_checkpoint, plan_batch
 from support.sim_stage import STREAM, Stage
 
+DELTA = '{"sourceVersion":1,"reservoirId":"x","reservoirVersion":%d,"index":%d,"isStartingVersion":false}'
 KAFKA = ('{"in":{"0":5,"1":9}}', '{"in":{"0":7,"1":8}}')
 
 
@@ -59,6 +60,14 @@ def steps(lines: Sequence[str | Sequence[str]], adapter: str = "", accepted_to: 
         ("socket", ["-", "-1", "-1", "0"], []),
         ("", ["abc", "abb"], []),
         ("", [("1", "9"), ("2", "8")], ["9 -> 8"]),
+        ("", ['{"0":5,"1":9}', '{"0":2,"1":12}'], ['{"0":5,"1":9} -> {"0":2,"1":12}']),
+        ("", ["[5,9]", "[2,9]", "[3,9]"], ["[5,9] -> [2,9]"]),
+        ("", ['{"t":{"p":{"0":5}}}', '{"t":{"p":{"0":3}}}'], ['{"t":{"p":{"0":5}}} -> {"t":{"p":{"0":3}}}']),
+        ("", ['{"at":7,"row":3}', '{"at":7,"row":2}'], ['{"at":7,"row":3} -> {"at":7,"row":2}']),
+        ("", ['{"at":7,"row":3}', '{"at":8,"row":0}', '{"at":8,"row":2,"old":true}'], []),
+        ("", ['{"more":true,"at":7}', '{"more":false,"at":7}', '{"at":7,"row":1}', '["a",null]'], []),
+        ("table", [DELTA % (9, 4), DELTA % (10, -1), DELTA % (12, 3)], []),
+        ("table", [DELTA % (9, 4), DELTA % (4, 7)], [f"{DELTA % (9, 4)} -> {DELTA % (4, 7)}"]),
     ],
 )
 def test_a_lower_end_than_the_one_before_is_found(adapter: str, lines: list[str], found: list[str]) -> None:
@@ -112,3 +121,17 @@ def test_a_start_that_was_accepted_is_whole(stage: Stage) -> None:
     stage.control.create_spec(replace(spec, start=StartPlan("fresh", accept_lost_input=("counts",))))
     found = custody_of(stage.home, STREAM)
     assert (found.is_whole, [one.accepted for one in found.breaks]) == (True, [True])
+
+
+@pytest.mark.parametrize(
+    ("lines", "part"),
+    [
+        (['{"t":{"p":{"0":5}}}', '{"t":{"p":{"0":3}}}'], "(t.p.0: 5 -> 3)"),
+        (["[5,9]", "[5,2]"], "(1: 9 -> 2)"),
+        (["5", "3"], "batch 1 ends before batch 0: "),
+    ],
+)
+def test_the_part_that_went_back_is_named(lines: list[str], part: str) -> None:
+    """Of a source that no adapter knows a person has to judge whether that number is a position."""
+    (found,) = backward_breaks(written(memory_checkpoint(), lines), "d-0001", "counts", (), (), None)
+    assert part in found.detail

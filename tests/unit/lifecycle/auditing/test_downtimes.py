@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
+from airflow_streamstate.lifecycle.auditing.downtimes import downtime_json
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, FirstBatch, QueryEnd
 from airflow_streamstate.protocol.events import Claimed, QueryStarted, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
@@ -146,3 +148,56 @@ def test_a_store_that_tells_no_times_is_made_up_for_by_heartbeats(tmp_path: Path
         Heartbeat(STREAM, "d-0002", 1, seen_at, {}, {"counts": FirstBatch(4, seen_at - timedelta(seconds=1))})
     )
     assert [one.seconds for one in found(stage)] == [4.0]
+
+
+def removed(stage: Stage, deployment_id: str, up_to: int) -> None:
+    """Spark keeps the last batches of a log alone."""
+    for batch_id in range(up_to):
+        stage.store.delete(layout.checkpoint_folder(STREAM, deployment_id, "counts") + f"/commits/{batch_id}")
+
+
+def test_a_deployment_that_committed_at_a_time_not_known_is_not_down(stage: Stage) -> None:
+    """Its agent was of a release that kept no first batch, and Spark has removed that commit: the downtime has ended,
+    nothing tells when, and the next one is counted from its own last commit."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.clock.advance(2)
+    stop(stage)
+    stage.deploy("print('v2')\n", start="restore")
+    stage.come_to_life("d-0002")
+    stage.start_query("counts", "d-0002", batch_id=3, how="restored")
+    stage.clock.advance(4)
+    stage.run_batches(20, deployment_id="d-0002")
+    removed(stage, "d-0002", 12)
+    stage.beat("d-0002", counts=QueryBeat(20, stage.clock.now(), is_active=True))
+    (one,) = found(stage)
+    assert (one.to_deployment_id, one.until_at, one.seconds, one.has_ended) == ("d-0002", None, None, True)
+    assert downtime_json(one)["has_ended"] is True
+    stage.clock.advance(3)
+    stop(stage, "d-0002")
+    stage.deploy("print('v3')\n", start="restore")
+    stage.come_to_life("d-0003")
+    stage.start_query("counts", "d-0003", batch_id=20, how="restored")
+    stage.run_batches(21, deployment_id="d-0003")
+    assert [(one.to_deployment_id, one.seconds) for one in found(stage)] == [("d-0002", None), ("d-0003", 3.0)]
+
+
+def test_a_first_batch_that_no_driver_saw_has_the_time_of_the_store_alone(tmp_path: Path) -> None:
+    """An attempt noted it for one before: its own clock says nothing of it."""
+    stage = Stage(tmp_path)
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.beat(counts=QueryBeat(3, stage.clock.now(), is_active=True))
+    stop(stage)
+    stage.deploy("print('v2')\n", start="restore")
+    stage.come_to_life("d-0002")
+    stage.start_query("counts", "d-0002", batch_id=3, how="restored")
+    stage.run_batches(4, deployment_id="d-0002")
+    stage.clock.advance(3)
+    seen_at = stage.clock.now()
+    stage.control.put_heartbeat(
+        Heartbeat(STREAM, "d-0002", 2, seen_at, {}, {"counts": FirstBatch(4, seen_at, seen_at)})
+    )
+    assert [(one.seconds, one.has_ended) for one in found(stage)] == [(None, True)]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry
+from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.auditing.repeats import Repeat, in_words, repeats_in_words
 from airflow_streamstate.plan.model import PlannedSink, RecordedPlan
@@ -15,6 +16,7 @@ from airflow_streamstate.plan.recorded import record_plan
 from airflow_streamstate.protocol.data_events import BatchRepeated
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
+from airflow_streamstate.protocol.retention import SettledCustody
 from support.example_plan import EXAMPLE_PLAN
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful
@@ -172,3 +174,19 @@ def test_how_much_is_told_where_every_source_tells_it() -> None:
     assert in_words(repeat(moves=(rows, files))).endswith("(input of at most 1,200 rows and 3 files)")
     assert "input of" not in in_words(repeat(moves=(rows, untold)))
     assert in_words(repeat(is_flush=True, at="")).startswith("the flush, batch 7 of copies runs again first")
+
+
+def test_a_batch_that_ran_again_is_named_after_its_evidence_was_pruned(stage: Stage) -> None:
+    """Of a settled deployment the logs and plans may be gone: the event tells, or the start of an older release does,
+    without its offsets."""
+    killed_in_batch(stage)
+    started_again(stage, 2, "kafka")
+    stage.say(BatchRepeated, attempt=3, query_name="counts", batch_id=7, means="doubled", sink="kafka alarms")
+    Retention(stage.control, "tests").change(
+        lambda known: replace(known, settled=SettledCustody("d-0001", True, stage.clock.now()))
+    )
+    for info in list(stage.store.list_objects(f"{STREAM}/deployments/d-0001/checkpoints/")):
+        stage.store.delete(info.key)
+    told = audited(stage)
+    assert told["deployments"][0]["queries"] == {}
+    assert [(one["batch_id"], one["rows_at_most"]) for one in told["may_be_doubled"]] == [(4, None), (7, None)]

@@ -8,7 +8,8 @@ import pytest
 
 from airflow_streamstate.errors import DeploymentFailedError
 from airflow_streamstate.launch.interface import LaunchStatus
-from airflow_streamstate.lifecycle.observing.failing import next_step_of_failure
+from airflow_streamstate.lifecycle.observing.failing import next_step_of
+from airflow_streamstate.lifecycle.observing.state import State
 from airflow_streamstate.protocol.events import DrainFailed, Failed, Stopped
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
@@ -20,7 +21,7 @@ def advice(stage: Stage, exit_code: int | None = None) -> str:
     """Of the current deployment, whose driver ended so."""
     seen = stage.seen()
     status = LaunchStatus("gone" if exit_code is None else "exited", exit_code, "it is over", stage.clock.now())
-    return next_step_of_failure(replace(seen, launch_status=status))
+    return next_step_of(replace(seen, launch_status=status), "failed")
 
 
 @pytest.mark.parametrize("exit_code", [None, 137, 143, 0])
@@ -159,3 +160,29 @@ def test_a_drain_that_failed_has_choices_of_its_own(stage: Stage) -> None:
     with pytest.raises(DeploymentFailedError, match="drain again") as failed:
         stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, timeout_seconds=1)
     assert failed.value.next_step.startswith("Do one of what the error names")
+
+
+ONE_TIME = {"counts": {"socket h:1": "a socket sends each row once"}}
+
+
+@pytest.mark.parametrize(
+    ("state", "begins"),
+    [("degraded", "Mend what the error names, then `streamstate upgrade"), ("failed", "`streamstate deploy")],
+)
+def test_what_no_resume_can_start_again_is_deployed_by_name(stage: Stage, state: State, begins: str) -> None:
+    """A resume, a stop with a resume, and a rollback would be refused; the sentence says what is lost."""
+    stage.deploy()
+    stage.come_to_life()
+    told = next_step_of(stage.seen(), state, one_time=ONE_TIME)
+    assert told.startswith(begins)
+    assert "--accept-lost-input counts" in told
+    assert "is lost; a resume is refused (query counts reads socket h:1: a socket sends each row once)" in told
+    assert "without a lost row" not in told
+    assert (RESUME in told, ROLLBACK in told) == (False, False)
+
+
+def test_where_nothing_is_wrong_nothing_has_to_be_done(stage: Stage) -> None:
+    """A source that sends each row once is no fault."""
+    stage.deploy()
+    stage.come_to_life()
+    assert next_step_of(stage.seen(), "running", one_time=ONE_TIME) == ""

@@ -428,3 +428,38 @@ def test_a_failed_query_of_a_driver_that_nobody_can_ask_about_is_told(stage: Sta
     stage.end("d-0002", state="unknown")
     found = decide_health(stage.seen("d-0002"), handover, WANTED, OLD, 0.0)
     assert found == Unhealthy("it is degraded: query counts has failed in batch 7: Unlucky: batch of bad luck")
+
+
+@pytest.mark.parametrize(
+    ("first_seconds", "since_seconds", "old_seconds", "factor", "verdict"),
+    [
+        (60.0, 30.0, 1.0, 2.0, Unhealthy),  # the first batch took most of the time
+        (5.0, 40.0, 1.0, 2.0, Unhealthy),  # the second one hangs
+        (5.0, 40.0, 21.0, 2.0, Healthy),  # and the old one's took as long
+        (60.0, 30.0, 1.0, None, Healthy),  # nobody asked for it
+        (20.0, 1.0, 1.0, 2.0, Healthy),  # a first batch opens the state, and has all that came meanwhile
+    ],
+)
+def test_one_batch_tells_how_long_a_batch_takes_at_the_least(
+    stage: Stage,
+    handover: SnapshotManifest,
+    first_seconds: float,
+    since_seconds: float,
+    old_seconds: float,
+    factor: float | None,
+    verdict: type,
+) -> None:
+    """Of a version that is slower, or hangs, no second commit may be seen in its time."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    stage.clock.advance(first_seconds)
+    committed_at = stage.clock.now()
+    stage.clock.advance(since_seconds)
+    lags = (SourceLag("kafka t", 50_000, "rows"),)
+    stage.beat("d-0002", counts=QueryBeat(4, committed_at, is_active=True, lags=lags, lags_at=committed_at))
+    old = {"counts": beat(lag(90), batch_seconds=old_seconds)}
+    wanted = replace(WANTED, roll_back_if_slower=factor)
+    found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
+    assert isinstance(found, verdict), found
+    least = first_seconds if first_seconds >= 50 else since_seconds
+    words = found.reason if isinstance(found, Unhealthy) else found.warnings[0]  # type: ignore[union-attr]
+    assert f"has committed 1 of 2 batches: one in at least {least:g} s, and the version before one in" in words

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
-from airflow_streamstate.errors import ConflictError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.errors import ConflictError, InputLostError, StreamNotFoundError, UnavailableError
 from airflow_streamstate.protocol.data_events import BatchRepeated
 from airflow_streamstate.protocol.events import Drained, Failed
 from airflow_streamstate.protocol.records import Claim
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful
+from support.upgrade_stage import SOCKET
 
 
 def test_a_stopped_deployment_is_resumed_as_its_next_attempt(stage: Stage) -> None:
@@ -185,3 +189,61 @@ def test_status_says_what_ran_again(stage: Stage) -> None:
     found = stage.controller.status(STREAM).to_json()
     assert str(found["repeats"]).startswith("rows may be doubled: batch 4 of counts ran again, into kafka copies")
     assert [one["batch_id"] for one in found["may_be_doubled"]] == [4]  # type: ignore[attr-defined]
+
+
+def of_a_socket(folder: Path) -> Stage:
+    """A deployment that read a socket up to batch 3, and whose driver was killed."""
+    stage = Stage(folder, identities=(SOCKET,))
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.end(state="gone")
+    return stage
+
+
+def test_a_resume_that_would_lose_input_is_refused_before_a_driver_is_launched(tmp_path: Path) -> None:
+    """Its checkpoint is never changed, its offset means nothing to the next connection; ``status`` says so (Law 5)."""
+    stage = of_a_socket(tmp_path)
+    launched = list(stage.launcher.calls)
+    with pytest.raises(InputLostError, match="no resume goes on from its offset") as refused:
+        stage.controller.resume(STREAM)
+    assert "Deploy with --accept-lost-input counts" in refused.value.next_step
+    assert stage.launcher.calls == launched
+    assert stage.control.need_register().value.attempt == 1
+    next_step = stage.controller.status(STREAM).next_step
+    assert "without a lost row" not in next_step
+    assert next_step.startswith("`streamstate deploy orders` with --accept-lost-input counts")
+    assert stage.deploy("print('v2')\n", accept_lost_input=("counts",)).start.mode == "restore"
+
+
+def test_what_is_to_be_drained_is_resumed_whatever_its_source(tmp_path: Path) -> None:
+    """The flush reads no input."""
+    stage = of_a_socket(tmp_path)
+    stage.launcher.states["d-0001-a0001"] = "running"
+    stage.beat()
+    stage.controller.drain(STREAM)
+    stage.end(state="gone")
+    assert stage.controller.resume(STREAM).attempt == 2
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_the_reason_of_a_resume_is_kept_where_the_attempt_was_never_launched(stage: Stage, attempt: int) -> None:
+    """Its number stays, and what is said of it is what was asked for last; twice is once."""
+    stage.launcher.refusal = UnavailableError("the cluster does not answer", next_step="Try again.")
+    if attempt == 2:
+        stage.launcher.refusal = None
+        stage.deploy(reason="the first version")
+        stage.stopped(3)
+        stage.launcher.refusal = UnavailableError("the cluster does not answer", next_step="Try again.")
+        with pytest.raises(UnavailableError):
+            stage.controller.resume(STREAM, reason="the first try")
+    else:
+        with pytest.raises(UnavailableError):
+            stage.deploy(reason="the first version")
+    stage.launcher.refusals = [UnavailableError("the cluster does not answer", next_step="Try again.")]
+    for _ in range(2):
+        with suppress(UnavailableError):
+            view = stage.controller.resume(STREAM, request_id="r-1", reason="the cluster is back")
+    assert view.attempt == attempt
+    assert stage.controller.status(STREAM).attempt_reason == "the cluster is back"
+    assert stage.control.need_register().value.attempt_reason == "the cluster is back"

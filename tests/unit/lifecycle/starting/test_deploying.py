@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import (
     ConflictError,
+    HomeAwayError,
     SnapshotCorruptError,
     SnapshotIncompleteError,
     SnapshotNotFoundError,
 )
+from airflow_streamstate.lifecycle.starting.deploying import Deploying
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed, Finished
 from airflow_streamstate.snapshot.verify import Unread, verify
+from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import plan_batch
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
+from support.vanishing_store import Absence, VanishingStore
 
 
 def test_a_dead_driver_is_taken_over(stage: Stage) -> None:
@@ -202,3 +208,28 @@ def test_a_dead_deployment_is_taken_over_without_the_snapshot_that_it_started_fr
     view = stage.deploy("print('v3')\n")
     assert view.start.mode == "restore"
     assert stage.control.need_manifest(str(view.start.snapshot_id)).queries["counts"].position.batch_id == 5
+
+
+@pytest.mark.parametrize("absence", ["unmounted", "renamed"])
+def test_a_home_that_vanishes_within_a_deploy_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absence: Absence
+) -> None:
+    """Between the read of the register and the first write: the deploy is refused, not started with nothing. (Law 5)"""
+    home = VanishingStore(MemoryStore())
+    stage = Stage(tmp_path, home_store=home)
+    stage.deploy()
+    stage.stopped(3)
+    look = Deploying._refuse_left_checkpoints
+
+    def vanishes(deploying: Deploying, stored: object) -> None:
+        look(deploying, stored)  # type: ignore[arg-type]
+        home.vanish(absence)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Deploying, "_refuse_left_checkpoints", vanishes)
+        with pytest.raises(HomeAwayError):
+            stage.deploy("print('v2')\n")
+    assert home.left_in_its_place() == []
+    home.come_back()
+    view = stage.deploy("print('v2')\n")
+    assert (view.deployment_id, view.start.mode) == ("d-0002", "restore")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
+from airflow_streamstate.lifecycle.upgrading import warming
 from airflow_streamstate.lifecycle.upgrading.backward import MAX_REHEARSALS
 from airflow_streamstate.lifecycle.upgrading.returning import PATIENCE_SECONDS
 from airflow_streamstate.lifecycle.upgrading.tools import SILENCE_SECONDS
@@ -20,6 +21,7 @@ from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen
@@ -27,7 +29,7 @@ from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful
-from support.upgrade_stage import FILES, UpgradeStage
+from support.upgrade_stage import FILES, SOCKET, UpgradeStage
 
 
 def runs_the_old_code(upgraded: UpgradeStage, deployment_id: str) -> bool:
@@ -324,6 +326,45 @@ def test_a_batch_that_runs_while_it_is_ended_turns_the_handover_into_forward(upg
     view = upgraded.rehearsed(view)
     assert (view.state.last.way, view.state.last.bad_batches) == ("forward", {"counts": (4, 4)})
     assert upgraded.stage.spec("d-0003").start.snapshot_id == "d-0002-stopped-000001"
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_batch_that_runs_while_the_old_driver_comes_up_turns_the_handover_into_forward(
+    upgraded: UpgradeStage, *, waits: bool
+) -> None:
+    """It is found before the bad version is stopped, which then runs on while the old code is rehearsed once more."""
+    upgraded.sink = FILES
+    view = given_up_alive(upgraded, 3)
+    assert (view.state.phase, view.state.last.way) == ("trying", "handover")
+    first_id = upgraded.rehearsal(view).rehearsal_id
+    upgraded.new_runs(5)
+    view = upgraded.rehearsed(view, waits=True) if waits else upgraded.advance(view)
+    assert (view.state.phase, view.state.last.is_decided, orders(upgraded)) == ("trying", False, 0)
+    assert upgraded.stage.launcher.states[launch_key_for(first_id, 1)] == "gone"
+    assert upgraded.rehearsal(view).rehearsal_id != first_id
+    assert upgraded.stage.controller.status(STREAM).state == "running"
+    view = upgraded.rehearsed(view, waits=True)
+    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returning", "forward", "waits")
+    upgraded.stops("d-0002")
+    upgraded.advance(view)
+    upgraded.new_runs(7, "d-0003")
+    view = upgraded.advance(view)
+    assert view.outcome == "given_up"
+    assert "cancelled by tests; it has run a batch while the old driver came up" in view.state.last.text
+
+
+def test_a_log_that_does_not_answer_while_the_old_driver_comes_up_holds_nothing_up(
+    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the bad version has run a batch is told by its end, then (Law 6)."""
+    view = given_up_alive(upgraded, 3)
+
+    def silent(*_: object) -> bool:
+        raise UnavailableError("no answer", next_step="Try again.")
+
+    monkeypatch.setattr(warming, "has_run_batches", silent)
+    view = upgraded.rehearsed(view, waits=True)
+    assert (view.state.phase, view.state.last.way, orders(upgraded)) == ("returning", "handover", 1)
 
 
 def test_the_patience_of_a_second_way_back_is_its_own(upgraded: UpgradeStage) -> None:
@@ -760,3 +801,53 @@ def test_the_old_code_keeps_its_snapshots_where_the_stream_keeps_them_now(tmp_pa
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "forward")
     assert stage.spec("d-0003").snapshots == str(tmp_path / "new")
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("way", ["handover", "forward", "undo"])
+def test_a_rollback_that_would_lose_input_is_refused_before_anything_is_stopped(
+    tmp_path: Path, way: str, *, warm: bool
+) -> None:
+    """No start goes on from an offset of a socket, in no way: the version that runs is left running (Law 5)."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,)), sink=FILES).runs()
+    view = upgraded.to_started(change={"accept_lost_input": ("counts",)})
+    upgraded.new_runs(3)
+    if way == "handover":
+        upgraded.stage.clock.advance(HealthyWhen().within_seconds)
+        upgraded.beats(3, idle_triggers=5, is_idle=True)
+    else:
+        upgraded.new_runs(6)
+        upgraded.advance(view)
+        upgraded.new_runs(8)
+    assert upgraded.advance(view).outcome == "upgraded"
+    wanted = {} if way == "handover" else {"way": way}
+    view = upgraded.advance(upgraded.begin_rollback(warm=warm, **wanted))
+    assert (view.outcome, orders(upgraded)) == ("failed", 0)
+    assert "cannot be read again" in view.state.last.text
+    assert "--accept-lost-input counts" in view.state.last.text
+    assert upgraded.stage.controller.status(STREAM).state == "running"
+
+
+def test_a_rollback_that_accepts_lost_input_goes_back(tmp_path: Path) -> None:
+    """By name, as a deploy does."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
+    view = upgraded.to_started(change={"accept_lost_input": ("counts",)})
+    upgraded.new_runs(4)
+    upgraded.advance(view)
+    upgraded.new_runs(6)
+    assert upgraded.advance(view).outcome == "upgraded"
+    view = upgraded.advance(upgraded.begin_rollback(accept_lost_input=("counts",)))
+    view = upgraded.rehearsed(view)
+    upgraded.stops("d-0002")
+    assert upgraded.advance(view).state.phase == "returned"
+
+
+def test_a_bad_version_that_began_with_nothing_is_not_stopped_for_a_way_back_that_loses_input(tmp_path: Path) -> None:
+    """``--mode fresh`` asks nothing of a socket, and the way back from it would go on from an offset of it."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
+    view = upgraded.to_started(mode="fresh")
+    upgraded.new_runs(2)
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+    view = upgraded.advance(view)
+    assert (view.outcome, orders(upgraded)) == ("failed", 0)
+    assert "--accept-lost-input counts" in view.state.last.text

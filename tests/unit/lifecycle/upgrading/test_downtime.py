@@ -11,7 +11,7 @@ from airflow_streamstate.cli.downtime_tables import downtime_words
 from airflow_streamstate.lifecycle.auditing.custody import custody_of
 from airflow_streamstate.lifecycle.auditing.not_running import NotRunning
 from airflow_streamstate.lifecycle.upgrading.downtime import cost_until_now, downtimes_since, not_running_seconds
-from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, downtime_seconds
+from airflow_streamstate.protocol.downtimes import Downtime, Mark, downtime_by_query, downtime_seconds
 from airflow_streamstate.protocol.events import Noted
 from support.clocked_store import ClockedStore
 from support.fake_clock import FakeClock
@@ -108,3 +108,17 @@ def test_the_figure_of_the_stream_is_that_of_its_worst_query() -> None:
     assert downtime_words(waiting) == "raw has no commit since, 7 s (counts)"
     assert (downtime_seconds([]), downtime_words([])) == (None, None)
     assert downtimes_since(waiting, now + timedelta(seconds=3.5)) == (waiting[2], waiting[3])
+
+
+def test_a_downtime_that_ended_at_a_time_not_known_is_told_as_such() -> None:
+    """It is no commit that is missing; and it counts for the upgrade in which the new deployment was started."""
+    now = FakeClock().now()
+    started_at = now + timedelta(seconds=5)
+    unseen = Downtime(
+        "raw", "d-0001", "d-0002", now, marks=(Mark("first_start", started_at, "driver"),), has_ended=True
+    )
+    assert downtime_words([unseen]) == "raw has commits since, at a time not known"
+    assert (downtime_seconds([unseen]), downtime_by_query([unseen])) == (None, {"raw": None})
+    assert downtime_words([unseen, Downtime("raw", "d-0002", "d-0003", now)]) == "raw has no commit since"
+    assert downtimes_since([unseen], started_at - timedelta(seconds=1)) == (unseen,)
+    assert downtimes_since([unseen], started_at + timedelta(seconds=1)) == ()

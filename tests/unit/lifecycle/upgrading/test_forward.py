@@ -19,7 +19,7 @@ from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
-from support.upgrade_stage import UpgradeStage
+from support.upgrade_stage import SOCKET, UpgradeStage
 
 SEEDED = {"counts": RehearsedQuery("accepted", "seeded", 0.5)}
 
@@ -492,3 +492,16 @@ def test_where_the_place_of_the_handover_stays_silent_the_old_version_goes_on(tm
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "resume")
     assert stage.seen().attempt == 2
+
+
+@pytest.mark.parametrize("runs_batches", [True, False])
+def test_an_upgrade_that_would_lose_input_is_refused_before_the_stop(tmp_path: Path, *, runs_batches: bool) -> None:
+    """With and without a rehearsal: no start goes on from an offset of a socket unless that is accepted (Law 5)."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
+    before = upgraded.outside()
+    view = upgraded.advance(upgraded.begin(runs_batches=runs_batches))
+    assert view.outcome == "refused"
+    assert "--accept-lost-input counts" in view.state.last.text
+    assert upgraded.outside() == before
+    accepted = upgraded.begin("up-2", runs_batches=runs_batches, change={"accept_lost_input": ("counts",)})
+    assert upgraded.advance(accepted).state.phase == "rehearsing"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from airflow_streamstate.protocol.records import OnQueryFailure
 from support.scripted_rehearsal import keep_plan
-from support.sim_stage import Stage
-from support.upgrade_stage import UpgradeStage
+from support.sim_stage import STREAM, Stage
+from support.upgrade_stage import SOCKET, UpgradeStage
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -56,3 +58,20 @@ def test_what_a_failed_query_of_the_old_version_leads_to_hangs_on_its_policy(
     view = upgraded.advance(view)
     assert view.outcome == "failed"
     assert "is not well: a query of the deployment has failed" in view.state.last.text
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_an_old_version_that_no_resume_can_start_again_is_deployed_anew(tmp_path: Path, *, is_accepted: bool) -> None:
+    """Its socket sends each row once: with what the upgrade accepts it comes back; else that is told (Law 5)."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
+    asked = {"change": {"accept_lost_input": ("counts",)}} if is_accepted else {"mode": "fresh"}
+    view = upgraded.to_ready(**asked)
+    upgraded.stops()
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+    view = upgraded.advance(view)
+    if is_accepted:
+        assert (view.state.phase, view.state.last.returned_deployment_id) == ("returned", "d-0002")
+        assert upgraded.stage.spec("d-0002").application == upgraded.stage.spec("d-0001").application
+    else:
+        assert view.outcome == "failed"
+        assert "--accept-lost-input counts" in view.state.last.text

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+
+import pytest
 
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.downtimes import FirstBatch
 from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.runtime.agent.heartbeats import Heart, Pace
 from support.checkpoints import HookedStore
+from support.clocked_store import ClockedStore
 from support.fake_clock import START_AT
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
@@ -88,6 +93,40 @@ def test_the_first_batch_of_a_deployment_stays_told() -> None:
     beat = stream.control.heartbeat("d-0002")
     assert beat is not None
     assert beat.first_batches["counts"].batch_id > known + 1
+
+
+@pytest.mark.parametrize("tells_times", [False, True])
+def test_the_first_batch_of_another_attempt_is_not_told_as_seen_now(*, tells_times: bool) -> None:
+    """The attempt before was of a release that kept none: the store's time of the commit counts, or nothing does."""
+    stream, plan = SimulatedStream(), make_plan(5_000)
+    if tells_times:
+        stream.checkpoints = ClockedStore(stream.clock.now)
+    stream.deploy()
+    stream.order_at(3.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    first = beat_of(stream).first_batches["counts"]
+    stream.control.put_heartbeat(replace(beat_of(stream), first_batches={}))
+    stream.clock.advance(3_000.0)
+    attempt = stream.next_attempt()
+    stream.order_at(3.0, StopRequest, attempt=attempt)
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    told = beat_of(stream).first_batches.get("counts")
+    assert beat_of(stream).attempt == attempt
+    assert told == (FirstBatch(0, first.committed_at, first.committed_at) if first.committed_at is not None else None)
+    assert (first.committed_at is not None) == tells_times
+
+
+def test_the_first_batch_is_told_by_the_attempt_that_committed_it() -> None:
+    """Also where an attempt before it started the query, and committed none."""
+    stream, plan = SimulatedStream(), make_plan(0)
+    stream.deploy()
+    stream.order_at(3.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    assert beat_of(stream).first_batches == {}
+    attempt = stream.next_attempt()
+    stream.order_at(3.0, StopRequest, attempt=attempt)
+    assert stream.run(waiting_script(make_plan(5_000)), attempt=attempt) == 0
+    assert beat_of(stream).first_batches["counts"].triggered_at is not None
 
 
 def test_the_time_of_a_commit_stays_while_nothing_new_is_committed() -> None:

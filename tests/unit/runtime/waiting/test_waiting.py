@@ -11,13 +11,15 @@ import pytest
 
 from airflow_streamstate.adapters.sink import HeldBatches
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import QueryStarted, Started, Stopped
-from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for
+from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for, upgrade_id_for
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3, AgentSettings
+from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
 from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from airflow_streamstate.runtime.attempt.background import InBackground
 from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
@@ -25,12 +27,14 @@ from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFa
 from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.runtime.waiting.waiting import (
     ASK_AGAIN_SECONDS,
+    LOOK_SECONDS,
     POLL_SECONDS_ON_DISK,
     SHARE_ON_S3,
     WARM_AGAIN_SECONDS,
     WaitingDriver,
 )
 from airflow_streamstate.store.memory import MemoryStore
+from support.examples import example
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
     STREAM,
@@ -74,6 +78,7 @@ class Wait:
     control: Any = None
     in_background: InBackground = do_at_once
     waits_seconds: float = 100
+    request_id: str = "request"
 
     def __post_init__(self) -> None:
         clock = self.stream.clock
@@ -91,7 +96,8 @@ class Wait:
             self.stream.said.append, self.in_background,
         )  # fmt: skip
         rehearsal = Rehearsal(
-            STREAM, REHEARSAL, "d-0001", True, clock.now(), clock.now() + timedelta(seconds=50), "tests", "request",
+            STREAM, REHEARSAL, "d-0001", True, clock.now(), clock.now() + timedelta(seconds=50), "tests",
+            self.request_id,
             "0" * 64, "w", waits_until=clock.now() + timedelta(seconds=self.waits_seconds),
         )  # fmt: skip
         self.became: list[Supervisor] = []
@@ -183,6 +189,47 @@ def test_where_nothing_is_handed_over_the_process_ends_and_nobody_noticed() -> N
     assert wait.stream.events() == before
     assert wait.stream.clock.monotonic_seconds() < 2.1 + 100 + 60
     assert "nothing was handed over" in wait.stream.said[-1]
+
+
+UPGRADE = replace(example(Upgrade), stream_id=STREAM, upgrade_id=upgrade_id_for("up-1"))
+
+
+def is_taken_to(stream: SimulatedStream, number: int, phase: Phase) -> None:
+    """The upgrade takes this step."""
+    clock = stream.clock
+    step = UpgradeStep(STREAM, UPGRADE.upgrade_id, number, phase, clock.now(), "tests", clock.new_uuid())
+    UpgradeJournal(stream.control).take(step)
+
+
+def test_where_its_upgrade_is_over_the_driver_ends_within_a_minute() -> None:
+    """Another command has ended it, maybe where this driver could not be killed; nothing was handed over."""
+    wait = Wait(waits_seconds=3_600, request_id=f"{UPGRADE.upgrade_id}-plan")
+    UpgradeJournal(wait.stream.control).create(UPGRADE)
+    is_taken_to(wait.stream, 1, "rehearsing")
+    wait.stream.clock.after(200.0, lambda: is_taken_to(wait.stream, 2, "refused"))
+    began_seconds = wait.stream.clock.monotonic_seconds()
+    with pytest.raises(ProcessEndedError) as ended:
+        wait.start()
+    assert ended.value.status == 0
+    assert 200 <= wait.stream.clock.monotonic_seconds() - began_seconds < 200 + LOOK_SECONDS + 10
+    assert "is over without a handover" in wait.stream.said[-1]
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_while_its_upgrade_is_under_way_or_unknown_it_waits_for_the_handover(*, is_recorded: bool) -> None:
+    """Nor does it end over a handover that came with the end."""
+    wait = Wait(waits_seconds=3_600, request_id=f"{UPGRADE.upgrade_id}-plan")
+    if is_recorded:
+        UpgradeJournal(wait.stream.control).create(UPGRADE)
+        is_taken_to(wait.stream, 1, "ended")
+
+    def follows_at_the_end() -> None:
+        wait.follows()
+        is_taken_to(wait.stream, 2, "upgraded")
+
+    wait.stream.clock.after(200.0, follows_at_the_end)
+    wait.start()
+    assert len(wait.became) == 1
 
 
 def test_a_handover_of_what_is_not_current_is_refused() -> None:
