@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.lifecycle.home import HomeConfig
+from airflow_streamstate.controller.home import HomeConfig
 from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Accepted, Drained, Draining

@@ -15,7 +15,7 @@ from statistics import median
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
+from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.store.open import open_store
 from benchmarks.jobs_at_work import BareRun
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side

@@ -8,11 +8,11 @@ from types import TracebackType
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home, HomeConfig
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.processes import read_stat
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Claimed

@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
 from benchmarks.jobs_at_work import BareRun

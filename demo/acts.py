@@ -14,7 +14,7 @@ from airflow_streamstate.checkpoint.file_source import files_taken, parse_file_s
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.cli.main import run
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from airflow_streamstate.cli.downtime_tables import phases
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.lifecycle.auditing.custody import custody_of
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.lineage.lineage import custody_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from demo import acts, compare, plain
 from demo.feed import Feed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow_streamstate.lifecycle.home import HomeConfig
+from airflow_streamstate.controller.home import HomeConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 Written = Iterator[tuple[str, datetime]]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_streamstate.lifecycle.auditing.custody import Custody
-from airflow_streamstate.lifecycle.controller import Controller
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.lineage.lineage import Custody
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.events import Drained, Started, Stopped

@@ -28,10 +28,10 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import Goal, setting_option, settings_of, split, wait_and_emit
-from airflow_streamstate.lifecycle.adopting.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.observing.views import DeploymentView
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
+from airflow_streamstate.controller.adopt.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.protocol.records import OnQueryFailure
 
 

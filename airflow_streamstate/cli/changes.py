@@ -17,7 +17,7 @@ from airflow_streamstate.cli.options import (
     reason_option,
 )
 from airflow_streamstate.cli.start import split
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
+from airflow_streamstate.controller.request.changes import ChangeRequest
 
 AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
 _PATHS = ("py_files", "files")

@@ -21,13 +21,13 @@ from airflow_streamstate.cli.driver_python import driver_python, is_older, proto
 from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared
 from airflow_streamstate.cli.session import Session
+from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.command import find_java
 from airflow_streamstate.launch.connectors import connector_for
 from airflow_streamstate.launch.known_bad import brought_names, installed_names, known_bad_among
 from airflow_streamstate.launch.master import addresses_of, check_master, check_master_answers, own_disk_note
 from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
-from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.store.local import LocalStore
 

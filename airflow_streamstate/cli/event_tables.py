@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from airflow_streamstate.adapters.moving import in_words
 from airflow_streamstate.cli.tables import Row, plain_table, short, shown
+from airflow_streamstate.connectors.moving import in_words
 from airflow_streamstate.protocol.positions import SourceMove
 
 _NO_FACTS = {

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -25,7 +26,6 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnsupportedCheckpointError,
 )
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import AfterStop
 
 DONE = 0

@@ -8,9 +8,9 @@ from contextlib import suppress
 from rich.console import Console
 
 from airflow_streamstate.cli.tables import shown
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.full_disks import full_disks
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.observing.full_disks import full_disks
 
 
 def in_words(folders: Sequence[str]) -> str:

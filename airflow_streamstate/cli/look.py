@@ -13,10 +13,10 @@ from airflow_streamstate.cli import event_tables, full_disks, retention_tables, 
 from airflow_streamstate.cli.exits import status_of_findings, status_of_states
 from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
+from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.observe.full_disks import full_disks as find_full_disks
+from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.auditing.custody import custody_of
-from airflow_streamstate.lifecycle.observing.full_disks import full_disks as find_full_disks
-from airflow_streamstate.lifecycle.observing.logs import LogReader
 from airflow_streamstate.protocol.codec import to_json
 
 FOLLOW_SECONDS = 0.5

@@ -10,8 +10,8 @@ from airflow_streamstate.cli import tables
 from airflow_streamstate.cli.exits import status_of_several
 from airflow_streamstate.cli.options import HelpfulCommand, Verb, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
+from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
-from airflow_streamstate.lifecycle.restoring import Restoring
 from airflow_streamstate.snapshot.wanted import Progress
 from airflow_streamstate.store.interface import Store
 

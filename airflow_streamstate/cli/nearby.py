@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Callable
 from contextlib import suppress
 
+from airflow_streamstate.controller.home import Home, is_stream_id
 from airflow_streamstate.errors import StreamNotFoundError, StreamStateError
-from airflow_streamstate.lifecycle.home import Home, is_stream_id
 from airflow_streamstate.protocol import layout
 
 MOST_NAMES = 3

@@ -22,9 +22,9 @@ from airflow_streamstate.cli.options import (
     wait_option,
 )
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.observing.views import CommandView
-from airflow_streamstate.lifecycle.ordering.forced_stop import ON_DEADLINE, OnDeadline
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE, OnDeadline
+from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.protocol.commands import (
     DEFAULT_TERMS,
     DrainMode,

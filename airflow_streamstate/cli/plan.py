@@ -19,9 +19,9 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.rehearsing.planning import DEADLINE_SECONDS
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS
+from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.plan.report import PlanReport, to_markdown
 from airflow_streamstate.plan.tree import plan_tree_text
 

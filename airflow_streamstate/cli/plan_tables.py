@@ -10,8 +10,8 @@ from rich.text import Text
 
 from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
 from airflow_streamstate.cli.tables import shown
-from airflow_streamstate.lifecycle.rehearsing.planning import RecordedPlans
-from airflow_streamstate.lifecycle.rehearsing.rehearsals import RehearsalView
+from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
+from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 
 _COLOURS = {"same": "green", "state-compatible": "green", "needs-drain": "yellow", "hazardous": "red"}

@@ -7,7 +7,7 @@ import click
 from airflow_streamstate.cli import retention_tables as tables
 from airflow_streamstate.cli.options import HelpfulCommand, Seconds, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.lifecycle.retention.deciding import KEPT_SNAPSHOTS, RetentionPolicy
+from airflow_streamstate.controller.retention.deciding import KEPT_SNAPSHOTS, RetentionPolicy
 
 MAX_AGE_SECONDS = 100 * 365 * 86_400.0
 

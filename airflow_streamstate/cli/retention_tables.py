@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from airflow_streamstate.cli.tables import plain_table, shown
-from airflow_streamstate.lifecycle.retention.pruning import KeptSnapshot
+from airflow_streamstate.controller.retention.pruning import KeptSnapshot
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.snapshot.content import content_digest

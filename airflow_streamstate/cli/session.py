@@ -17,9 +17,9 @@ from rich.text import Text
 
 from airflow_streamstate.cli import tables
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
 
 Report = Callable[[str], None]
 Human = Callable[[Console], None]

@@ -16,7 +16,7 @@ from airflow_streamstate.cli.options import (
     wait_option,
 )
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.lifecycle.starting.skips import SkipView, SkipWish
+from airflow_streamstate.controller.deploy.skips import SkipView, SkipWish
 
 
 @click.command(cls=HelpfulCommand, short_help="Commit a batch that always fails without its rows, and go on.")

@@ -31,9 +31,9 @@ from airflow_streamstate.cli.options import (
     wait_option,
 )
 from airflow_streamstate.cli.session import Report, Session
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.observing.views import DeploymentView, StreamStatus
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.protocol.records import OnQueryFailure, StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 

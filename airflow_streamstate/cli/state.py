@@ -12,7 +12,7 @@ from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import HelpfulCommand, Seconds, conf_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
-from airflow_streamstate.lifecycle.reading.choosing import (
+from airflow_streamstate.controller.state_reader.choosing import (
     DEADLINE_SECONDS,
     LOCAL_MASTER,
     SHOWN_ROWS,

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.adapters.moving import in_words
 from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
+from airflow_streamstate.connectors.moving import in_words
 from airflow_streamstate.protocol.causes import without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 

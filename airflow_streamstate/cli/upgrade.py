@@ -24,10 +24,9 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.session import Report, Session
-from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.requests import (
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import (
     LEAST_SLOWER_FACTOR,
     MODES,
     MOST_SLOWER_FACTOR,
@@ -35,8 +34,9 @@ from airflow_streamstate.lifecycle.upgrading.requests import (
     RollbackRequest,
     UpgradeRequest,
 )
-from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
-from airflow_streamstate.lifecycle.upgrading.views import WAITS_FOR_A_PERSON, UpgradeView
+from airflow_streamstate.controller.upgrade.upgrades import Upgrades
+from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 
 AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])

@@ -10,7 +10,7 @@ from rich.text import Text
 from airflow_streamstate.cli.downtime_tables import downtime_words, waterfall
 from airflow_streamstate.cli.failures import without_launch_folder
 from airflow_streamstate.cli.tables import shown
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView, differences_of
+from airflow_streamstate.controller.upgrade.views import UpgradeView, differences_of
 from airflow_streamstate.protocol.upgrades import AfterStop
 
 _OUTCOMES = {

@@ -13,8 +13,8 @@ from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
 from airflow_streamstate.cli.state import reader_driver_options
-from airflow_streamstate.lifecycle.reading.choosing import ReadingRequest
-from airflow_streamstate.lifecycle.reading.verifying import verify_snapshot
+from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
 
 DRIVER_OPTIONS = {"deadline_seconds": "--wait", "packages": "--packages", "conf": "--conf", "master": "--master"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.control.cells import Stored
+from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from airflow_streamstate.control.cells import Cells, check_owner
+from airflow_streamstate.control.objects import Cells, check_owner
 from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.cells import Cells, Stored, check_owner
 from airflow_streamstate.control.journal import Journal
 from airflow_streamstate.control.lost_register import lost_register
+from airflow_streamstate.control.objects import Cells, Stored, check_owner
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.errors import (
     DataError,

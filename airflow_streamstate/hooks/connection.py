@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from airflow_streamstate.controller.home import HomeConfig
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.home import HomeConfig
 from airflow_streamstate.store.options import S3Options
 
 CONNECTION_TYPE = "streamstate"

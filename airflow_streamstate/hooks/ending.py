@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.upgrading import give_up_from_afar, what_remains
-from airflow_streamstate.lifecycle.controller import Controller
 from airflow_streamstate.protocol.upgrades import AfterStop
 
 OnKill = Literal["leave", "stop", "drain", "kill"]

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.reading.choosing import ReadingRequest
-from airflow_streamstate.lifecycle.reading.verifying import verify_snapshot
-from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.retention.deciding import RetentionPolicy
+from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
 
 Say = Callable[[str], None]
 

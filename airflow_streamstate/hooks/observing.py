@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.outcomes import FULFILLED_BY
+from airflow_streamstate.controller.observe.views import Outcome, OutcomeKind
+from airflow_streamstate.controller.upgrade.upgrades import describe_holder
+from airflow_streamstate.controller.wait.waiting import late_drain
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
     DeploymentFailedError,
     StreamStateError,
 )
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.observing.outcomes import FULFILLED_BY
-from airflow_streamstate.lifecycle.observing.views import Outcome, OutcomeKind
-from airflow_streamstate.lifecycle.upgrading.upgrades import describe_holder
-from airflow_streamstate.lifecycle.watching.waiting import late_drain
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.data_events import Skipped

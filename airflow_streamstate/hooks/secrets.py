@@ -7,8 +7,8 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Variable, mask_secret
 
+from airflow_streamstate.controller.drivers.secrets import LookUp, from_environment
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.lifecycle.drivers.secrets import LookUp, from_environment
 from airflow_streamstate.protocol.references import EXTRA, Reference
 
 

@@ -12,8 +12,14 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
-from airflow_streamstate.adapters.moving import in_words
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.connectors.moving import in_words
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.deploy.skips import SkipView, SkipWish
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.polling import poll
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_as_asked
@@ -23,12 +29,6 @@ from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.secrets import airflow_secrets
 from airflow_streamstate.hooks.spark_connection import spark_submission
 from airflow_streamstate.launch.local import LocalLauncher
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.observing.views import CommandView, DeploymentView, StreamStatus
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
-from airflow_streamstate.lifecycle.starting.skips import SkipView, SkipWish
-from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import (
     DEFAULT_SNAPSHOT_TERMS,

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from airflow_streamstate.control.upgrades import ABANDONED, LOST_CLAIM, UpgradeJournal
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
+from airflow_streamstate.controller.wait.polling import poll
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -13,10 +17,6 @@ from airflow_streamstate.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
-from airflow_streamstate.lifecycle.watching.polling import poll
 from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 

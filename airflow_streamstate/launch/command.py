@@ -15,10 +15,10 @@ from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.connectors import EXCLUDES, connector_for
+from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import check_master, is_asked, is_on_this_machine
 from airflow_streamstate.launch.properties import format_properties, survives
-from airflow_streamstate.launch.runtime_zip import RUNNER_NAME, ZIP_NAME
 from airflow_streamstate.launch.spark_home import (
     SparkSubmit,
     check_java,

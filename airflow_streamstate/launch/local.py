@@ -28,12 +28,12 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.launch import detached
 from airflow_streamstate.launch.command import DriverCommand, build_command, check_request, spark_version_of
 from airflow_streamstate.launch.diagnosis import reason_of_exit
+from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
 from airflow_streamstate.launch.folder import LaunchFolder, tail_bytes, translated, write_file
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchState, LaunchStatus
 from airflow_streamstate.launch.master import check_master_answers
 from airflow_streamstate.launch.processes import read_stat, this_machine
-from airflow_streamstate.launch.runtime_zip import RUNNER_NAME, ZIP_NAME, build_runtime_zip, write_runner
 from airflow_streamstate.launch.session import MARKER, Session
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 
@@ -228,7 +228,7 @@ def _answer_of(argv: list[str], environ: Mapping[str, str], working_folder: str 
 
 
 def _write_working_files(folder: LaunchFolder, command: DriverCommand) -> None:
-    build_runtime_zip(folder.path / ZIP_NAME)
+    build_driver_zip(folder.path / ZIP_NAME)
     write_runner(folder.path / RUNNER_NAME)
     lead = importlib.resources.files("airflow_streamstate.launch") / _LEAD
     write_file(folder.path / _LEAD, lead.read_bytes())

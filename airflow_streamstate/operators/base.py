@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator, conf
 
+from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.hooks.ending import OnKill
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.observing.views import CommandView
 from airflow_streamstate.triggers.events import read_event
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 

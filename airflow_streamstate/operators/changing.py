@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.hooks.rendered import one_of, optional_text, text_mapping, texts, yes_or_no
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.records import ON_QUERY_FAILURE

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.controller.request.requests import START_MODES, DeployRequest
+from airflow_streamstate.controller.request.resolved_request import read_wish
 from airflow_streamstate.hooks.rendered import (
     as_moment,
     one_of,
@@ -18,8 +20,6 @@ from airflow_streamstate.hooks.rendered import (
     yes_or_no,
 )
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.requesting.requests import START_MODES, DeployRequest
-from airflow_streamstate.lifecycle.requesting.wish import read_wish
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.launching import LaunchingOperator
 from airflow_streamstate.operators.masking import MasksSecrets

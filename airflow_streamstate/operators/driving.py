@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
+from airflow_streamstate.controller.under_upgrade import BusyError
+from airflow_streamstate.controller.upgrade.upgrades import busy_too_long, describe_holder
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.observing import Watch, out_of_time
 from airflow_streamstate.hooks.refusals import text_of, told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, texts, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.hooks.upgrading import bring_on, give_up, stands_for_nothing, upgrade_of, what_remains
-from airflow_streamstate.lifecycle.under_upgrade import BusyError
-from airflow_streamstate.lifecycle.upgrading.upgrades import busy_too_long, describe_holder
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, cleared_after, request_id_of
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.codec import format_time, parse_time

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.rendered import one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.observing.views import DeploymentView
 from airflow_streamstate.operators.base import StreamStateOperator
 
 WaitFor = Literal["healthy", "caught_up", "finished", "none"]

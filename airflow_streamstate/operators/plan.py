@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.rehearsing.rehearsals import LATE_SECONDS
 from airflow_streamstate.operators.base import RETURN_KEY, request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.plan.report import PlanReport

@@ -7,8 +7,8 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_streamstate.controller.state_reader.choosing import LOCAL_MASTER, ReadingRequest
 from airflow_streamstate.hooks.rendered import as_seconds, optional_text, text_mapping, texts
-from airflow_streamstate.lifecycle.reading.choosing import LOCAL_MASTER, ReadingRequest
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from airflow_streamstate.controller.upgrade.requests import WAYS, RollbackRequest
+from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.upgrading.requests import WAYS, RollbackRequest
-from airflow_streamstate.lifecycle.upgrading.upgrades import LEASE_SECONDS
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.operators.driving import DrivingOperator
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.controller.deploy.skips import SkipWish
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.rendered import optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.starting.skips import SkipWish
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE
+from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.hooks.observing import Watch, end_result
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.observing.views import StreamStatus
-from airflow_streamstate.lifecycle.ordering.forced_stop import ON_DEADLINE
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.triggers.events import read_event
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger

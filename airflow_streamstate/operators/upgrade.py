@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from airflow_streamstate.controller.upgrade.requests import MODES, UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.hooks.rendered import one_of, optional_factor, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.hooks.upgrading import refuse_unless_planned, upgrade_of
-from airflow_streamstate.lifecycle.upgrading.requests import MODES, UpgradeRequest
-from airflow_streamstate.lifecycle.upgrading.upgrades import LEASE_SECONDS
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.driving import DrivingOperator
 from airflow_streamstate.protocol.upgrades import AfterStop

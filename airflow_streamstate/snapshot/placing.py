@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.control.cells import Cells
+from airflow_streamstate.control.objects import Cells
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (

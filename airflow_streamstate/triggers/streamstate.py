@@ -17,14 +17,14 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.observing import PENDING, Sighting, Watch, look, out_of_time
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.triggers.events import EventContent
 

@@ -18,8 +18,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import NamedHome, named_home

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from support import scripted_driver
 from support.airflow_place import Place
 from support.airflow_site import AirflowSite

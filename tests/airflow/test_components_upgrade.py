@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from support import scripted_driver
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_place import Place

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
 from support import scripted_driver
 from support.airflow_streams import NamedHome

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.snapshot.mirror import is_mirrored
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from support.airflow_streams import NamedHome
 from support.dag_results import returned, states
 from support.flights import JOBS, Flights, counts, counts_of

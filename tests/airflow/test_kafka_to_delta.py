@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.controller.home import HomeConfig
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.home import HomeConfig
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol import layout
 from support import quick_jvm
 from support.airflow_streams import NamedHome, named_by

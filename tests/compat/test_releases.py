@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.launch.runtime_zip import ZIP_NAME
+from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME
 from airflow_streamstate.protocol.events import Drained, SnapshotReady
 from support.drivers import CONF, WINDOWED_COUNTS, Deployments
 from support.launches import wait_until
@@ -56,6 +56,7 @@ def spark_with_old_runtime(base: Path, spark: Spark, release: Path) -> Path:
         "#!/bin/bash\n"
         'for word in "$@"; do case "$word" in\n'
         f'  */{ZIP_NAME}*) cp {shlex.quote(str(release))} "${{word%%,*}}";;\n'
+        f'  */{RUNNER_NAME}) sed -i s/driver.main/runtime.runner/ "$word";;\n'
         "esac; done\n"
         f"export SPARK_HOME={shlex.quote(str(spark.home))}\n"
         'exec "$SPARK_HOME/bin/spark-submit" "$@"\n'

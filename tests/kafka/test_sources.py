@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_streamstate.adapters.kafka_source import KafkaSource
-from airflow_streamstate.adapters.source import Source
-from airflow_streamstate.adapters.source_conformance import check_open_source
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.connectors.kafka_source import KafkaSource
+from airflow_streamstate.connectors.source import Source
+from airflow_streamstate.connectors.source_conformance import check_open_source
 from airflow_streamstate.errors import IncompatibleUpgradeError, InputLostError
 from airflow_streamstate.protocol.events import Accepted, Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
-NAMED_BY = "airflow_streamstate.runtime.spark.sources"  # read_sources: shown here, on Spark's own plans
+NAMED_BY = "airflow_streamstate.driver.spark.sources"  # read_sources: shown here, on Spark's own plans
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_plans_tell_what_their_sources_are(
     stream: SessionStream, read: Callable[..., DataFrame], topics: Topics, kafka_spark: SparkSession
 ) -> None:
     """Format, options and table of each, in the order of the offset lines, with the number of Spark's own log of it."""
-    from airflow_streamstate.runtime.spark.spark_query import SparkWriter
+    from airflow_streamstate.driver.spark.spark_query import SparkWriter
 
     topic, folder = topics.create("in"), stream.base / "in"
     (folder / "one.txt").write_text("1\n")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.commands.forced_stop import ForcedStop
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.ordering.forced_stop import ForcedStop
 from support.faulty_store import KILL_POINTS
 from support.sim_laws import assert_laws
 from support.sim_life import Life, Step, make_world

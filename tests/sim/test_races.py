@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.lifecycle.observing.views import CommandView
 from support.faulty_store import Call
 from support.sim_race import SCENES, Act, Race, deploys, forces, kills, orders, patiently, race, resumes, takes_back
 from support.sim_turns import TO_THE_END

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.lifecycle.auditing.custody import custody_of
-from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.retention.leftovers import KEPT_DEPLOYMENTS, KEPT_UPGRADES
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.retention.leftovers import KEPT_DEPLOYMENTS, KEPT_UPGRADES
 from support.fake_clock import FakeClock
 from support.sim_laws import assert_rows
 from support.sim_retention import years_of

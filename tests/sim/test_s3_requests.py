@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.store.s3 import S3Store
 from support.acting_clock import ActingClock

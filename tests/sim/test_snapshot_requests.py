@@ -15,9 +15,9 @@ from typing import Literal
 
 import pytest
 
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.views import Outcome
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.observing.views import Outcome
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from support.faulty_store import KILL_POINTS
 from support.sim_laws import assert_laws

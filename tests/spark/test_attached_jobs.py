@@ -17,7 +17,7 @@ SPEAKS = (
         "import sys\n",
         """
 import json, os, sys
-from airflow_streamstate.runtime import attach, on_drain, on_stop
+from airflow_streamstate.driver import attach, on_drain, on_stop
 
 base = sys.argv[1]
 attach()

@@ -1,4 +1,4 @@
-"""Real Spark does what the simulation says: the same steps as ``tests/unit/runtime/test_conformance_simulated.py``."""
+"""Real Spark does what the simulation says: the same steps as ``tests/unit/driver/test_conformance_simulated.py``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RealStage:
     """A query in Spark: JSON files in, counts per minute out."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        from airflow_streamstate.runtime.spark.spark_query import SparkWriter
+        from airflow_streamstate.driver.spark.spark_query import SparkWriter
 
         self.clock = SYSTEM_CLOCK
         self._folder = folder

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.driver.shutdown.flush_reach import NOT_FIRED
 from airflow_streamstate.protocol.events import Drained
-from airflow_streamstate.runtime.ending.flush_reach import NOT_FIRED
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
 from support.progress import files_read
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.lifecycle.auditing.custody import custody_of
-from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.lineage.lineage import custody_of
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted, SnapshotReady, Stopped
 from support.drivers import STREAM, WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.held_disk import HELD_DRIVER, Gate

@@ -1,6 +1,6 @@
 """Timers and timeouts of processing time in a drain: fired at the time of the last of them, or left by name (1a.5).
 
-``airflow_streamstate.runtime.spark.timers`` reads them.
+``airflow_streamstate.driver.spark.timers`` reads them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.driver.shutdown.flush_reach import NOT_ASKED
 from airflow_streamstate.protocol.events import Drained
-from airflow_streamstate.runtime.ending.flush_reach import NOT_ASKED
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, seconds_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
+from airflow_streamstate.driver.spark.words import spark_words
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsedQuery
-from airflow_streamstate.runtime.rehearsing.rehearsed_attempt import RehearsedAttempt
-from airflow_streamstate.runtime.rehearsing.rehearsing import Rehearsing
-from airflow_streamstate.runtime.spark.words import spark_words
 from airflow_streamstate.store.local import LocalStore
 from support.examples import example
 from support.real_queries import Feed, read_files, run_to_end, use_provider
@@ -74,7 +74,7 @@ class Rehearsed:
         return self
 
     def rehearse(self, frame: Any, sink: Any = None) -> RehearsedQuery:
-        from airflow_streamstate.runtime.spark.spark_query import SparkWriter
+        from airflow_streamstate.driver.spark.spark_query import SparkWriter
 
         self._rehearsals += 1
         self.rehearsal_id = f"r-0b8e3c525f0e-{self._rehearsals:04d}"

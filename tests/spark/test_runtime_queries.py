@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_streamstate.adapters.sink import HeldBatches
+from airflow_streamstate.connectors.sink import HeldBatches
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from support.drivers import wait_until
 from support.real_queries import PROVIDERS, SCHEMA, START_SECONDS, Feed, row_at
@@ -20,13 +20,13 @@ pytest.importorskip("pyspark")
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_streamstate.runtime.spark.spark_query import SparkQueryRun, SparkWriter
+    from airflow_streamstate.driver.spark.spark_query import SparkQueryRun, SparkWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 def _writer(writer: Any, path: str | None = None, table_name: str | None = None) -> SparkWriter:
-    from airflow_streamstate.runtime.spark.spark_query import SparkWriter
+    from airflow_streamstate.driver.spark.spark_query import SparkWriter
 
     return SparkWriter(writer._spark, writer._df._jdf, writer._jwrite, path, table_name)
 
@@ -297,7 +297,7 @@ def test_nothing_is_initialised_before_spark_has_read_its_log(spark: SparkSessio
 
 def test_a_run_that_is_being_stopped_has_not_ended(spark: SparkSession, folder: Path) -> None:
     """``isActive`` turns false while a batch is still being cut; only a thread that has ended writes nothing more."""
-    from airflow_streamstate.runtime.spark.spark_query import SparkQueryRun
+    from airflow_streamstate.driver.spark.spark_query import SparkQueryRun
 
     gate = folder / f"gate-{uuid.uuid4().hex}"  # noqa: TID251 - a name of its own
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.controller.request.literal_secrets import check_secrets
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.lifecycle.requesting.literal_secrets import check_secrets
 
 pytestmark = pytest.mark.spark
 NAMES = (

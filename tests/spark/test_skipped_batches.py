@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_streamstate.runtime.attempt.ports import Skipped
+from airflow_streamstate.driver.attempt.ports import Skipped
 from support.drivers import wait_until
 
 pytest.importorskip("pyspark")
@@ -24,7 +24,7 @@ def test_rows_that_a_filter_kept_from_being_read_are_no_skipped_batch(
     spark: SparkSession, folder: Path, form: str
 ) -> None:
     """Spark counts no input row for them, nor for what a sink skips: the alarm is for the latter alone (Law 14)."""
-    from airflow_streamstate.runtime.spark.spark_query import SparkWriter
+    from airflow_streamstate.driver.spark.spark_query import SparkWriter
 
     for number in range(3):
         rows = spark.range(10).selectExpr(f"id + {number} AS v").coalesce(1)

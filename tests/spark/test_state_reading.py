@@ -1,7 +1,7 @@
 """State in the open on real Spark: each kind of operator, both providers, the newer formats; the snapshot untouched.
 
-``airflow_streamstate.runtime.spark.state_reading``, ``state_changes`` and ``state_export``, over the forks of
-``airflow_streamstate.lifecycle.reading.forks``. What is read is held against the input itself.
+``airflow_streamstate.driver.spark.state_reading``, ``state_changes`` and ``state_export``, over the forks of
+``airflow_streamstate.controller.state_reader.forks``. What is read is held against the input itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.controller.state_reader.forks import fork_for_reading
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
-from airflow_streamstate.lifecycle.reading.forks import fork_for_reading
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import QueryToCapture
 from airflow_streamstate.snapshot.state_order import ABOUT, StateExport, StateOrder, StatePlace
@@ -103,14 +103,14 @@ class Kept:
         )
 
     def look(self, name: str, **how: Any) -> dict[str, Any]:
-        from airflow_streamstate.runtime.spark.state_reading import look
+        from airflow_streamstate.driver.spark.state_reading import look
 
         found: dict[str, Any] = look(self.spark, self.order(name, **how), silent)[name]
         assert [problem["reason"] for problem in found["problems"]] == []
         return found
 
     def export(self, out: Path, *names: str, since: bool = False, overwrite: bool = False) -> dict[str, Any]:
-        from airflow_streamstate.runtime.spark.state_export import check_export, export
+        from airflow_streamstate.driver.spark.state_export import check_export, export
 
         wanted = StateExport(f"file://{out}", "parquet", overwrite, {"stream_id": STREAM, "snapshot_id": SECOND})
         check_export(self.spark, wanted)
@@ -369,7 +369,7 @@ def test_other_operators_are_read_too(kept: Kept) -> None:
 
 def test_a_comparison_tells_what_was_added_changed_and_is_gone(kept: Kept) -> None:
     """Per table, the first of each, with what a changed row was before."""
-    from airflow_streamstate.runtime.spark.state_changes import compare
+    from airflow_streamstate.driver.spark.state_changes import compare
 
     names = tuple(kept.second.queries)
     found = compare(kept.spark, kept.order(*names, since=True), silent)
@@ -415,7 +415,7 @@ def test_changes_make_the_older_state_the_newer_one(kept: Kept, tmp_path: Path) 
 
 
 def state(kept: Kept, table: dict[str, Any], manifest: SnapshotManifest) -> dict[str, str]:
-    from airflow_streamstate.runtime.spark.state_reading import frame_of, place_tables
+    from airflow_streamstate.driver.spark.state_reading import frame_of, place_tables
 
     place: StatePlace = kept.place(table["query_name"], manifest)
     (known,) = [one for one in place_tables(kept.spark, place) if one.name == table["name"]]
@@ -465,7 +465,7 @@ def test_nothing_is_replaced_but_an_earlier_export(kept: Kept, tmp_path: Path) -
     with pytest.raises(ConflictError, match="no export of ours"):
         kept.export(tmp_path / "mine", "counts", overwrite=True)
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "years of work"
-    from airflow_streamstate.runtime.spark.state_export import check_export
+    from airflow_streamstate.driver.spark.state_export import check_export
 
     with pytest.raises(InvalidRequestError, match="cannot write that format"):
         check_export(kept.spark, StateExport(f"file://{tmp_path}/d", "delta", False, {}))
@@ -473,7 +473,7 @@ def test_nothing_is_replaced_but_an_earlier_export(kept: Kept, tmp_path: Path) -
 
 def test_an_export_whose_place_was_taken_does_not_say_that_it_is_complete(kept: Kept, tmp_path: Path) -> None:
     """Another one with --overwrite has removed tables that this one would tell of."""
-    from airflow_streamstate.runtime.spark.state_export import export
+    from airflow_streamstate.driver.spark.state_export import export
 
     about = tmp_path / "out" / ABOUT
 
@@ -489,7 +489,7 @@ def test_an_export_whose_place_was_taken_does_not_say_that_it_is_complete(kept: 
 
 def test_other_operators_are_refused_by_name(kept: Kept) -> None:
     """State of two versions between which it was not restored cannot be compared."""
-    from airflow_streamstate.runtime.spark.state_changes import compare
+    from airflow_streamstate.driver.spark.state_changes import compare
 
     other = next(name for name in kept.second.queries if name not in ("counts", "all", "odd"))
     order = kept.order("counts", since=True)
@@ -501,7 +501,7 @@ def test_other_operators_are_refused_by_name(kept: Kept) -> None:
 
 def test_whole_operators_are_counted_as_the_drain_does(kept: Kept) -> None:
     """``count_state_rows``, too, reads state whose processor has timers."""
-    from airflow_streamstate.runtime.spark.state_rows import count_state_rows
+    from airflow_streamstate.driver.spark.state_rows import count_state_rows
 
     needs(kept, "processor")
     if kept.place("processor").state_format != 1:

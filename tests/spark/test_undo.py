@@ -28,7 +28,7 @@ from pathlib import Path
 """
     + WINDOWED_COUNTS
     + """
-from airflow_streamstate.runtime.spark.sinks import HadoopReach
+from airflow_streamstate.driver.spark.sinks import HadoopReach
 
 def dying(act):
     def act_or_die(*arguments):

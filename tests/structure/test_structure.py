@@ -53,4 +53,4 @@ def test_every_room_can_be_imported() -> None:
     names = [info.name for info in pkgutil.walk_packages(airflow_streamstate.__path__, "airflow_streamstate.")]
     for name in names:
         importlib.import_module(name)
-    assert "airflow_streamstate.lifecycle.controller" in names
+    assert "airflow_streamstate.controller.client" in names

@@ -12,12 +12,12 @@ FORBIDDEN = ("begin_within_seconds", "wait_seconds")
 """Names that these three words took the place of, in what users call from Python."""
 DEADLINES = {
     # who takes it: what is to be done by then
-    "lifecycle/ordering/forced_stop.py": "the stop",
-    "lifecycle/adopting/requests.py": "the barrier of a foreign query",
-    "lifecycle/adopting/barring.py": "the same",
-    "lifecycle/reading/choosing.py": "the reading of state",
-    "lifecycle/rehearsing/planning.py": "the rehearsal",
-    "lifecycle/rehearsing/rehearsals.py": "the same",
+    "controller/commands/forced_stop.py": "the stop",
+    "controller/adopt/requests.py": "the barrier of a foreign query",
+    "controller/adopt/barring.py": "the same",
+    "controller/state_reader/choosing.py": "the reading of state",
+    "controller/rehearsal/planning.py": "the rehearsal",
+    "controller/rehearsal/rehearsals.py": "the same",
     "operators/stop.py": "the stop",
 }
 """Every place in which something is to be done by a deadline; nothing else has an argument of that name."""
@@ -55,7 +55,7 @@ def test_every_named_deadline_exists() -> None:
 
 def test_waits_and_orders_take_the_words_that_they_mean() -> None:
     """The controller and the hook say the same, and so do the operators that order."""
-    for name in ("lifecycle/controller.py", "hooks/streamstate.py"):
+    for name in ("controller/client.py", "hooks/streamstate.py"):
         assert {"timeout_seconds", "expires_in_seconds"} <= arguments(PACKAGE / name)
     for name in ("stop", "drain", "snapshot"):
         assert "expires_in_seconds" in arguments(PACKAGE / f"operators/{name}.py")

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.lifecycle.adopting.adoptions import AdoptedView, Adoptions
-from airflow_streamstate.lifecycle.adopting.requests import AdoptRequest
-from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.starting.attempts import Attempts
-from airflow_streamstate.lifecycle.starting.deploy import Deployer
+from airflow_streamstate.controller.adopt.adoptions import AdoptedView, Adoptions
+from airflow_streamstate.controller.adopt.requests import AdoptRequest
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.deploy.attempts import Attempts
+from airflow_streamstate.controller.deploy.deploy import Deployer
+from airflow_streamstate.controller.home import Home
 from airflow_streamstate.store.memory import MemoryStore
 from support.acting_clock import ActingClock
 from support.checkpoints import SimulatedQuery

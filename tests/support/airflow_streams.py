@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from airflow_streamstate.store.options import S3Options
 from support.launches import end_processes
 from support.scripted_stream import ScriptedStream

@@ -9,8 +9,8 @@ from typing import Any
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.operators.driving import DrivingOperator
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver

@@ -6,14 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.observe.views import Outcome
+from airflow_streamstate.driver.agent.obeying import CommandDesk
+from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.errors import ConflictError
-from airflow_streamstate.lifecycle.observing.views import Outcome
 from airflow_streamstate.protocol.commands import SnapshotRequest
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.runtime.agent.obeying import CommandDesk
-from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 from support.simulated_driver import do_at_once

@@ -18,7 +18,7 @@ from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark, for
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.runtime.attempt.ports import QueryRun, StartableQuery
+from airflow_streamstate.driver.attempt.ports import QueryRun, StartableQuery
 from support.checkpoints import end_offsets
 from support.placing import place_barrier
 

@@ -79,7 +79,7 @@ def write(version: str) -> None:
     """Write the file of the Spark that this python has."""
     from pyspark.sql import SparkSession
 
-    from airflow_streamstate.runtime.spark.writer_facts import read_facts
+    from airflow_streamstate.driver.spark.writer_facts import read_facts
     from support.plan_queries import queries
 
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.driver.config import DriverConfig
+from airflow_streamstate.driver.state_reader import Report, read_state
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.runtime.driver_config import DriverConfig
-from airflow_streamstate.runtime.state_driver import Report, read_state
 from airflow_streamstate.snapshot.state_order import StateOrder
 
 VARIABLE = "STREAMSTATE_SCRIPTED_READER"

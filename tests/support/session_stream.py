@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.driver.agent.agent import Agent
+from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.runtime.agent.agent import Agent
-from airflow_streamstate.runtime.agent.supervisor import Supervisor
-from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
-from airflow_streamstate.runtime.ending.finishing import ScriptFailure
 from support.drivers import Deployments, wait_until
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SessionDriver:
 
     def run(self, spark: SparkSession, name: str, writer: DataStreamWriter, path: str | None) -> None:
         """Start this query as a script would."""
-        from airflow_streamstate.runtime.spark.spark_query import SparkWriter
+        from airflow_streamstate.driver.spark.spark_query import SparkWriter
 
         try:
             startable = SparkWriter(spark, writer._df._jdf, writer._jwrite, path, None)  # type: ignore[attr-defined]

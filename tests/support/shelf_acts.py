@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import SnapshotNotFoundError, StreamStateError, UnavailableError
-from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.restoring import Restoring
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import RetentionRegister
-from airflow_streamstate.snapshot.halves import clear_halves, close_copies
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.mirror import mirror_snapshot
+from airflow_streamstate.snapshot.partial_copies import clear_halves, close_copies
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify

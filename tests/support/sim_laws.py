@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.lifecycle.auditing.custody import custody_of
-from airflow_streamstate.lifecycle.home import Home
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.lineage.lineage import custody_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (

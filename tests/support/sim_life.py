@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -21,8 +23,6 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.faulty_store import SimulatedCrash

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
-from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.sim_processes import Process

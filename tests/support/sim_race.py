@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.observing.views import DeploymentView
 from support.faulty_store import Call
 from support.sim_laws import assert_laws
 from support.sim_life import WHOLE_LIFE, Life, Step, make_world

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.observe import Observer
+from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchState, LaunchStatus
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.observing.observation import Observation
-from airflow_streamstate.lifecycle.observing.observe import Observer
-from airflow_streamstate.lifecycle.observing.views import DeploymentView
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.state import ALIVE
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.observing.state import ALIVE
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.sim_life import SCRIPTS, Life, Step, make_world
 from support.sim_world import World

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchStatus
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock

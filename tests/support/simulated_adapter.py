@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.adapters.registry import SOURCES
-from airflow_streamstate.adapters.source import NO_OFFSET, Lag, LostInput, OffsetOrder, Preflight, Source
+from airflow_streamstate.connectors.registry import SOURCES
+from airflow_streamstate.connectors.source import NO_OFFSET, Lag, LostInput, OffsetOrder, Preflight, Source
 
 if TYPE_CHECKING:
     from support.simulated_sources import SimulatedSource

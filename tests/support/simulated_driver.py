@@ -12,6 +12,12 @@ from typing import Any, TypeVar
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.driver.agent.agent import Agent
+from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.attempt.callbacks import Callbacks
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.driver.start.claiming import need_spec
 from airflow_streamstate.errors import FencedError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import (
@@ -27,12 +33,6 @@ from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQue
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from airflow_streamstate.runtime.agent.agent import Agent
-from airflow_streamstate.runtime.agent.supervisor import Supervisor
-from airflow_streamstate.runtime.attempt.callbacks import Callbacks
-from airflow_streamstate.runtime.attempt.logical_query import LogicalQuery
-from airflow_streamstate.runtime.ending.finishing import FENCED_STATUS, ScriptFailure
-from airflow_streamstate.runtime.starting.claiming import need_spec
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.placing import OpenPlace
 from airflow_streamstate.store.interface import Store

@@ -26,9 +26,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from airflow_streamstate.adapters.sink import HeldBatches, Sink
-from airflow_streamstate.adapters.source import Source
-from airflow_streamstate.adapters.undoing import FoundUndo, UndoMeans, UndoWish
 from airflow_streamstate.checkpoint.entries import (
     NO_OFFSET,
     CommitEntry,
@@ -39,9 +36,10 @@ from airflow_streamstate.checkpoint.entries import (
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
-from airflow_streamstate.protocol.data_events import RepeatMeans
-from airflow_streamstate.protocol.positions import WatermarkSpec
-from airflow_streamstate.runtime.attempt.ports import (
+from airflow_streamstate.connectors.sink import HeldBatches, Sink
+from airflow_streamstate.connectors.source import Source
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoWish
+from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     OperatorRows,
     Progress,
@@ -50,6 +48,8 @@ from airflow_streamstate.runtime.attempt.ports import (
     Skipped,
     WriterFacts,
 )
+from airflow_streamstate.protocol.data_events import RepeatMeans
+from airflow_streamstate.protocol.positions import WatermarkSpec
 from airflow_streamstate.store.interface import Store
 from support.acting_clock import ActingClock
 from support.simulated_adapter import SimulatedDoor

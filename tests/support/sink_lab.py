@@ -22,18 +22,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.adapters.sink import Sink, SinkAdapter, SinkReach
-from airflow_streamstate.adapters.sink_conformance import SinkPlace, check_sink, check_warming
-from airflow_streamstate.adapters.warming import WarmingSink
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.connectors.sink import Sink, SinkAdapter, SinkReach
+from airflow_streamstate.connectors.sink_conformance import SinkPlace, check_sink, check_warming
+from airflow_streamstate.connectors.warming import WarmingSink
+from airflow_streamstate.driver.agent.agent import Agent
+from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol.data_events import BatchesSkipped, BatchRepeated, Undoing, Undone
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.runtime.agent.agent import Agent
-from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from support.drivers import Deployments, wait_until
 from support.file_sink import rows_in
 from support.progress import files_read
@@ -305,7 +305,7 @@ class Life:
         """
         from pyspark.errors import AnalysisException
 
-        from airflow_streamstate.runtime.spark.interception import Interception
+        from airflow_streamstate.driver.spark.interception import Interception
 
         stream, target = self.stream, target or self.target
         attempt = 1
@@ -410,7 +410,7 @@ def _copy_checkpoint(checkpoint: Path, target: Path) -> None:
 
 def _check_adapter(life: Life) -> None:
     """Hold the real sink's adapter, as it is found, against the suite for anybody's."""
-    from airflow_streamstate.runtime.spark.sinks import AskedSink
+    from airflow_streamstate.driver.spark.sinks import AskedSink
 
     def asked(target: Target) -> tuple[SinkAdapter, Sink, SinkReach]:
         sinks = AskedSink(target.spark, target.writer(life.rows())._jwrite, None, target.table)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import airflow_streamstate
-from airflow_streamstate.launch.runtime_zip import runtime_zip_bytes
+from airflow_streamstate.launch.driver_zip import driver_zip_bytes
 from support.maven import fetch_jars, pinned
 from support.sparks import IN_FULL, VERSIONS, spark_of
 
@@ -196,7 +196,7 @@ def _environment(run: Run, folder: Path) -> dict[str, str]:
 def _package_alone(folder: Path) -> Path:
     """A folder with the package under test and its entry points, and with nothing else that is installed beside it."""
     alone = folder / "package"
-    with zipfile.ZipFile(io.BytesIO(runtime_zip_bytes())) as travels:
+    with zipfile.ZipFile(io.BytesIO(driver_zip_bytes())) as travels:
         travels.extractall(alone, [name for name in travels.namelist() if ".dist-info/" in name])
     (alone / "airflow_streamstate").symlink_to(Path(airflow_streamstate.__file__).parent)
     return alone

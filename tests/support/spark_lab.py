@@ -22,12 +22,12 @@ from airflow_streamstate.checkpoint.entries import unmarked
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.seed import PINNED_BY_ALL, PINNED_CONF_KEYS
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.driver.agent.agent import Agent
+from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.runtime.agent.agent import Agent
-from airflow_streamstate.runtime.agent.supervisor import Supervisor
 from support import clock_story, spark_story
 from support.drivers import Deployments, wait_until
 from support.file_sink import rows_in
@@ -92,7 +92,7 @@ class Lab:
 
     def attempt(self, start: StartPlan, chapter: int, order: str) -> Event:
         """One deployment that reads a chapter and is then stopped or drained; its last event."""
-        from airflow_streamstate.runtime.spark.interception import Interception
+        from airflow_streamstate.driver.spark.interception import Interception
 
         deployment_id = self.stream.record("", start=start, settings=AgentSettings(0.1, 1.0, 60.0, 60.0))
         control, home = self.stream.control, self.stream.home

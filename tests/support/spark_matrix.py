@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import airflow_streamstate
 from airflow_streamstate.checkpoint.spark_versions import OFFSET_LOG_2_SINCE, line_of, why_not
-from airflow_streamstate.launch.runtime_zip import runtime_zip_bytes
+from airflow_streamstate.launch.driver_zip import driver_zip_bytes
 from support.real_queries import PROVIDERS
 from support.sparks import IN_FULL, VERSIONS, spark_of
 
@@ -138,7 +138,7 @@ class Matrix:
         if not package.exists():
             # Beside the Spark's own environment, not instead of it: ours has another pyspark. The zip brings the
             # metadata, by which adapters are found; the rest is what launches, which the tests' own support wants.
-            zipfile.ZipFile(io.BytesIO(runtime_zip_bytes())).extractall(package)
+            zipfile.ZipFile(io.BytesIO(driver_zip_bytes())).extractall(package)
             ours = Path(airflow_streamstate.__file__).parent
             shutil.copytree(ours, package / "airflow_streamstate", dirs_exist_ok=True)
         batch: list[Life] = []

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.adapters.source import Source
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain
 from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.files import files_of
@@ -28,6 +27,7 @@ from airflow_streamstate.checkpoint.seed import (
     renumbered_logs,
     source_files_of,
 )
+from airflow_streamstate.connectors.source import Source
 from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
 from airflow_streamstate.plan.options import PACE_OPTIONS, SOURCE_OPTIONS, kept_options
 from airflow_streamstate.plan.reading import PlanFacts, read_plan
@@ -203,7 +203,7 @@ class TruthLab:
 
     def plan(self, script: Script) -> QueryPlan:
         """The plan of a script, with sources named by their folders alone: the same wherever the lab is."""
-        from airflow_streamstate.runtime.spark.spark_query import SparkWriter
+        from airflow_streamstate.driver.spark.spark_query import SparkWriter
 
         self._show("before")
         with self._settings(script):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.lifecycle.upgrading.upgrades import Upgrades
-from airflow_streamstate.lifecycle.upgrading.views import Telling, UpgradeView
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import Upgrades
+from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
 from airflow_streamstate.plan.model import PlannedSink, QueryPlan
 from airflow_streamstate.protocol.commands import Command
 from airflow_streamstate.protocol.events import Drained, Draining, Failed, Stopped

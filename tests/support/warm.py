@@ -6,17 +6,17 @@ from dataclasses import dataclass, field, replace
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.deploy.attempts import Attempts
+from airflow_streamstate.controller.deploy.deploy import Deployer
+from airflow_streamstate.controller.drivers.launching import Drivers
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.resolved_request import read_wish
 from airflow_streamstate.launch.interface import Launcher, LaunchState
-from airflow_streamstate.lifecycle.drivers.launching import Drivers
-from airflow_streamstate.lifecycle.home import Home
-from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.observing.views import DeploymentView
-from airflow_streamstate.lifecycle.rehearsing.rehearsals import Rehearsals, RehearsalView
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
-from airflow_streamstate.lifecycle.requesting.wish import read_wish
-from airflow_streamstate.lifecycle.starting.attempts import Attempts
-from airflow_streamstate.lifecycle.starting.deploy import Deployer
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import launch_key_for

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.home import Home, HomeConfig
+from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.launch.local import LocalLauncher
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
-from airflow_streamstate.lifecycle.means import Means
-from airflow_streamstate.lifecycle.observing.views import DeploymentView
-from airflow_streamstate.lifecycle.rehearsing.rehearsals import Rehearsals, RehearsalView
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from support.drivers import CONF, WINDOWED_COUNTS, wait_until
 from support.launches import end_processes
 from support.warm import WarmDeployer

@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
+from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.lifecycle.retention.deciding import RetentionPolicy
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
+from airflow_streamstate.controller.request.changes import ChangeRequest
 
 
 def given(*words: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_streamstate.cli.full_disks import name_full_disks
+from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import DeadlineExceededError, InvalidRequestError
-from airflow_streamstate.lifecycle.home import Home
 from support.shell import Desk, shell
 
 FULL = SimpleNamespace(f_frsize=4096, f_blocks=9000, f_bavail=0, f_bfree=0, f_files=0, f_favail=0, f_ffree=0)

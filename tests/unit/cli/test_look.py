@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.cli.exits import DONE, FAILED
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
+from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.data_events import BatchRepeated

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from airflow_streamstate import errors
 from airflow_streamstate.cli.exits import exit_status_of
 from airflow_streamstate.cli.main import SECTIONS, cli
+from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
 from support.shell import STREAM_VERBS, VERBS, Desk, shell, words_of
 
 HOSTILE_IDS = ["../x", "..", "", "a/b", "A", "x" * 64, "-x", "x-", "a b", "ä", "a\nb", "flights/../../x", "%2e"]

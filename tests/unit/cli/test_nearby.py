@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.cli.nearby import name_nearby
+from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
-from airflow_streamstate.lifecycle.home import Home
 from support.shell import Desk, shell
 
 VERBS_OF_STREAMS = ["status", "events", "logs", "snapshots", "audit", "stop", "drain", "snapshot", "kill", "resume",

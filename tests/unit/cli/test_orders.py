@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
+from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
 from airflow_streamstate.protocol.events import Drained, Ignored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
+from airflow_streamstate.controller.home import Home, HomeConfig
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
@@ -49,8 +49,8 @@ def test_a_job_of_ci_can_refuse_a_change_by_the_status(
 
 def test_a_rehearsal_that_takes_too_long_is_ended(running: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the status of a deadline (Law 6)."""
-    monkeypatch.setattr("airflow_streamstate.lifecycle.rehearsing.rehearsals.LATE_SECONDS", 0.5)
-    monkeypatch.setattr("airflow_streamstate.lifecycle.rehearsing.planning.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_streamstate.controller.rehearsal.rehearsals.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_streamstate.controller.rehearsal.planning.LATE_SECONDS", 0.5)
     answer = plan(running, "hangs", "--wait", 1, "--json")
     assert (answer.status, answer.json["outcome"]) == (3, "deadline")
     assert "not over at its deadline" in answer.json["reason"]

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from airflow_streamstate.cli import plan_tables
-from airflow_streamstate.lifecycle.rehearsing.planning import RecordedPlans
-from airflow_streamstate.lifecycle.rehearsing.rehearsals import RehearsalView
+from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
+from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from airflow_streamstate.cli import event_tables, tables
-from airflow_streamstate.lifecycle.observing.state import STATES
+from airflow_streamstate.controller.observe.state import STATES
 
 
 def printed(width: int, *arguments: Any) -> str:

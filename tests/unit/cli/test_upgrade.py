@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.home import Home, HomeConfig
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from airflow_streamstate.cli import upgrade_tables
 from airflow_streamstate.control.upgrades import state_of
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import OVER, Phase, Upgrade, UpgradeStep
 from support.examples import AT, example
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.cells import Cells
 from airflow_streamstate.control.journal import CREATE_TRIES, CommandSlot, Journal, command_number_of
+from airflow_streamstate.control.objects import Cells
 from airflow_streamstate.errors import (
     ConflictError,
     MalformedMessageError,

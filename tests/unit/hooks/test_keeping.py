@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.lifecycle.reading.choosing import ReadingRequest
+from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 from support.airflow_streams import NamedHome
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, run_stateful
 

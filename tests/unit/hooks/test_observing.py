@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_streamstate.controller.observe.views import Outcome
 from airflow_streamstate.errors import ConflictError, DeploymentFailedError, InvalidRequestError
 from airflow_streamstate.hooks.observing import PENDING, Sighting, Watch, end_result, out_of_time
-from airflow_streamstate.lifecycle.observing.views import Outcome
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.events import DrainFailed, Expired, Fenced, Ignored, Rejected
 from airflow_streamstate.protocol.positions import QueryPosition

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -17,7 +18,6 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.hooks.observing import Watch
 from airflow_streamstate.hooks.streamstate import StreamStateHook, driver_environment
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.commands import DrainNotification
 from support import scripted_driver
 from support.airflow_streams import NamedHome

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.upgrades import ABANDONED, UpgradeJournal
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import StreamNotFoundError
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.observing import Watch, out_of_time
@@ -18,10 +22,6 @@ from airflow_streamstate.hooks.upgrading import (
     upgrade_of,
     what_remains,
 )
-from airflow_streamstate.lifecycle.controller import Controller
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import Cancellation, HealthyWhen
 from support import scripted_driver
 from support.airflow_streams import NamedHome

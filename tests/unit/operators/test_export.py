@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.lifecycle.reading.readings import Readings
+from airflow_streamstate.controller.state_reader.readings import Readings
 from airflow_streamstate.operators.export import ExportStateOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome

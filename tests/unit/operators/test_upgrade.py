@@ -14,11 +14,11 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requesting.changes import ChangeRequest
-from airflow_streamstate.lifecycle.upgrading.requests import UpgradeRequest
-from airflow_streamstate.lifecycle.upgrading.views import UpgradeView
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator

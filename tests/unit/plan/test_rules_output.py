@@ -50,7 +50,7 @@ def test_sinks_that_skip_are_those_that_adapters_call_so() -> None:
     """The words of ``adapters.sink.Skips``."""
     from typing import get_args
 
-    from airflow_streamstate.adapters.sink import Skips
+    from airflow_streamstate.connectors.sink import Skips
 
     assert set(get_args(Skips)) - SKIPPING == {"nothing", "unknown"}
 

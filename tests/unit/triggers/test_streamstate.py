@@ -14,9 +14,9 @@ import pytest
 from airflow.providers.common.compat.connection import get_async_connection
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.lifecycle.requesting.requests import DeployRequest
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.store.local import LocalStore

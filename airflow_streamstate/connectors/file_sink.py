@@ -1,0 +1,253 @@
+"""Spark's own sink of files: one folder with a log, ``_spark_metadata``, an entry for each batch.
+
+It is keyed on the batch id alone: whatever query a batch comes from, an id up to the newest in the log is skipped.
+And the log bears no gap: at every tenth batch the entries before it are merged, and one that is missing ends the query
+(``BATCH_METADATA_NOT_FOUND``). So a folder that a query with higher ids begins to write to gets the entries that are
+missing below, as Spark would have written them for batches without a row.
+
+It is undone by its log: entries go from the newest down, so that at each moment what is left is a log as Spark wrote
+it. The data files of those batches are then moved into ``_undone`` below the folder, where no reader looks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_where_nobody_says
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish, cannot_undo
+from airflow_streamstate.connectors.warming import write_beside
+from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
+
+FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro"})
+LOG = "_spark_metadata"
+UNDONE = "_undone"
+"""Below the output folder: a list of what each undo takes out, and the data files that it took out."""
+INTERVAL_SETTING = "spark.sql.streaming.fileSink.log.compactInterval"
+DEFAULT_INTERVAL = 10
+VERSION = "v1"
+_ENTRY = re.compile(r"(0|[1-9][0-9]{0,17})(\.compact)?")
+
+
+class FileSink:
+    """Folders of files, and tables that are such a folder. Implements ``UndoingSink`` and ``WarmingSink``."""
+
+    name = "file"
+    skips: Skips = "batch_id"
+    undo = (
+        "put `_spark_metadata` back as it was at the batch to return to, and move the data files of later batches away"
+        " from readers that do not ask that log"
+    )
+    undo_needs_query_id = False
+
+    def matches(self, sink: Sink) -> bool:
+        return sink.format in FORMATS
+
+    def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
+        if sink.path is None:
+            return held_where_nobody_says(sink)
+        ids = _plain_ids(_log_names(sink.path, reach))
+        return held_up_to(max(ids, default=None), from_batch_id)
+
+    def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
+        if next_batch_id == 0 or (sink.path is None and sink.table is None):
+            return ()
+        if sink.path is None:
+            if sink.is_there:
+                raise InvalidRequestError(
+                    "the catalog does not say where a table of files lies, whose log has to be made ready",
+                    table=sink.table,
+                    next_batch_id=next_batch_id,
+                    next_step="See that the script may read its location (DESCRIBE TABLE EXTENDED), and start again.",
+                )
+            # Where Spark would put it is known once it is there; without its log it dies at the next merge.
+            raise InvalidRequestError(
+                "a table of files that is not there yet cannot begin with batch ids that go on",
+                table=sink.table,
+                next_batch_id=next_batch_id,
+                next_step="Create the table (CREATE TABLE … USING …), and start again.",
+            )
+        folder = log_folder(sink.path)
+        names = _log_names(sink.path, reach)
+        newest = max(_plain_ids(names), default=-1)
+        if newest >= next_batch_id - 1:
+            return ()
+        interval = compact_interval(_compact_ids(names), _wanted_interval(reach))
+        lines = _merged_lines(folder, names, reach) if newest >= 0 else ()
+        for name, text in missing_entries(newest, next_batch_id, interval, lines):
+            reach.create_text(f"{folder}/{name}", text)
+        return (
+            f"its output folder {sink.path} knew no batch from {newest + 1} to {next_batch_id - 1}: its log was given"
+            " empty entries for them, without which it could not be read",
+        )
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        write_beside(sink, row, scratch_uri)
+
+    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+        if sink.path is None:
+            if sink.table is not None and not sink.is_there:
+                return FoundUndo()
+            raise cannot_undo("nobody says where it lies", sink, wish)
+        names = _log_names(sink.path, reach)
+        above = [batch_id for batch_id in _plain_ids(names) if batch_id > wish.to_batch_id]
+        newest = max(above, default=wish.to_batch_id)
+        begun = _begun_undo(sink.path, wish, reach)
+        if begun is None and not above:
+            return FoundUndo()
+        last = wish.last_batch_id if begun is None else begun.batch_ids[-1]
+        kept = set(_paths(_lines_at(sink, wish, names, reach)))
+        held = _paths(_merged_lines(log_folder(sink.path), names, reach)) if above else ()
+        strays = () if begun is None else set(held) - kept - set(begun.removed)
+        if (last is not None and newest > last) or strays:
+            raise cannot_undo(
+                "it holds batches that no deployment to undo has planned, so somebody else writes to it",
+                sink,
+                wish,
+                newest_held_batch_id=newest,
+                newest_batch_id_to_undo=last,
+            )
+        if begun is not None:
+            return begun
+        removed = tuple(path for path in held if path not in kept)
+        return FoundUndo(tuple(range(wish.to_batch_id + 1, newest + 1)), removed, _target(wish))
+
+    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+        if sink.path is None or not found.batch_ids:
+            return
+        folder = log_folder(sink.path)
+        content = {"to_batch_id": wish.to_batch_id, "newest_batch_id": found.batch_ids[-1], "files": found.removed}
+        reach.create_text(_record_of(sink.path, wish), json.dumps(content, indent=1))  # what is lost with the log
+        there = set(_log_names(sink.path, reach))
+        for batch_id in reversed(found.batch_ids):
+            for name in (f"{batch_id}", f"{batch_id}.compact"):
+                if name in there:
+                    reach.delete(f"{folder}/{name}")
+        for uri in found.removed:
+            below = _below(sink.path, uri)
+            if below is not None:
+                reach.move(f"{_folder(sink.path)}/{below}", f"{_folder(sink.path)}/{UNDONE}/{wish.undo_id}/{below}")
+
+
+def log_folder(path: str) -> str:
+    """Where the log of an output folder lies."""
+    return f"{_folder(path)}/{LOG}"
+
+
+def missing_entries(
+    newest: int, next_batch_id: int, interval: int, lines: Sequence[str] = ()
+) -> Iterable[tuple[str, str]]:
+    """Names and bodies of the entries between the newest one and the next batch, in the order to write them.
+
+    Args:
+        newest: the newest entry that there is; -1 for none.
+        next_batch_id: the batch that will be written next.
+        interval: every so many batches the entries are merged.
+        lines: what a merged entry has to repeat.
+    """
+    last = next_batch_id - 1
+    merged = (last + 1) // interval * interval - 1
+    if merged > newest:
+        yield f"{merged}.compact", "\n".join((VERSION, *lines))
+        newest = merged
+    for batch_id in range(newest + 1, last + 1):
+        yield str(batch_id), VERSION
+
+
+def compact_interval(compact_ids: Sequence[int], wanted: int) -> int:
+    """After how many batches Spark merges, in a log with these merged entries (``CompactibleFileStreamLog``)."""
+    known = sorted(compact_ids)
+    if len(known) > 1:
+        return known[-1] - known[-2]
+    if not known:
+        return wanted
+    length = known[0] + 1
+    if wanted >= length / 2:
+        return length
+    return next(number for number in range(wanted, length + 1) if length % number == 0)
+
+
+def _folder(path: str) -> str:
+    return path.rstrip("/")
+
+
+def _target(wish: UndoWish) -> str:
+    return f"its log as it was at batch {wish.to_batch_id}" if wish.to_batch_id >= 0 else "a log without an entry"
+
+
+def _record_of(path: str, wish: UndoWish) -> str:
+    return f"{_folder(path)}/{UNDONE}/{wish.undo_id}.json"
+
+
+def _begun_undo(path: str, wish: UndoWish, reach: SinkReach) -> FoundUndo | None:
+    """What an earlier try of this undo found, when the log still had all of it."""
+    folder, _, name = _record_of(path, wish).rpartition("/")
+    if name not in (reach.names_in(folder) or ()):
+        return None
+    content = json.loads(reach.read_text(f"{folder}/{name}"))
+    batch_ids = tuple(range(wish.to_batch_id + 1, int(content["newest_batch_id"]) + 1))
+    return FoundUndo(batch_ids, tuple(content["files"]), _target(wish))
+
+
+def _lines_at(sink: Sink, wish: UndoWish, names: Sequence[str], reach: SinkReach) -> tuple[str, ...]:
+    """All that the log said when the batch to go back to was its newest."""
+    at = [name for name in names for found in [_ENTRY.fullmatch(name)] if found and int(found[1]) <= wish.to_batch_id]
+    merged = max(_compact_ids(at), default=-1)
+    missing = sorted(set(range(merged + 1, wish.to_batch_id + 1)) - set(_plain_ids(at)))
+    if missing:
+        raise cannot_undo(
+            "its log was merged since, and the entries that it had at that batch are gone",
+            sink,
+            wish,
+            missing_entries=f"{missing[0]} to {missing[-1]}" if len(missing) > 1 else missing[0],
+        )
+    return _merged_lines(log_folder(str(sink.path)), at, reach)
+
+
+def _paths(lines: Iterable[str]) -> tuple[str, ...]:
+    """The data files that entries name, as they are spelled there."""
+    return tuple(dict.fromkeys(str(json.loads(line)["path"]) for line in lines))
+
+
+def _below(path: str, uri: str) -> str | None:
+    """A data file's place below the output folder; None where it does not lie there."""
+    root, place = urlsplit(path).path.rstrip("/") + "/", unquote(urlsplit(uri).path)
+    return place[len(root) :] if place.startswith(root) else None
+
+
+def _log_names(path: str, reach: SinkReach) -> tuple[str, ...]:
+    return reach.names_in(log_folder(path)) or ()
+
+
+def _plain_ids(names: Iterable[str]) -> list[int]:
+    return [int(found[1]) for found in map(_ENTRY.fullmatch, names) if found]
+
+
+def _compact_ids(names: Iterable[str]) -> list[int]:
+    return [int(found[1]) for found in map(_ENTRY.fullmatch, names) if found and found[2]]
+
+
+def _merged_lines(folder: str, names: Iterable[str], reach: SinkReach) -> tuple[str, ...]:
+    """All that the log says: its last merged entry, and those above it."""
+    compacted = max(_compact_ids(names), default=-1)
+    above = sorted(batch_id for batch_id in set(_plain_ids(names)) if batch_id > compacted)
+    entries = [f"{compacted}.compact"] if compacted >= 0 else []
+    lines: list[str] = []
+    for name in (*entries, *map(str, above)):
+        version, *rest = reach.read_text(f"{folder}/{name}").splitlines()
+        if version != VERSION:
+            raise UnsupportedCheckpointError(
+                "the log of this output folder has a version that is not known here",
+                log=f"{folder}/{name}",
+                version=version,
+                next_step="Write to a new output folder.",
+            )
+        lines.extend(rest)
+    return tuple(lines)
+
+
+def _wanted_interval(reach: SinkReach) -> int:
+    return int(reach.session.conf.get(INTERVAL_SETTING, str(DEFAULT_INTERVAL)))

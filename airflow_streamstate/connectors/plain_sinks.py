@@ -1,0 +1,88 @@
+"""Sinks that know no batches: what they are given twice they have twice, or it is the user's code that tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips
+from airflow_streamstate.protocol.data_events import RepeatMeans
+
+
+class _PlainSink:
+    """Never asked anything: it could not answer. Implements ``SinkAdapter``."""
+
+    name = ""
+    formats: frozenset[str] = frozenset()
+    skips: Skips = "nothing"
+    undo = ""
+    unknown_reason = ""
+
+    def matches(self, sink: Sink) -> bool:
+        return sink.format in self.formats
+
+    def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
+        return HeldBatches(unknown_reason=self.unknown_reason)
+
+    def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
+        return ()
+
+
+class KafkaSink(_PlainSink):
+    """Topics: a batch that runs again is there twice. Implements ``WarmingSink``."""
+
+    name = "kafka"
+    formats = frozenset({"kafka"})
+    undo = "consumers that deduplicate: a topic takes nothing back"
+    unknown_reason = "a topic does not know which batch a record came from"
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        # A task without a row makes a producer, which the first batch then takes, and sends nothing. The filter is on a
+        # column: of a constant one Spark would know that no row is left, and run no task.
+        nothing = reach.session.range(0, 1, 1, 1).where("id < 0").selectExpr("CAST(id AS STRING) AS value")
+        nothing.write.format("kafka").options(**{"topic": "none", **sink.options}).save()
+
+
+class ForeachBatchSink(_PlainSink):
+    """The user's own function: only it knows. Implements ``SinkAdapter``."""
+
+    name = "foreachBatch"
+    formats = frozenset({"foreachbatch", "foreach"})
+    skips: Skips = "unknown"
+    undo = "whatever the function's target offers; rows that carry their batch id can be deleted by it"
+    unknown_reason = "only the script's own function knows what it wrote"
+
+
+class MemorySink(_PlainSink):
+    """A table in the driver's memory, empty at each start of a driver. Implements ``SinkAdapter``."""
+
+    name = "memory"
+    formats = frozenset({"memory"})
+    undo = "it is gone with its driver"
+    unknown_reason = "what it holds is in the memory of one driver"
+
+    def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
+        return "skipped"  # what the driver before wrote is gone with it
+
+
+class ConsoleSink(_PlainSink):
+    """Prints; holds nothing, and prints a batch again that runs again. Implements ``SinkAdapter``."""
+
+    name = "console"
+    formats = frozenset({"console"})
+    undo = "what is printed is printed"
+    unknown_reason = "what was printed cannot be asked"
+
+
+class NoopSink(_PlainSink):
+    """Takes everything and keeps nothing. Implements ``SinkAdapter``."""
+
+    name = "noop"
+    formats = frozenset({"noop"})
+    undo = "nothing is there"
+
+    def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
+        return "skipped"
+
+    def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
+        return HeldBatches()

@@ -1,0 +1,394 @@
+"""The verbs: one object that shell, hook and sensors are thin over. It keeps nothing but what it has read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.journal import NumberedEvent
+from airflow_streamstate.controller.adopt.adoptions import Adoptions
+from airflow_streamstate.controller.commands.forced_stop import ForcedStops
+from airflow_streamstate.controller.commands.orders import Orders
+from airflow_streamstate.controller.commands.snapshot_requests import SnapshotRequests
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.deploy.attempts import Attempts
+from airflow_streamstate.controller.deploy.deploy import Deployer
+from airflow_streamstate.controller.deploy.deploying import OnStart
+from airflow_streamstate.controller.deploy.starts import Starts
+from airflow_streamstate.controller.drivers.launching import SparkConnections
+from airflow_streamstate.controller.drivers.secrets import LookUp
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.mirrors import Mirrors
+from airflow_streamstate.controller.observe.logs import LogReader
+from airflow_streamstate.controller.observe.state import ALIVE, decide_state
+from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, Outcome, StreamStatus
+from airflow_streamstate.controller.rehearsal.planning import Planning
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.resolved_request import read_wish
+from airflow_streamstate.controller.retention.pruning import Retaining
+from airflow_streamstate.controller.snapshots import Snapshots
+from airflow_streamstate.controller.state_reader.readings import Readings
+from airflow_streamstate.controller.upgrade.upgrades import Upgrades
+from airflow_streamstate.controller.wait.notifications import Notifications
+from airflow_streamstate.controller.wait.waiting import Report, Waits, describe
+from airflow_streamstate.controller.wait.watching import Watching, redacted, redacted_event, secrets_in_log
+from airflow_streamstate.errors import ConflictError, DataError, StreamNotFoundError, StreamStateError
+from airflow_streamstate.launch.interface import Launcher
+from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
+from airflow_streamstate.protocol.ids import check_id
+
+LOG_TAIL_BYTES = 65_536
+
+
+class Controller:
+    """Deploys, orders, and looks.
+
+    Args:
+        home: of the streams.
+        launcher: starts drivers.
+        clock: for times, ids and waits.
+        requested_by: who asks, for records.
+        spark_connections: resolves ``spark_conn_id``; None where nobody can.
+        look_up: resolves references to secrets; None for those of this process's environment alone.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        launcher: Launcher,
+        clock: Clock = SYSTEM_CLOCK,
+        requested_by: str = "unknown",
+        spark_connections: SparkConnections | None = None,
+        look_up: LookUp | None = None,
+    ) -> None:
+        self.home = home
+        self.clock = clock
+        self._means = Means.of(home, launcher, clock, requested_by, spark_connections, look_up)
+        self._observer = self._means.observer
+        self._attempts = Attempts(self._means)
+        self._deployer = Deployer(self._means, self._attempts)
+        self.adoptions = Adoptions(self._means, self._deployer)
+        self._watching = Watching(self._means)
+        self._orders = Orders(self._means, self._attempts, self._watching)
+        self._waits = Waits(self._means, self._watching)
+        self.forced_stops = ForcedStops(self._means, self._attempts, self._orders, self._watching, self._waits)
+        self.snapshot_requests = SnapshotRequests(self._means, self._attempts, self._watching, self._waits)
+        self.notifications = Notifications(self._means)
+        self.snapshots = Snapshots(self._means)
+        self.starts = Starts(self._means, self._attempts, self._watching, self._waits)
+        self.readings = Readings(self._means)
+        self.mirrors = Mirrors(self._means)
+        self.retention = Retaining(self._means)
+        self.plans = Planning(self._means)
+        self.upgrades = Upgrades(self._means)
+
+    @classmethod
+    def local(
+        cls,
+        home: Home,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        requested_by: str = "unknown",
+        spark_connections: SparkConnections | None = None,
+    ) -> Controller:
+        """A controller whose drivers run on this machine."""
+        return cls(home, LocalLauncher(clock), clock, requested_by, spark_connections)
+
+    # starting
+
+    def deploy(self, request: DeployRequest, on_start: OnStart = lambda _: None) -> DeploymentView:
+        """Make a script the current deployment of its stream, and launch it; does not wait for it.
+
+        The same request id again goes on where the first call was, and finds what it became; where that failed before
+        its first commit, it is its next attempt.
+
+        Args:
+            request: what is asked for.
+            on_start: told how the deployment starts, before the register moves and anything is launched.
+
+        Raises:
+            InvalidRequestError: what is asked for cannot be.
+            IncompatibleUpgradeError: it cannot start from what the current deployment left.
+            ConflictError: the stream runs, is lost, or was moved by somebody else; the request id had another wish.
+            SnapshotIncompleteError, SnapshotCorruptError: the snapshot at the end is not whole.
+            DataError: a checkpoint of the current deployment is damaged.
+        """
+        return self._deployer.deploy(read_wish(request), self._request_id(request.request_id), on_start)
+
+    def resume(
+        self, stream_id: str, *, request_id: str | None = None, assume_dead: bool = False, reason: str = ""
+    ) -> DeploymentView:
+        """Start the next attempt of the current deployment: its recorded code, on its own checkpoints.
+
+        Args:
+            stream_id: the stream.
+            request_id: names the request over all its tries; None for a new one.
+            assume_dead: take a driver that nobody can ask about for dead.
+            reason: why; kept in the register, and in the attempt's ``Claimed`` event.
+
+        Raises:
+            StreamNotFoundError: there is none.
+            ConflictError: it runs, is drained, or is being deployed.
+        """
+        return self._attempts.resume(stream_id, self._request_id(request_id), assume_dead=assume_dead, reason=reason)
+
+    def running_same_code(self, request: DeployRequest) -> bool:
+        """Whether the stream runs just this: the same files, arguments, configuration, packages and master."""
+        wish = read_wish(request)
+        if not self.home.is_there():
+            return False
+        try:
+            seen = self._observer.observe(request.stream_id)
+        except StreamNotFoundError:
+            return False
+        return decide_state(seen, seen.observed_at) in ALIVE and seen.spec.code_digest == wish.code_digest
+
+    # orders
+
+    def stop(
+        self,
+        stream_id: str,
+        *,
+        deployment_id: str | None = None,
+        request_id: str | None = None,
+        reason: str = "",
+        expires_in_seconds: float | None = None,
+    ) -> CommandView:
+        """Order a stop: end after the batch in flight, state kept in a snapshot. Answered at once where it has ended.
+
+        Args:
+            stream_id: the stream.
+            deployment_id: None for the current deployment.
+            request_id: names the request over all its tries; None for a new one.
+            reason: kept with the order.
+            expires_in_seconds: not begun by then, it is not begun at all; None: it does not expire.
+
+        Raises:
+            StreamNotFoundError, DeploymentNotFoundError: there is none.
+            ConflictError: nobody would obey.
+        """
+        return self._orders.order(
+            stream_id,
+            "stop",
+            deployment_id=deployment_id,
+            request_id=self._request_id(request_id),
+            reason=reason,
+            expires_in_seconds=expires_in_seconds,
+        )
+
+    def drain(
+        self,
+        stream_id: str,
+        *,
+        deployment_id: str | None = None,
+        request_id: str | None = None,
+        terms: DrainTerms = DEFAULT_TERMS,
+        reason: str = "",
+        expires_in_seconds: float | None = None,
+    ) -> CommandView:
+        """Write a drain notification. For a deployment that is stopped, finished or failed, also launch its recorded
+        code for the flush alone. Answered at once where it is drained. Arguments and errors as for ``stop``."""
+        return self._orders.order(
+            stream_id,
+            "drain",
+            deployment_id=deployment_id,
+            request_id=self._request_id(request_id),
+            reason=reason,
+            expires_in_seconds=expires_in_seconds,
+            terms=terms,
+        )
+
+    def cancel_drain(
+        self,
+        stream_id: str,
+        *,
+        deployment_id: str | None = None,
+        request_id: str | None = None,
+        reason: str = "",
+        expires_in_seconds: float | None = None,
+    ) -> CommandView:
+        """Take back every drain that was ordered before this; the stream runs on. Arguments and errors as for ``stop``.
+
+        Raises:
+            ConflictError: there is none, or its flush has begun.
+        """
+        return self._orders.order(
+            stream_id,
+            "cancel",
+            deployment_id=deployment_id,
+            request_id=self._request_id(request_id),
+            reason=reason,
+            expires_in_seconds=expires_in_seconds,
+        )
+
+    def snapshot(
+        self,
+        stream_id: str,
+        *,
+        request_id: str | None = None,
+        terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
+        reason: str = "",
+        expires_in_seconds: float | None = None,
+    ) -> CommandView:
+        """Ask for a snapshot of what runs; of what has ended, the one at its end answers. As ``stop``, but asked again
+        under the same request id it goes to whichever attempt is current, until it has become one snapshot."""
+        return self.snapshot_requests.ask(
+            stream_id,
+            request_id=self._request_id(request_id),
+            terms=terms,
+            reason=reason,
+            expires_in_seconds=expires_in_seconds,
+        )
+
+    def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:
+        """End the driver of the current attempt at once, or close one that never got a driver; twice is once.
+
+        Raises StreamNotFoundError: there is none; ConflictError: it cannot be ended from here.
+        """
+        return self._attempts.kill(stream_id, grace_seconds)
+
+    # looking
+
+    def status(self, stream_id: str, deployment_id: str | None = None) -> StreamStatus:
+        """Where a stream, or one deployment of it, stands.
+
+        Raises:
+            StreamNotFoundError, DeploymentNotFoundError: there is none.
+        """
+        return self._watching.status(self._observer.observe(stream_id, deployment_id))
+
+    def statuses(self) -> list[StreamStatus]:
+        """Where every stream of the home stands; one that cannot be read does not hide the others."""
+        found = []
+        for stream_id in self.home.stream_ids():
+            try:
+                found.append(self.status(stream_id))
+            except StreamNotFoundError:
+                continue  # its first deployment has not begun yet
+            except DataError as error:
+                found.append(self._watching.unreadable(stream_id, error))
+        return found
+
+    def events(self, stream_id: str, deployment_id: str | None = None) -> list[NumberedEvent]:
+        """What a deployment said, oldest first; raises as ``status``."""
+        seen = self._observer.observe(stream_id, deployment_id)
+        return [
+            entry if entry.event is None else NumberedEvent(entry.number, redacted_event(seen, entry.event))
+            for entry in seen.events
+        ]
+
+    def logs(
+        self,
+        stream_id: str,
+        deployment_id: str | None = None,
+        attempt: int | None = None,
+        tail_bytes: int = LOG_TAIL_BYTES,
+    ) -> str:
+        """The last bytes of a driver's log, secrets hidden; raises as ``status``, and as reading it does.
+
+        Raises:
+            DataError: there is a log, and which secrets must be hidden in it cannot be told.
+        """
+        return self.log_reader(stream_id, deployment_id, attempt, tail_bytes=tail_bytes).read_new()
+
+    def log_reader(
+        self,
+        stream_id: str,
+        deployment_id: str | None = None,
+        attempt: int | None = None,
+        *,
+        tail_bytes: int = LOG_TAIL_BYTES,
+    ) -> LogReader:
+        """Reads a driver's log piece by piece; raises as ``status``."""
+        seen = self._observer.observe(stream_id, deployment_id)
+        control = self.home.control(stream_id)
+        number = seen.attempt if attempt is None else attempt
+        handle = self._observer.handle(control, seen.deployment_id, number)
+        path = None if handle is None else handle.data.get("log_path")
+
+        def has_ended() -> bool:
+            found = self._observer.handle(control, seen.deployment_id, number)
+            return found is None or self._observer.status(found).state not in ("running", "pending")
+
+        return LogReader(
+            Path(path) if isinstance(path, str) else None,
+            tail_bytes,
+            lambda: secrets_in_log(seen.spec, handle, self.home),
+            has_ended,
+        )
+
+    # ends
+
+    def wait_healthy(
+        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None = None
+    ) -> StreamStatus:
+        """Wait until each query has committed a batch, or finished a trigger that found no input.
+
+        Raises:
+            DeploymentFailedError: it failed; with the script's traceback and the end of its log.
+            ConflictError: it was stopped, drained or replaced before.
+            DeadlineExceededError: not within the timeout; the work goes on.
+        """
+        return self._waits.healthy(stream_id, deployment_id, timeout_seconds, on_progress)
+
+    def describe(self, stream_id: str, deployment_id: str) -> str:
+        """Where a deployment stands, in one line for people who wait."""
+        seen = self._observer.observe(stream_id, deployment_id)
+        return redacted(seen, describe(seen))
+
+    def is_healthy(self, stream_id: str, deployment_id: str) -> StreamStatus | None:
+        """One look of ``wait_healthy``; None while it may still come. Raises what that raises, but for the deadline."""
+        return self._waits.status_if_healthy(self._observer.observe(stream_id, deployment_id))
+
+    def wait_finished(
+        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None = None
+    ) -> Outcome:
+        """Wait until a deployment has ended: finished by itself, stopped or drained. Raises as ``wait_healthy``."""
+        return self._waits.finished(stream_id, deployment_id, timeout_seconds, on_progress)
+
+    def wait_for_command(
+        self,
+        stream_id: str,
+        deployment_id: str,
+        command_id: str,
+        timeout_seconds: float,
+        on_progress: Report | None = None,
+    ) -> Outcome:
+        """Wait until an order is fulfilled.
+
+        Raises:
+            DeploymentFailedError: the deployment or its flush failed.
+            ConflictError: the job cannot obey it; it was ignored; the deployment was replaced or ended in another way.
+            DeadlineExceededError: not within the timeout; or it had expired when it was read.
+        """
+        return self._waits.command(stream_id, deployment_id, command_id, timeout_seconds, on_progress)
+
+    def outcome_of_command(self, stream_id: str, deployment_id: str, command_id: str) -> Outcome | None:
+        """What became of an order, in one look; None while it is under way. Every end is an outcome, none an error."""
+        seen = self._observer.observe(stream_id, deployment_id)
+        end = self._watching.command_end(seen, command_id)
+        return None if end is None else self._watching.outcome(seen, end, command_id)
+
+    def drain_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
+        """What a drain of this deployment, by whomever, has come to, in one look; None while one may still come."""
+        seen = self._observer.observe(stream_id, deployment_id)
+        end = self._watching.drain_end(seen)
+        return None if end is None else self._watching.outcome(seen, end)
+
+    def end_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
+        """How a deployment ended, in one look; None while it has not."""
+        seen = self._observer.observe(stream_id, deployment_id)
+        end = self._watching.end_of(seen)
+        return None if end is None else self._watching.outcome(seen, end)
+
+    def error_of(self, outcome: Outcome) -> StreamStateError:
+        """The error that a wait would have raised for this outcome, with the end of the log for a failure."""
+        seen = self._observer.observe(outcome.stream_id, outcome.deployment_id)
+        end = self._watching.command_end(seen, outcome.command_id) or self._watching.end_of(seen)
+        if end is None:
+            return ConflictError("the deployment is running again", stream_id=outcome.stream_id)
+        return self._waits.error_of(seen, end)
+
+    def _request_id(self, request_id: str | None) -> str:
+        return self.clock.new_uuid() if request_id is None else check_id(request_id, "request id")

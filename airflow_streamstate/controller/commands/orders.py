@@ -1,0 +1,269 @@
+"""Stop and drain: orders to a deployment. Recorded here, obeyed by its agent. Snapshots: ``snapshot_requests``.
+
+A command's id follows from the request id alone, so that asking twice is asking once, also after the command was
+answered and cleaned up (Law 2).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from airflow_streamstate.control.command_status import answered_by
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.decide import Refused, refuse_other_intent
+from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_wish
+from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
+from airflow_streamstate.controller.observe.state import ALIVE, decide_state
+from airflow_streamstate.controller.observe.views import CommandView
+from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.controller.wait.watching import Watching
+from airflow_streamstate.errors import ConflictError, StreamStateError
+from airflow_streamstate.protocol.commands import (
+    DEFAULT_TERMS,
+    CancelRequest,
+    Command,
+    DrainNotification,
+    DrainTerms,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.events import Draining
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, version_for
+
+Verb = Literal["stop", "drain", "cancel", "snapshot"]
+EndingVerb = Literal["stop", "drain", "cancel"]
+KIND_OF: dict[Verb, str] = {
+    "stop": StopRequest.kind,
+    "drain": DrainNotification.kind,
+    "cancel": CancelRequest.kind,
+    "snapshot": SnapshotRequest.kind,
+}
+_NAMESPACE = uuid.UUID("6d7b7a52-0a0b-5d3c-9b53-7f7d0c6a2f10")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What was ordered is so already."""
+
+    end: End
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write the command; ``launch``: then start the driver that the current attempt never got."""
+
+    launch: bool = False
+
+
+@dataclass(frozen=True)
+class Flush:
+    """The deployment is dead: start an attempt of it that does nothing but flush."""
+
+
+def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | Write | Flush | Refused:
+    """What an order to a deployment comes to."""
+    state = decide_state(seen, seen.observed_at)
+    end = decide_end(seen, KIND_OF[verb])
+    has_end = end is not None and end.is_what_was_ordered
+    if end is not None and has_end and verb != "cancel" and (verb != "snapshot" or end.snapshot_id is not None):
+        return Answered(end)
+    if not seen.is_current:
+        return Refused(_not_current(seen))
+    if verb == "cancel":
+        return Write()  # of what is dead, too: a drain that was begun goes on with its next attempt
+    if state in ALIVE:
+        return Write(launch=verb == "drain" and seen.is_unlaunched)
+    if verb == "drain" and state != "lost":
+        return refuse_other_intent(seen.register, request_id, seen.observed_at) or Flush()
+    return Refused(_not_running(seen, verb, state))
+
+
+def command_id_for(stream_id: str, verb: EndingVerb, request_id: str) -> str:
+    """The id of the command that a request becomes."""
+    return str(uuid.uuid5(_NAMESPACE, f"{stream_id}/{verb}/{request_id}"))
+
+
+class Orders:
+    """Gives orders.
+
+    Args:
+        means: of the controller.
+        attempts: starts the attempt that flushes a dead deployment.
+        watching: says what became of an order.
+    """
+
+    def __init__(self, means: Means, attempts: Attempts, watching: Watching) -> None:
+        self._means = means
+        self._observer = means.observer
+        self._attempts = attempts
+        self._watching = watching
+
+    def order(
+        self,
+        stream_id: str,
+        verb: EndingVerb,
+        *,
+        deployment_id: str | None,
+        request_id: str,
+        reason: str,
+        expires_in_seconds: float | None,
+        terms: DrainTerms = DEFAULT_TERMS,
+    ) -> CommandView:
+        """As ``Controller.stop`` and ``.drain``."""
+        control = self._means.home.control(stream_id)
+        command_id = command_id_for(stream_id, verb, request_id)
+        digest = _order_digest(verb, deployment_id, terms)
+        record = control.request(request_id)
+        if record is not None:
+            check_same_wish(record, verb, digest)
+            deployment_id = record.deployment_id
+        seen = self._observer.observe(stream_id, deployment_id)
+        if record is not None:
+            end = decide_command_outcome(seen, command_id, KIND_OF[verb])
+            if end is not None and (command_id in answered_by(end.event) or not seen.is_current):
+                return self._answered(seen, verb, command_id, end)
+        decision = decide_order(seen, verb, request_id)
+        if isinstance(decision, Refused):
+            raise decision.error
+        self._refuse_untimely(control, seen, verb, is_new=record is None)
+        if record is None:
+            self._attempts.record_request(control, request_id, verb, digest, seen, command_id)
+        if isinstance(decision, Answered):
+            return self._answered(seen, verb, command_id, decision.end)
+        attempt = seen.attempt
+        if isinstance(decision, Flush):
+            self._attempts.move(control, seen, "drain", assume_dead=False, reason=reason)
+            attempt += 1
+        command = self._command(seen, verb, command_id, attempt, reason, expires_in_seconds, terms)
+        number, key = control.journal(seen.deployment_id).write_command(command, agreed_protocol(seen))
+        if isinstance(decision, Flush) or decision.launch:
+            self._means.drivers.launch(control, seen.spec, attempt)
+            seen = self._observer.observe(stream_id, seen.deployment_id)
+        return CommandView(
+            stream_id=stream_id,
+            deployment_id=seen.deployment_id,
+            command_id=command_id,
+            number=number,
+            key=key,
+            state=decide_state(seen, seen.observed_at),
+            verb=verb,
+        )
+
+    def _refuse_untimely(self, control: StreamControl, seen: Observation, verb: EndingVerb, *, is_new: bool) -> None:
+        """See that no upgrade holds the stream, and that there is something to take back."""
+        if self._means.upgrade_id is not None or is_new:
+            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
+        if is_new and verb == "cancel":
+            _refuse_cancel(control, seen)
+
+    def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: End) -> CommandView:
+        return CommandView(
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            command_id=command_id,
+            number=None,
+            key=None,
+            state=end.state,
+            verb=verb,
+            outcome=self._watching.outcome(seen, end, command_id),
+        )
+
+    def _command(
+        self,
+        seen: Observation,
+        verb: EndingVerb,
+        command_id: str,
+        attempt: int,
+        reason: str,
+        expires_in_seconds: float | None,
+        terms: DrainTerms,
+    ) -> Command:
+        now = self._means.clock.now()
+        deadline_at = None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds)
+        within_seconds = terms.batches_within_seconds
+        batches_by_at = None if within_seconds is None else now + timedelta(seconds=within_seconds)
+        if terms.on_deadline == "fail":
+            deadline_at = deadline_at or batches_by_at  # what would be taken back then is not begun after it, either
+        head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._means.requested_by, reason)
+        if verb == "drain":
+            return DrainNotification(
+                *head,
+                mode=terms.mode,
+                rehearse=terms.rehearse,
+                discard_state=terms.discard_state,
+                batches_by_at=batches_by_at,
+                on_deadline=terms.on_deadline,
+                flush_within_seconds=terms.flush_within_seconds,
+                on_flush_deadline=terms.on_flush_deadline,
+            )
+        return CancelRequest(*head) if verb == "cancel" else StopRequest(*head, attempt=attempt)
+
+
+def _order_digest(verb: EndingVerb, deployment_id: str | None, terms: DrainTerms) -> str:
+    asked: dict[str, object] = {"verb": verb, "mode": terms.mode, "deployment_id": deployment_id}
+    # As the environment in a deploy: earlier digests stay.
+    if (terms.rehearse, terms.discard_state) != (DEFAULT_TERMS.rehearse, DEFAULT_TERMS.discard_state):
+        asked |= {"rehearse": terms.rehearse, "discard_state": terms.discard_state}
+    limits = ("batches_within_seconds", "on_deadline", "flush_within_seconds", "on_flush_deadline")
+    asked |= {name: value for name in limits if (value := getattr(terms, name)) != getattr(DEFAULT_TERMS, name)}
+    return digest_of(asked)
+
+
+def _refuse_cancel(control: StreamControl, seen: Observation) -> None:
+    """See that there is a drain to take back, and that it is not too late for that."""
+    drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
+    facts = {"stream_id": seen.stream_id, "deployment_id": seen.deployment_id}
+    if drain is None:
+        raise ConflictError(
+            "no drain of this deployment is under way, so there is none to take back",
+            **facts,
+            next_step=f"`streamstate status {seen.stream_id}` shows where it stands.",
+        )
+    if any(event.command_id == drain.command_id for event in seen.of_kind(Draining, any_attempt=True)):
+        raise ConflictError(
+            "the flush of this drain has begun, and is not taken back",
+            **facts,
+            command_id=drain.command_id,
+            next_step=f"Let it come to its end; `streamstate rollback {seen.stream_id} --snapshot` with its snapshot"
+            " pre-drain goes back to the state of before, with what the flush wrote undone.",
+        )
+
+
+def agreed_protocol(seen: Observation) -> int:
+    """The highest version of the protocol that the agent and this package both know."""
+    if seen.claim is None or not seen.is_claimed:
+        return NEWEST_PROTOCOL
+    return version_for(seen.claim.oldest_protocol, seen.claim.newest_protocol)
+
+
+def _not_current(seen: Observation) -> ConflictError:
+    return ConflictError(
+        "this deployment is not the stream's current one any more, so nobody would obey",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        current_deployment_id=seen.register.deployment_id,
+        next_step="Give the order to the current deployment.",
+    )
+
+
+def _not_running(seen: Observation, verb: Verb, state: str) -> StreamStateError:
+    hints = {
+        "stop": "Deploy takes over from where it ended, and keeps its state; resume starts it again.",
+        "snapshot": "Resume it first; deploy and drain take their own snapshot of where it ended.",
+        "cancel": "There is nothing to take back.",
+        "drain": "Only when its driver is surely dead: `resume --assume-dead`, then drain.",
+    }
+    return ConflictError(
+        f"the stream is {state}, so nobody would obey",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        state=state,
+        next_step=hints[verb],
+    )

@@ -1,0 +1,271 @@
+"""Requests for snapshots: asked once, asked again while nobody answers, and one snapshot however often.
+
+Whoever waits asks again by looking: a look at a request writes a command where nobody has taken one up in time, or
+where another deployment or attempt is current by now. All of it goes by the request id alone, so that any process can
+go on where another one died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from datetime import timedelta
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.commands.asking import Ask, Came, Over, Pending, asking_command_id, decide_asking
+from airflow_streamstate.controller.commands.orders import Answered, agreed_protocol, decide_order
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.decide import Refused
+from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_wish
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.outcomes import End
+from airflow_streamstate.controller.observe.state import decide_state
+from airflow_streamstate.controller.observe.views import CommandView, Outcome
+from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.controller.wait.waiting import Report, Waits
+from airflow_streamstate.controller.wait.watching import Watching
+from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, VersionConflictError
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, SnapshotRequest, SnapshotTerms
+from airflow_streamstate.protocol.events import Accepted
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, RequestRecord, SnapshotWish
+from airflow_streamstate.snapshot.placing import no_snapshots
+from airflow_streamstate.snapshot.requested import requested_snapshot
+
+
+class SnapshotRequests:
+    """Asks for snapshots.
+
+    Args:
+        means: of the controller.
+        attempts: records requests.
+        watching: turns what was seen into outcomes.
+        waits: waits.
+    """
+
+    def __init__(self, means: Means, attempts: Attempts, watching: Watching, waits: Waits) -> None:
+        self._means = means
+        self._observer = means.observer
+        self._attempts = attempts
+        self._watching = watching
+        self._waits = waits
+
+    def ask(
+        self,
+        stream_id: str,
+        *,
+        request_id: str,
+        terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
+        reason: str = "",
+        expires_in_seconds: float | None = None,
+    ) -> CommandView:
+        """As ``Controller.snapshot``."""
+        control = self._means.home.control(stream_id)
+        _check_terms(terms)
+        digest = _digest(terms)
+        record = control.request(request_id)
+        if record is not None:
+            check_same_wish(record, "snapshot", digest)
+            return self._ask_recorded(control, record)
+        seen = self._observer.observe(stream_id)
+        decision = decide_order(seen, "snapshot", request_id)
+        if isinstance(decision, Refused):
+            raise decision.error
+        if seen.spec.snapshots == NO_SNAPSHOTS:
+            raise no_snapshots(seen.deployment_id)
+        if self._means.upgrade_id is not None:
+            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
+        command_id = asking_command_id(stream_id, request_id, seen.deployment_id, seen.attempt)
+        wish = self._wish(terms, reason, expires_in_seconds)
+        self._attempts.record_request(control, request_id, "snapshot", digest, seen, command_id, wish)
+        if isinstance(decision, Answered):
+            return self._view(seen, request_id, command_id, self._outcome(seen, decision.end))
+        return self._give(control, seen, request_id, wish, Ask(command_id))
+
+    def look(self, stream_id: str, request_id: str) -> Outcome | None:
+        """One look at a request that was asked for: what became of it, None while it may still come.
+
+        Asks again where nobody has taken it up within ``snapshot_request_timeout_seconds``, or where another deployment
+        or attempt is current than the one that was asked. Every end is an outcome, none an error.
+
+        Raises:
+            InvalidRequestError: nobody has asked for it.
+            StreamNotFoundError: there is no such stream.
+        """
+        return self._look(self._observer.observe(stream_id), request_id)[1]
+
+    def wait(
+        self, stream_id: str, request_id: str, timeout_seconds: float, on_progress: Report | None = None
+    ) -> Outcome:
+        """Look until the snapshot of a request is ready.
+
+        Raises:
+            DeploymentFailedError: the deployment failed, and nobody has started it again in time.
+            InvalidRequestError: there is nothing to snapshot, or it cannot be taken; nobody has asked for it.
+            ConflictError: it was ignored for its date.
+            DeadlineExceededError: not within the timeout; or it had expired when it was read.
+        """
+
+        def look(seen: Observation) -> Outcome | None:
+            end, outcome = self._look(seen, request_id)
+            if end is not None and not end.is_what_was_ordered:
+                raise self._waits.error_of(seen, end)
+            return outcome
+
+        return self._waits.until(stream_id, None, timeout_seconds, on_progress, look, "done")
+
+    def _look(self, seen: Observation, request_id: str) -> tuple[End | None, Outcome | None]:
+        control = self._means.home.control(seen.stream_id)
+        record = self._need_record(control, request_id)
+        wish = self._wish_of(record)
+        decision = decide_asking(seen, record, wish, control.journal(seen.deployment_id).commands)
+        if isinstance(decision, Came):
+            return decision.end, self._outcome(seen, decision.end)
+        if isinstance(decision, Pending) and decision.slot is not None:
+            return None, None
+        kept = self._kept(control, seen, request_id)
+        if kept is not None:
+            return kept
+        if isinstance(decision, Over):
+            return decision.end, self._outcome(seen, decision.end)
+        if isinstance(decision, Ask):
+            with contextlib.suppress(OutcomeUnknownError):  # the next look tells (Law 8)
+                self._give(control, seen, request_id, wish, decision)
+        return None, None
+
+    def _ask_recorded(self, control: StreamControl, record: RequestRecord) -> CommandView:
+        """It was asked for before: it is what it has become, or is asked again."""
+        seen, request_id = self._observer.observe(control.stream_id), record.request_id
+        wish, first_id = self._wish_of(record), record.command_id or ""
+        decision = decide_asking(seen, record, wish, control.journal(seen.deployment_id).commands, anew=True)
+        if isinstance(decision, Came):
+            return self._view(seen, request_id, first_id, self._outcome(seen, decision.end))
+        kept = self._kept(control, seen, request_id)
+        if kept is not None:
+            return self._view(seen, request_id, first_id, kept[1])
+        order = decide_order(seen, "snapshot", request_id)
+        if isinstance(order, Refused) and not isinstance(decision, Pending):
+            raise order.error
+        if isinstance(decision, Over):
+            return self._view(seen, request_id, first_id, self._outcome(seen, decision.end))
+        if isinstance(decision, Ask):
+            return self._give(control, seen, request_id, wish, decision)
+        view = self._view(seen, request_id, decision.command_id)
+        if decision.slot is None:
+            return dataclasses.replace(view, number=_accepted_number(seen, decision.command_id))
+        return dataclasses.replace(view, number=decision.slot.number, key=decision.slot.key)
+
+    def _give(
+        self, control: StreamControl, seen: Observation, request_id: str, wish: SnapshotWish, ask: Ask
+    ) -> CommandView:
+        settings = seen.spec.settings
+        command = SnapshotRequest(
+            command_id=ask.command_id,
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            requested_at=wish.requested_at or self._means.clock.now(),
+            deadline_at=wish.deadline_at,
+            requested_by=wish.requested_by,
+            reason=wish.reason,
+            attempt=seen.attempt,
+            request_id=request_id,
+            ttl_seconds=settings.snapshot_ttl_seconds if wish.ttl_seconds is None else wish.ttl_seconds,
+            consistent=wish.consistent,
+        )
+        journal, protocol = control.journal(seen.deployment_id), agreed_protocol(seen)
+        if ask.slot is None:
+            number, key = journal.write_command(command, protocol)
+        else:
+            number, key = ask.slot.number or 0, ask.slot.key
+            with contextlib.suppress(VersionConflictError):  # taken up this very moment
+                journal.renew_command(ask.slot, command, protocol)
+        return dataclasses.replace(self._view(seen, request_id, ask.command_id), number=number, key=key)
+
+    def _kept(self, control: StreamControl, seen: Observation, request_id: str) -> tuple[End, Outcome] | None:
+        """The snapshot that a deployment or an attempt has taken which could not tell of it, or is not current."""
+        events = [entry.event for entry in seen.events]
+        manifest = requested_snapshot(control, request_id, seen.deployment_id, events)
+        if manifest is None:
+            return None
+        end = End(
+            "snapshot_ready",
+            decide_state(seen, seen.observed_at),
+            snapshot_id=manifest.snapshot_id,
+            queries={name: query.position for name, query in manifest.queries.items()},
+            command_kind=SnapshotRequest.kind,
+        )
+        outcome = self._watching.outcome(seen, end, manifest.command_id)
+        return end, dataclasses.replace(outcome, deployment_id=manifest.deployment_id)
+
+    def _outcome(self, seen: Observation, end: End) -> Outcome:
+        return self._watching.outcome(seen, end, getattr(end.event, "command_id", ""))
+
+    def _view(self, seen: Observation, request_id: str, command_id: str, outcome: Outcome | None = None) -> CommandView:
+        return CommandView(
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            command_id=command_id,
+            number=None,
+            key=None,
+            state=decide_state(seen, seen.observed_at) if outcome is None else outcome.state,
+            verb="snapshot",
+            outcome=outcome,
+            request_id=request_id,
+        )
+
+    def _wish(self, terms: SnapshotTerms, reason: str, expires_in_seconds: float | None) -> SnapshotWish:
+        now = self._means.clock.now()
+        return SnapshotWish(
+            requested_at=terms.requested_at,
+            ttl_seconds=terms.ttl_seconds,
+            deadline_at=None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds),
+            requested_by=self._means.requested_by,
+            reason=reason,
+            consistent=terms.consistent,
+        )
+
+    def _wish_of(self, record: RequestRecord) -> SnapshotWish:
+        return record.snapshot or self._wish(DEFAULT_SNAPSHOT_TERMS, "", None)
+
+    def _need_record(self, control: StreamControl, request_id: str) -> RequestRecord:
+        record = control.request(request_id)
+        if record is None or record.verb != "snapshot":
+            raise InvalidRequestError(
+                "no snapshot was asked for under this request id",
+                stream_id=control.stream_id,
+                request_id=request_id,
+                next_step=f"`streamstate snapshot {control.stream_id} --request-id {request_id}` asks for one.",
+            )
+        return record
+
+
+def _accepted_number(seen: Observation, command_id: str) -> int | None:
+    """The number of a command that a driver has taken up; None where none has."""
+    events = (entry.event for entry in seen.events)
+    taken = (event for event in events if isinstance(event, Accepted) and event.command_id == command_id)
+    return next((event.command_number for event in taken), None)
+
+
+def _check_terms(terms: SnapshotTerms) -> None:
+    if terms.requested_at is not None and terms.requested_at.tzinfo is None:
+        raise InvalidRequestError(
+            "the time of asking has no time zone",
+            requested_at=terms.requested_at.isoformat(),
+            next_step="Give it with one, as 2026-03-01T10:05:00Z.",
+        )
+    if terms.ttl_seconds is not None and not 0 < terms.ttl_seconds < float("inf"):
+        raise InvalidRequestError(
+            "this is no time to live", ttl_seconds=str(terms.ttl_seconds), next_step="Give a number of seconds above 0."
+        )
+
+
+def _digest(terms: SnapshotTerms) -> str:
+    asked: dict[str, object] = {"verb": "snapshot", "mode": "default", "deployment_id": None}
+    if terms.requested_at is not None:  # without any, the digest is the one that earlier versions recorded
+        asked["requested_at"] = format_time(terms.requested_at)
+    if terms.ttl_seconds is not None:
+        asked["ttl_seconds"] = terms.ttl_seconds
+    if terms.consistent:
+        asked["consistent"] = True
+    return digest_of(asked)

@@ -1,0 +1,295 @@
+"""The next attempt of a deployment: its recorded code, on its own checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from airflow_streamstate.control.objects import Stored
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.decide import LaunchSame, NextAttempt, Refused, decide_resume
+from airflow_streamstate.controller.deploy.takeover import has_committed, has_committed_since
+from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
+from airflow_streamstate.controller.observe.repeating import foreseen_in_words
+from airflow_streamstate.controller.observe.state import decide_state
+from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.retired import refuse_retired
+from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
+from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
+
+
+class Attempts:
+    """Starts attempts.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._home = means.home
+        self._observer = means.observer
+        self._drivers = means.drivers
+        self._clock = means.clock
+
+    def resume(self, stream_id: str, request_id: str, *, assume_dead: bool, reason: str = "") -> DeploymentView:
+        """As ``Controller.resume``."""
+        control = self._home.control(stream_id)
+        record = control.request(request_id)
+        if record is not None:
+            return self._again(control, record, request_id, assume_dead=assume_dead, reason=reason)
+        seen = self._observer.observe(stream_id)
+        return self._resume(control, seen, request_id, record=None, assume_dead=assume_dead, reason=reason)
+
+    def _again(
+        self, control: StreamControl, record: RequestRecord, request_id: str, *, assume_dead: bool, reason: str
+    ) -> DeploymentView:
+        """A resume that was asked for before: finish it; or, where it has failed and committed nothing, try again."""
+        check_same_wish(record, "resume", resume_digest())
+        seen = self._observer.observe(control.stream_id)
+        if seen.deployment_id != record.deployment_id:
+            raise ConflictError(
+                "a newer deployment is current than the one that this request resumed",
+                deployment_id=record.deployment_id,
+                current_deployment_id=seen.deployment_id,
+                deployed_by=seen.spec.requested_by,
+                next_step="Resume with a new request id, if the current one is meant.",
+            )
+        began = None if record.command_id is None else attempt_of(record.command_id)
+        if began is None or seen.attempt < began:
+            return self._resume(control, seen, request_id, record=record, assume_dead=assume_dead, reason=reason)
+        return self._go_on(control, seen, lambda: has_committed_since(self._home, seen, began), reason=reason)
+
+    def _resume(
+        self,
+        control: StreamControl,
+        seen: Observation,
+        request_id: str,
+        *,
+        record: RequestRecord | None,
+        assume_dead: bool,
+        reason: str,
+    ) -> DeploymentView:
+        drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
+        decision = decide_resume(
+            seen,
+            request_id,
+            assume_dead=assume_dead,
+            has_drain=drain is not None,
+            one_time=one_time_sources(self._home, seen),
+        )
+        if isinstance(decision, Refused):
+            raise decision.error
+        attempt = seen.attempt if isinstance(decision, LaunchSame) else seen.attempt + 1
+        if record is None or self._means.upgrade_id is not None:
+            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
+        if record is None:
+            self.record_request(
+                control, request_id, "resume", resume_digest(), seen, launch_key_for(seen.deployment_id, attempt)
+            )
+        if isinstance(decision, NextAttempt):
+            self.move(control, seen, "run", assume_dead=assume_dead, reason=reason)
+        else:
+            self._note_reason(control, seen, reason)
+        notes = [] if drain is None else [_drains_first(drain)]
+        if repeats := foreseen_in_words(self._home, seen):  # before the driver changes what is planned
+            notes.append(repeats)
+        self._drivers.launch(control, seen.spec, attempt)
+        return self.view(control.stream_id, seen.deployment_id, tuple(notes))
+
+    def go_on(self, control: StreamControl, seen: Observation, rehearsal_id: str | None = None) -> DeploymentView:
+        """A request that has become this deployment is asked for again: give its attempt a driver if it never got one,
+        or the next attempt if it failed before its first commit; else leave it as it is.
+
+        Args:
+            control: the stream.
+            seen: the deployment.
+            rehearsal_id: of a driver that may wait to be its first attempt.
+        """
+        return self._go_on(control, seen, lambda: has_committed(self._home, control, seen), rehearsal_id)
+
+    def _go_on(
+        self,
+        control: StreamControl,
+        seen: Observation,
+        has_worked: Callable[[], bool],
+        rehearsal_id: str | None = None,
+        reason: str = "",
+    ) -> DeploymentView:
+        state = decide_state(seen, seen.observed_at)
+        if state == "launching" and seen.is_unlaunched:
+            self._note_reason(control, seen, reason)
+            self._drivers.start(control, seen.spec, seen.attempt, rehearsal_id if seen.attempt == 1 else None)
+        elif state == "failed" and not has_worked():
+            self.move(control, seen, "run", assume_dead=False, reason=reason)
+            self._drivers.launch(control, seen.spec, seen.attempt + 1)
+        return self.view(control.stream_id, seen.deployment_id)
+
+    def _note_reason(self, control: StreamControl, seen: Observation, reason: str) -> None:
+        """Keep why an attempt was asked for that the register names already, and that no driver was launched for."""
+        if not reason or seen.register.attempt_reason == reason:
+            return
+        try:
+            stored = Stored(seen.register, seen.register_version)
+            self._means.replace_register(control, stored, attempt_reason=reason)
+        except VersionConflictError:
+            raise someone_was_first(control) from None
+
+    def move(
+        self,
+        control: StreamControl,
+        seen: Observation,
+        mode: Literal["run", "drain"],
+        *,
+        assume_dead: bool,
+        reason: str = "",
+    ) -> None:
+        """Prove the observed attempt ended, then move the register to the next one, with why that was asked for.
+
+        Raises:
+            InvalidRequestError: the next one could not be launched; nothing was changed.
+            ConflictError: it runs, nobody can say, somebody else moved the register meanwhile, or it is retired.
+        """
+        refuse_retired(seen.register)
+        self._drivers.check(seen.spec, seen.attempt + 1)
+        self._means.endings.prove(control, seen, assume_dead=assume_dead)
+        stored = Stored(seen.register, seen.register_version)
+        try:
+            self._means.replace_register(
+                control, stored, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
+            )
+        except VersionConflictError:
+            raise someone_was_first(control) from None
+
+    def kill(self, stream_id: str, grace_seconds: float) -> DeploymentView:
+        """As ``Controller.kill``."""
+        seen = self._observer.observe(stream_id)
+        self.end_driver(seen, grace_seconds)
+        return self.view(stream_id, seen.deployment_id)
+
+    def end_driver(self, seen: Observation, grace_seconds: float) -> None:
+        """End the driver of the observed attempt, and of no other, or close one that never got a driver; twice is once.
+
+        Raises:
+            ConflictError: it cannot be ended from here.
+        """
+        means, control = self._means, self._home.control(seen.stream_id)
+        if seen.handle is None:
+            if seen.claim is None:
+                self._drivers.close(control, seen.deployment_id, seen.attempt, f"killed by {means.requested_by}")
+            elif seen.is_claimed and seen.terminal is None:
+                raise _cannot_end(seen, "nobody recorded how it was launched")
+        else:
+            if seen.handle.launcher != means.launcher.name:
+                raise _cannot_end(seen, f"it was launched by {seen.handle.launcher}")
+            status = means.launcher.kill(seen.handle, grace_seconds)
+            if not status.has_ended:
+                raise _cannot_end(seen, status.reason)
+
+    def record_request(
+        self,
+        control: StreamControl,
+        request_id: str,
+        verb: str,
+        digest: str,
+        seen: Observation,
+        command_id: str | None,
+        snapshot: SnapshotWish | None = None,
+    ) -> None:
+        """Record what a request becomes, before the first act (Law 2); ``snapshot``: how one is asked for.
+
+        Raises:
+            ConflictError: the same request was recorded with another wish in the same moment.
+        """
+        record = RequestRecord(
+            request_id=request_id,
+            stream_id=control.stream_id,
+            verb=verb,
+            request_digest=digest,
+            deployment_id=seen.deployment_id,
+            write_id=self._clock.new_uuid(),
+            created_at=self._clock.now(),
+            command_id=command_id,
+            snapshot=snapshot,
+        )
+        try:
+            control.create_request(record)
+        except ObjectExistsError:
+            there = control.request(request_id)
+            if there is None or (there.deployment_id, there.command_id) != (record.deployment_id, command_id):
+                raise someone_was_first(control) from None
+            check_same_wish(there, verb, digest)
+
+    def view(self, stream_id: str, deployment_id: str, notes: tuple[str, ...] = ()) -> DeploymentView:
+        """The deployment as it is now."""
+        seen = self._observer.observe(stream_id, deployment_id)
+        return DeploymentView(
+            stream_id=stream_id,
+            deployment_id=deployment_id,
+            attempt=seen.attempt,
+            state=decide_state(seen, seen.observed_at),
+            start=seen.spec.start,
+            notes=notes,
+        )
+
+
+def _drains_first(drain: DrainNotification) -> str:
+    return (
+        f"a drain that {drain.requested_by} ordered at {format_time(drain.requested_at)} holds: this attempt reads no"
+        f" input, flushes and ends; `streamstate drain {drain.stream_id} --cancel` takes it back until then"
+    )
+
+
+def _cannot_end(seen: Observation, reason: str) -> ConflictError:
+    return ConflictError(
+        "this driver cannot be ended from here",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        reason=reason,
+        next_step="End it where it runs.",
+    )
+
+
+def resume_digest() -> str:
+    """What a resume asks for: nothing that could differ."""
+    return digest_of({"verb": "resume"})
+
+
+def check_same_wish(record: RequestRecord, verb: str, digest: str) -> None:
+    """See that a recorded request asked for the same.
+
+    Raises:
+        ConflictError: it did not.
+    """
+    if (record.verb, record.request_digest) != (verb, digest):
+        raise ConflictError(
+            "this request id was used for something else",
+            request_id=record.request_id,
+            verb=record.verb,
+            deployment_id=record.deployment_id,
+            recorded_at=record.created_at,
+            next_step="Use a new request id; one id is one wish, files and arguments included.",
+        )
+
+
+def someone_was_first(control: StreamControl) -> ConflictError:
+    """Somebody else moved the stream meanwhile: who, and to where."""
+    stored = control.register()
+    register = None if stored is None else stored.value
+    intent = None if register is None else register.intent
+    return ConflictError(
+        "somebody else changed this stream first",
+        stream_id=control.stream_id,
+        deployment_id=None if register is None else register.deployment_id,
+        attempt=None if register is None else register.attempt,
+        changed_by=None if register is None else (intent.requested_by if intent is not None else register.updated_by),
+        next_step=f"`streamstate status {control.stream_id}` shows where it stands; then decide again.",
+    )

@@ -1,0 +1,63 @@
+"""What nobody could prevent, as a controller sees it: told with the next deploy, and by ``verify``."""
+
+from __future__ import annotations
+
+from airflow_streamstate.checkpoint.log import batches_passed_over
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.deploy.takeover import built_checkpoints
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.snapshot.outrun import OUTRUN, batches_after
+from airflow_streamstate.snapshot.verify import Problem
+
+
+def audit_notes(home: Home, control: StreamControl, seen: Observation) -> tuple[str, ...]:
+    """What a person should know of a deployment that is about to be replaced: batches that its logs pass over (Law 12),
+    and batches that the deployment before it ran after its own end was taken (1a.8)."""
+    notes = []
+    try:
+        for name, checkpoint in sorted(built_checkpoints(home, seen).items()):
+            passed_over = batches_passed_over(checkpoint.commit_ids())
+            if passed_over:
+                notes.append(
+                    f"query {name} of {seen.deployment_id} passed over {_listed(passed_over)}: rows may be lost"
+                )
+        start = seen.spec.start
+        # Behind an older snapshot that was gone back to, whoever went on did as he should.
+        for problem in outrun_problems(home, control, start.snapshot_id if start.undoes is None else None):
+            notes.append(f"query {problem.query}: {problem.detail}")
+    except StreamStateError as error:
+        notes.append(f"the logs before this deployment could not be audited: {error.message}")
+    return tuple(notes)
+
+
+def outrun_problems(home: Home, control: StreamControl, snapshot_id: str | None) -> list[Problem]:
+    """Batches that the deployment behind this snapshot ran although another one had started from it.
+
+    Args:
+        home: of the stream.
+        control: the stream.
+        snapshot_id: a snapshot; None, or one that is not there, has no problems.
+    """
+    manifest = None if snapshot_id is None else control.manifest(snapshot_id)
+    if manifest is None:
+        return []
+    return [
+        Problem("outrun", name, f"commits/{later[-1]}", f"{OUTRUN}: {_listed(later)} of {manifest.deployment_id}")
+        for name, later in sorted(batches_after(home.checkpoints, manifest).items())
+    ]
+
+
+def is_start_of_another(control: StreamControl, snapshot_id: str) -> bool:
+    """Whether the current deployment started from this snapshot, so that nothing may have come after it; not so where
+    it went back to it, and undid what came after."""
+    stored = control.register()
+    if stored is None or stored.value.deployment_id is None:
+        return False
+    start = control.spec(stored.value.deployment_id).start
+    return start.undoes is None and start.snapshot_id == snapshot_id
+
+
+def _listed(batch_ids: tuple[int, ...]) -> str:
+    return f"batch {', '.join(str(batch_id) for batch_id in batch_ids)}"

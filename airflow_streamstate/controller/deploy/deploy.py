@@ -1,0 +1,71 @@
+"""Deploy: a script becomes the current deployment of a stream.
+
+Which deployment a request becomes is decided here, again and again until nobody else moves the stream meanwhile.
+"""
+
+from __future__ import annotations
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.decide import Became, Begin, Refused, decide_request
+from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_wish, someone_was_first
+from airflow_streamstate.controller.deploy.deploying import Deploying, OnStart, taken
+from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.request.resolved_request import Wish
+from airflow_streamstate.controller.retired import refuse_retired
+from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.controller.wait.notifications import retire_commands
+from airflow_streamstate.errors import VersionConflictError
+
+TRIES = 3
+
+
+class Deployer:
+    """Deploys.
+
+    Args:
+        means: of the controller.
+        attempts: finishes what a repeated request began.
+    """
+
+    def __init__(self, means: Means, attempts: Attempts) -> None:
+        self._means = means
+        self._attempts = attempts
+
+    def deploy(self, wish: Wish, request_id: str, on_start: OnStart) -> DeploymentView:
+        """As ``Controller.deploy``."""
+        stream_id = wish.request.stream_id
+        control = self._means.home.control(stream_id, begins=True)
+        _ = self._means.home.checkpoints  # refused by name before anything is written
+        for _try in range(TRIES):
+            record = control.request(request_id)
+            if record is not None:
+                check_same_wish(record, "deploy", wish.request_digest)
+            stored = control.register_or_lost()
+            decision = decide_request(
+                record, None if stored is None else stored.value, request_id, self._means.clock.now()
+            )
+            if isinstance(decision, Refused):
+                raise decision.error
+            if self._means.upgrade_id is not None or isinstance(decision, Begin):
+                refuse_during_upgrade(control, None if stored is None else stored.value, self._means.upgrade_id)
+            if isinstance(decision, Begin):
+                refuse_retired(None if stored is None else stored.value, revives=wish.request.revives)
+            if isinstance(decision, Became):
+                return self._became(control, decision.deployment_id, request_id, wish.rehearsal_id)
+            try:
+                deploying = Deploying(self._means, self._attempts, control, wish, request_id, decision)
+                return deploying.run(stored, on_start)
+            except VersionConflictError:
+                continue  # somebody moved the register: look again who, and decide again
+        raise someone_was_first(control)
+
+    def _became(
+        self, control: StreamControl, deployment_id: str, request_id: str, rehearsal_id: str | None
+    ) -> DeploymentView:
+        seen = self._means.observer.observe(control.stream_id, deployment_id)
+        if seen.spec.request_id != request_id:
+            raise taken(seen.spec)
+        if seen.is_unlaunched and seen.spec.start.predecessor_id is not None:
+            retire_commands(control, seen.spec.start.predecessor_id)
+        return self._attempts.go_on(control, seen, rehearsal_id)

@@ -1,0 +1,367 @@
+"""One deploy, from the register as it was read: what is refused, where it starts, and what is written in which order.
+
+Each step is safe to repeat with the same request id (Laws 1 and 2): the request's record, the intent in the register,
+the end of the predecessor as a snapshot, ``spec.json``, the register's move, the launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from airflow_streamstate.control.objects import Stored
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.adoption_guard import create_unadopted
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.decide import (
+    Begin,
+    Refused,
+    Start,
+    TakeOver,
+    UseSnapshot,
+    decide_expected_snapshot,
+    decide_predecessor,
+)
+from airflow_streamstate.controller.deploy.attempts import Attempts
+from airflow_streamstate.controller.deploy.audit import audit_notes
+from airflow_streamstate.controller.deploy.carrying import lost_with_start
+from airflow_streamstate.controller.deploy.empty_start_guard import refuse_to_fall_back
+from airflow_streamstate.controller.deploy.going_back import leave_behind, marked, refuse_used
+from airflow_streamstate.controller.deploy.offset_override import decide_elsewhere
+from airflow_streamstate.controller.deploy.sent_once import refuse_sent_once
+from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
+from airflow_streamstate.controller.deploy.takeover import (
+    ResumedError,
+    built_checkpoints,
+    carried_queries,
+    fence,
+    take_over,
+)
+from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
+from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.request.resolved_request import Wish
+from airflow_streamstate.controller.wait.notifications import retire_commands
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    ObjectExistsError,
+    StreamStateError,
+    VersionConflictError,
+)
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import DeploymentSpec, RequestRecord, StartPlan
+from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.settings import default_settings
+from airflow_streamstate.snapshot.verify import check_before_start
+
+log = logging.getLogger(__name__)
+
+OnStart = Callable[[DeploymentView], None]
+
+
+class Deploying:
+    """One deploy.
+
+    Args:
+        means: of the controller.
+        attempts: says what became of it.
+        control: the stream.
+        wish: what is wanted.
+        request_id: of it.
+        begin: which deployment it becomes.
+    """
+
+    def __init__(
+        self, means: Means, attempts: Attempts, control: StreamControl, wish: Wish, request_id: str, begin: Begin
+    ) -> None:
+        self._means = means
+        self._attempts = attempts
+        self._home = means.home
+        self._clock = means.clock
+        self._control = control
+        self._wish = wish
+        self._request = wish.request
+        self._request_id = request_id
+        self._begin = begin
+        self._held: Stored[StreamRegister] | None = None
+        self._checked: tuple[str, tuple[str, ...]] | None = None
+
+    def run(self, stored: Stored[StreamRegister] | None, on_start: OnStart) -> DeploymentView:
+        """From the register as it was read to the launch.
+
+        Args:
+            stored: the register; None for none.
+            on_start: told how it starts, before the register moves.
+
+        Raises:
+            VersionConflictError: somebody else moved the register meanwhile.
+            StreamStateError: as ``Controller.deploy``.
+        """
+        predecessor = self._observe_predecessor(stored)
+        if predecessor is not None and self._request.start != "fresh":
+            self._home.check_place(predecessor.spec)
+            if not self._undoes:
+                spec = self._spec(StartPlan(mode="fresh"))
+                refuse_spark(self._home, self._control, self._means.drivers, spec, predecessor)
+        end = self._decide_end(predecessor)
+        # What must be refused is refused before anything is recorded, as far as it can be known by now.
+        kept = self._kept_end(end)
+        if predecessor is not None and self._request.start != "fresh":
+            refuse_old_end(predecessor, kept, self._request.max_snapshot_age_seconds, self._clock.now())
+        if end is None or kept is not None or self._request.start == "fresh":
+            self._decide_start(predecessor, self._beginning_of(predecessor, kept))
+        wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
+        self._means.drivers.check(wanted, 1)
+        self._refuse_left_checkpoints(stored)
+        place = self._means.drivers.place_note(wanted)
+        self._home.begin(self._means.requested_by, has_stream=stored is not None)
+        self._home.places.claim(self._control, wanted.snapshots)
+        self._wish.pin(self._home.guarded)
+        self._record()
+        stored = self._intend(stored)
+        try:
+            stored, manifest = self._end_of(stored, predecessor, end, kept)
+            manifest = self._beginning_of(predecessor, manifest)
+            start = self._decide_start(predecessor, manifest)
+            if predecessor is not None:
+                audit = audit_notes(self._home, self._control, predecessor)
+                start = replace(start, notes=(*start.notes, *audit))
+        except StreamStateError:
+            self._withdraw_intent(self._held or stored)
+            raise
+        spec = self._create_spec(start.plan)
+        if place:
+            start = replace(start, notes=(*start.notes, place))
+        on_start(DeploymentView(spec.stream_id, spec.deployment_id, 1, "launching", spec.start, start.notes))
+        self._move(stored)
+        if predecessor is not None:
+            retire_commands(self._control, predecessor.deployment_id)
+        self._means.drivers.start(self._control, spec, 1, self._wish.rehearsal_id)
+        return self._attempts.view(spec.stream_id, spec.deployment_id, start.notes)
+
+    def _observe_predecessor(self, stored: Stored[StreamRegister] | None) -> Observation | None:
+        if stored is None or stored.value.deployment_id is None:
+            return None
+        return self._means.observer.look(self._control, stored, stored.value.deployment_id)
+
+    def _refuse_left_checkpoints(self, stored: Stored[StreamRegister] | None) -> None:
+        try:
+            self._home.refuse_left_checkpoints(self._control, self._begin.deployment_id)
+        except ConflictError:
+            found = self._control.register()
+            if found != stored:  # they are of the deployment that another was first to make
+                raise VersionConflictError(
+                    "somebody else moved the stream", stream_id=self._control.stream_id
+                ) from None
+            raise
+
+    def _decide_end(self, predecessor: Observation | None) -> UseSnapshot | TakeOver | None:
+        if predecessor is None:
+            return None
+        drain = pending_drain(predecessor, self._control.journal(predecessor.deployment_id).commands())
+        decision = decide_predecessor(predecessor, self._request, drain)
+        if isinstance(decision, Refused):
+            raise decision.error
+        unexpected = decide_expected_snapshot(self._request, predecessor.deployment_id, decision.snapshot_id)
+        if unexpected is not None:
+            self._control.need_manifest(str(self._request.snapshot_id))  # one that never was is told as such
+            raise unexpected.error
+        return decision
+
+    def _kept_end(self, end: UseSnapshot | TakeOver | None) -> SnapshotManifest | None:
+        if not isinstance(end, UseSnapshot):
+            return None
+        manifest = self._control.manifest(end.snapshot_id)
+        return self._control.need_manifest(end.snapshot_id) if manifest is None and end.is_drained else manifest
+
+    def _decide_start(self, predecessor: Observation | None, manifest: SnapshotManifest | None) -> Start:
+        predecessor_id = None if predecessor is None else predecessor.deployment_id
+        refuse_to_fall_back(self._control, self._request, predecessor, manifest)
+        carried = carried_queries(self._control, predecessor, manifest)
+        decision = decide_elsewhere(self._home, self._request, predecessor_id, manifest, carried)
+        if isinstance(decision, Refused):
+            raise decision.error
+        if self._wish.returns is not None and predecessor_id is not None:
+            decision = replace(decision, plan=marked(decision.plan, self._wish.returns, predecessor_id))
+        if manifest is not None and decision.plan.snapshot_id is not None:
+            lost = () if predecessor is None else lost_with_start(self._home, self._control, predecessor, manifest)
+            once = refuse_sent_once(self._request, manifest)
+            return replace(decision, notes=(*decision.notes, *once, *lost, *self._check(manifest)))
+        return decision
+
+    def _check(self, manifest: SnapshotManifest) -> tuple[str, ...]:
+        """See that the snapshot is what was captured, once; what is to be said about it."""
+        if self._checked is None or self._checked[0] != manifest.snapshot_id:
+            unread = check_before_start(self._control, self._home.places.of(manifest), manifest)
+            self._checked = manifest.snapshot_id, () if unread is None else (unread.in_words(manifest.snapshot_id),)
+        return self._checked[1]
+
+    def _record(self) -> None:
+        if not self._begin.is_new:
+            return
+        record = RequestRecord(
+            request_id=self._request_id,
+            stream_id=self._control.stream_id,
+            verb="deploy",
+            request_digest=self._wish.request_digest,
+            deployment_id=self._begin.deployment_id,
+            write_id=self._clock.new_uuid(),
+            created_at=self._clock.now(),
+        )
+        try:
+            self._control.create_request(record)
+        except ObjectExistsError:
+            # The same request, twice at once: go round, and find what the other recorded.
+            raise VersionConflictError(
+                "this request is being recorded by another", request_id=self._request_id
+            ) from None
+
+    def _intend(self, stored: Stored[StreamRegister] | None) -> Stored[StreamRegister]:
+        """Say in the register what is about to happen, before anything of the predecessor is touched (1a.8)."""
+        intent = Intent(
+            request_id=self._request_id,
+            deployment_id=self._begin.deployment_id,
+            requested_at=self._clock.now(),
+            requested_by=self._means.requested_by,
+        )
+        if stored is None:
+            register = StreamRegister(
+                stream_id=self._control.stream_id,
+                fencing_token=0,
+                deployment_id=None,
+                attempt=0,
+                attempt_mode="run",
+                attempt_reason="",
+                intent=intent,
+                **self._means.signed(),
+            )
+            try:
+                return create_unadopted(self._control, register)
+            except ObjectExistsError:
+                raise VersionConflictError("the stream has just come to be", stream_id=register.stream_id) from None
+        return self._means.replace_register(self._control, stored, intent=intent)
+
+    def _withdraw_intent(self, stored: Stored[StreamRegister]) -> None:
+        try:
+            self._means.replace_register(self._control, stored, intent=None)
+        except StreamStateError as error:
+            log.info("the intent of a refused deploy stays in the register until it is old: %s", error)
+
+    def _end_of(
+        self,
+        stored: Stored[StreamRegister],
+        predecessor: Observation | None,
+        end: UseSnapshot | TakeOver | None,
+        kept: SnapshotManifest | None,
+    ) -> tuple[Stored[StreamRegister], SnapshotManifest | None]:
+        """The snapshot at the predecessor's end, taken now if it is missing (1a.9)."""
+        if predecessor is None or end is None or kept is not None:
+            return stored, kept
+        self._means.endings.prove(self._control, predecessor, assume_dead=self._request.assume_dead)
+        # Proving may have taken longer than an intent is good for: it is made young again, or somebody else has moved.
+        held = self._held = self._intend(stored)
+
+        def still_ours() -> None:
+            found = self._control.register()
+            if found is None or found.version != held.version:
+                is_resumed = found is not None and found.value.intent is None and _is_younger(found.value, predecessor)
+                raise (ResumedError if is_resumed else VersionConflictError)(
+                    "the stream was moved by somebody else", stream_id=predecessor.stream_id
+                )
+
+        if self._request.start == "fresh":
+            with contextlib.suppress(DataError):  # nothing of a damaged log is wanted
+                checkpoints = built_checkpoints(self._home, predecessor)
+                fence(checkpoints, predecessor, self._request_id, self._clock, still_ours)
+            return held, None
+        if self._undoes:
+            leave_behind(self._home, self._control, predecessor, end.snapshot_id, self._request_id, still_ours)
+            return held, None
+        manifest = take_over(
+            self._home,
+            self._control,
+            predecessor,
+            end.snapshot_id,
+            self._request_id,
+            may_discard=self._request.discard_state,
+            still_ours=still_ours,
+            kept_at=self._spec(StartPlan(mode="fresh")).snapshots,
+        )
+        return held, manifest
+
+    @property
+    def _undoes(self) -> bool:
+        """Whether it goes back to an older snapshot, whatever the predecessor left."""
+        return self._wish.returns is not None and self._wish.returns.undoes
+
+    def _beginning_of(self, predecessor: Observation | None, end: SnapshotManifest | None) -> SnapshotManifest | None:
+        """Where the predecessor began, if that is what this goes back to; else its end, as it is."""
+        returns = self._wish.returns
+        if returns is None or predecessor is None:
+            return end
+        beginning = self._control.need_manifest(returns.snapshot_id)
+        if not returns.undoes and end is not None:
+            refuse_used(predecessor, beginning, end)
+        return beginning
+
+    def _spec(self, start: StartPlan) -> DeploymentSpec:
+        return self._wish.as_spec(
+            deployment_id=self._begin.deployment_id,
+            fencing_token=self._begin.fencing_token,
+            start=start,
+            checkpoints_uri=self._home.checkpoints.uri,
+            default=default_settings(self._home.home.uri),
+            request_id=self._request_id,
+            requested_by=self._means.requested_by,
+            created_at=self._clock.now(),
+        )
+
+    def _create_spec(self, start: StartPlan) -> DeploymentSpec:
+        spec = self._spec(start)
+        try:
+            self._control.create_spec(spec)
+        except ObjectExistsError:
+            there = self._means.observer.spec(self._control, spec.deployment_id)
+            if there.request_id != self._request_id:
+                raise taken(there) from None
+            if there.start != spec.start:
+                raise ConflictError(
+                    "the stream has moved on since this request was begun",
+                    deployment_id=there.deployment_id,
+                    start_then=there.start.snapshot_id,
+                    start_now=spec.start.snapshot_id,
+                    next_step="Deploy with a new request id.",
+                ) from None
+            return there
+        return spec
+
+    def _move(self, stored: Stored[StreamRegister]) -> None:
+        self._means.replace_register(
+            self._control,
+            stored,
+            fencing_token=self._begin.fencing_token,
+            deployment_id=self._begin.deployment_id,
+            attempt=1,
+            attempt_mode="run",
+            attempt_reason="",
+            intent=None,
+            retirement=None,
+        )
+
+
+def _is_younger(register: StreamRegister, predecessor: Observation) -> bool:
+    return register.deployment_id == predecessor.deployment_id and register.attempt > predecessor.attempt
+
+
+def taken(spec: DeploymentSpec) -> ConflictError:
+    """Two deployed at once, and the other was first."""
+    return ConflictError(
+        "another deploy was first",
+        deployment_id=spec.deployment_id,
+        deployed_by=spec.requested_by,
+        deployed_at=spec.created_at,
+        next_step="Look whether it is the version that you want; if not, deploy again.",
+    )

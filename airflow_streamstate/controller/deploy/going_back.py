@@ -1,0 +1,105 @@
+"""Going back to where a deployment had begun: what must be so, and what is recorded of it (Law 14)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.deploy.takeover import StillOurs, built_checkpoints, fence, take_over
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.request.resolved_request import Return
+from airflow_streamstate.errors import ConflictError, DataError, SnapshotNotFoundError
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.records import StartPlan
+
+
+class UsedError(ConflictError):
+    """A deployment that was to be taken for never begun has run batches (Law 14)."""
+
+
+def used_queries(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, tuple[int, int]]:
+    """Per query that did anything between these two: its first and its last batch, planned ones among them."""
+    found = {}
+    for name, query in end.queries.items():
+        before = beginning.queries.get(name)
+        began = (None, None) if before is None else _standing(before)
+        ended = _standing(query)
+        last = query.position.batch_id if ended[1] is None else ended[1]
+        if ended != began and last is not None:
+            found[name] = (0 if began[0] is None else began[0] + 1, last)
+    return found
+
+
+def committed_batches(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, tuple[int, int]]:
+    """Per query that committed anything between these two: its first and its last batch, whose output is its own."""
+    found = {}
+    for name, (first, _) in used_queries(beginning, end).items():
+        last = end.queries[name].position.batch_id
+        if last is not None and first <= last:
+            found[name] = (first, last)
+    return found
+
+
+def begun_batches(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, int]:
+    """Per query that left a batch planned and not committed: that batch, which whoever goes on from there runs again
+    over the same bounds."""
+    planned = {name: end.queries[name].position.planned_batch_id for name in used_queries(beginning, end)}
+    return {name: batch_id for name, batch_id in planned.items() if batch_id is not None}
+
+
+def _standing(query: QuerySnapshot) -> tuple[int | None, int | None]:
+    return query.position.batch_id, query.position.planned_batch_id
+
+
+def refuse_used(predecessor: Observation, beginning: SnapshotManifest, end: SnapshotManifest) -> None:
+    """See that a deployment has neither committed nor planned a batch, so that its beginning is its end.
+
+    Raises:
+        UsedError: it has: from its beginning other batches would run under ids that the sink may hold.
+    """
+    used = used_queries(beginning, end)
+    if used:
+        raise UsedError(
+            "this deployment has run batches, so from its beginning others would run under ids that the sink may hold",
+            deployment_id=predecessor.deployment_id,
+            batches={name: list(batches) for name, batches in used.items()},
+            snapshot_id=beginning.snapshot_id,
+            next_step="Go on from its end, or undo what it wrote.",
+        )
+
+
+def leave_behind(
+    home: Home, control: StreamControl, seen: Observation, snapshot_id: str, request_id: str, still_ours: StillOurs
+) -> None:
+    """Fence a deployment that is proven ended, and keep what can be kept of its end: it may be lost or damaged, and
+    nothing of it is gone on from.
+
+    Args:
+        home: of the stream.
+        control: the stream.
+        seen: the deployment.
+        snapshot_id: of the snapshot at its end.
+        request_id: who leaves it behind.
+        still_ours: as in ``takeover.fence``.
+
+    Raises:
+        ConflictError: its drain was cut short after its flush had begun, or somebody else moved the stream.
+    """
+    with suppress(DataError, SnapshotNotFoundError):
+        take_over(home, control, seen, snapshot_id, request_id, may_discard=True, still_ours=still_ours)
+    with suppress(DataError):
+        fence(built_checkpoints(home, seen), seen, request_id, home.clock, still_ours)
+
+
+def marked(plan: StartPlan, returns: Return, predecessor_id: str) -> StartPlan:
+    """The plan of a start that goes back, with what its driver is to undo first."""
+    if not returns.undoes:
+        return plan
+    return replace(
+        plan,
+        undoes=predecessor_id,
+        undo_command=returns.undo_command,
+        accepts_duplicates=returns.accepts_duplicates,
+    )

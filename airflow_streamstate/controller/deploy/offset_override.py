@@ -1,0 +1,166 @@
+"""A seed that begins at other offsets than where its predecessor stood: what that passes over and reads again.
+
+Offsets that the user gives are held against those of the snapshot here, before anything is recorded; a time is mapped
+to offsets by the sources, which the driver asks. Neither is ever done unless the user named the query (Laws 5 and 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from airflow_streamstate.connectors.measuring import FILE, known_sources, moves_between
+from airflow_streamstate.connectors.moving import consent_missing, in_words
+from airflow_streamstate.controller.decide import Refused, Start, decide_start
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError, StreamStateError
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
+from airflow_streamstate.snapshot.leases import leased
+
+
+def decide_elsewhere(
+    home: Home,
+    request: DeployRequest,
+    predecessor_id: str | None,
+    manifest: SnapshotManifest | None,
+    carried: Collection[str],
+) -> Start | Refused:
+    """How a deployment starts, at the offsets that were asked for; of every other request ``decide.decide_start``.
+
+    Args:
+        home: with the snapshot's data.
+        request: what was asked for.
+        predecessor_id, manifest, carried: as ``decide_start``.
+    """
+    if not request.begins_elsewhere or predecessor_id is None or manifest is None or not manifest.queries:
+        return decide_start(request, predecessor_id, manifest, carried)
+    plain = replace(request, start=None, offsets={}, begins_at=None)
+    decision = decide_start(plain, predecessor_id, manifest, carried)
+    if isinstance(decision, Refused):
+        return decision
+    try:
+        notes = _checked(home, request, manifest)
+    except StreamStateError as error:
+        return Refused(error)
+    plan = replace(
+        decision.plan,
+        mode="seed",
+        offsets={name: tuple(lines) for name, lines in request.offsets.items()},
+        begins_at=request.begins_at,
+        accept_repeated_input=request.accept_repeated_input,
+    )
+    return Start(plan, (*decision.notes, *notes))
+
+
+def _checked(home: Home, request: DeployRequest, manifest: SnapshotManifest) -> tuple[str, ...]:
+    names = sorted(request.offsets or [name for name, known in manifest.queries.items() if _has_begun(known)])
+    notes = []
+    for name in names:
+        known = manifest.queries.get(name)
+        if known is None or not _has_begun(known):
+            raise InvalidRequestError(
+                "the snapshot has no position of this query that could be moved",
+                query_name=name,
+                snapshot_id=manifest.snapshot_id,
+                queries=sorted(manifest.queries),
+                next_step="Name a query of the snapshot that has committed a batch.",
+            )
+        _check_snapshot(name, known, manifest, discard_state=request.discard_state)
+        if request.begins_at is not None:
+            at = format_time(request.begins_at)
+            notes.append(f"query {name} begins with the input since {at}: its sources are asked for it")
+        else:
+            moves = _moves(home, name, known, manifest, request.offsets[name])
+            _need_consent(name, moves, request)
+            notes += [f"query {name}, source {words}" for words in in_words(moves)]
+    return tuple(notes)
+
+
+def _has_begun(known: QuerySnapshot) -> bool:
+    return known.position.batch_id is not None
+
+
+def _check_snapshot(name: str, known: QuerySnapshot, manifest: SnapshotManifest, *, discard_state: bool) -> None:
+    planned = known.position.planned_batch_id
+    facts = {"query_name": name, "snapshot_id": manifest.snapshot_id}
+    if planned is not None:
+        raise IncompatibleUpgradeError(
+            "a batch is planned and not committed, and the sink may hold it: nobody can say which input it has",
+            **facts,
+            planned_batch_id=planned,
+            next_step="Resume the deployment until that batch is committed, or skip it; then stop and deploy.",
+        )
+    if known.position.batch_id == 0:
+        raise IncompatibleUpgradeError(
+            "a seed goes on behind a second batch, and this query has committed one",
+            **facts,
+            next_step="Let it commit another batch.",
+        )
+    if not known.drained and not discard_state and any(entry.path.startswith("state/") for entry in known.files):
+        raise IncompatibleUpgradeError(
+            "this query has state, which a seed would drop: it belongs to the offsets that it was built from",
+            **facts,
+            state_rows=known.position.state_rows_left,
+            next_step="Drain it first, so that its windows come out; or drop its state with --discard-state.",
+        )
+
+
+def _moves(
+    home: Home, name: str, known: QuerySnapshot, manifest: SnapshotManifest, given: Sequence[str]
+) -> tuple[SourceMove, ...]:
+    stood_at = known.position.end_offsets
+    if len(given) != len(stood_at):
+        raise InvalidRequestError(
+            "these are not as many offsets as the query has sources in the snapshot",
+            query_name=name,
+            offsets=len(given),
+            sources=len(stood_at),
+            next_step="`streamstate snapshots --json` shows the offsets of each query, in their order.",
+        )
+    for identity, first, second in zip(_padded(known), stood_at, given, strict=True):
+        _check_offset(name, identity, first, second)
+    control = home.control(manifest.stream_id)
+    with leased(control, manifest.snapshot_id, "a deploy that begins elsewhere", is_kept_anyhow=True) as lease:
+        here = lease.landed(home.places, manifest, [name])
+        data = lease.logs_of(home.checkpoints, here, name)
+        entry = data.read_offset(known.position.batch_id or 0)
+        return moves_between(data, known.identities, entry.source_names if entry is not None else (), stood_at, given)
+
+
+def _padded(known: QuerySnapshot) -> list[SourceIdentity]:
+    missing = len(known.position.end_offsets) - len(known.identities)
+    return [*known.identities, *[SourceIdentity("", "")] * max(0, missing)]
+
+
+def _check_offset(name: str, identity: SourceIdentity, stood_at: str, given: str) -> None:
+    adapter = next((each for each in known_sources().adapters if each.name == identity.adapter), None)
+    if adapter is None:
+        return
+    facts = {"query_name": name, "source": identity.what, "offset": given[:200]}
+    try:
+        order = adapter.compare(given, stood_at)
+    except Exception:  # an adapter of anybody: whatever it raises, it does not know this as an offset
+        raise InvalidRequestError(
+            "this is no offset of the source", **facts, stood_at=stood_at, next_step="Write it as Spark does."
+        ) from None
+    if adapter.name == FILE and order == "ahead":
+        raise InvalidRequestError(
+            "the offset of a source of files counts what it has listed, so there is none ahead of where it stood",
+            **facts,
+            stood_at=stood_at,
+            next_step="To pass over files give a time (--at), by when they were modified.",
+        )
+
+
+def _need_consent(name: str, moves: Sequence[SourceMove], request: DeployRequest) -> None:
+    missing = consent_missing(name, moves, request.accept_lost_input, request.accept_repeated_input)
+    if missing:
+        raise IncompatibleUpgradeError(
+            "beginning there passes over input, or reads input again, that nobody accepted",
+            query_name=name,
+            moves=list(in_words(moves)),
+            next_step=f"Where that is meant, deploy with {missing}.",
+        )

@@ -1,0 +1,302 @@
+"""A batch that always fails, skipped by name: looked at here, ordered here, done by the next attempt.
+
+The order is in the store before anything is started (Law 1), and lies there for whichever attempt starts the query.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.connectors.measuring import moves_of_batch
+from airflow_streamstate.control.command_status import answered_by, begun_skips, pending_skip
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.decide import Refused, decide_resume
+from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_wish
+from airflow_streamstate.controller.deploy.takeover import built_checkpoints
+from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
+from airflow_streamstate.controller.observe.state import ALIVE, decide_state
+from airflow_streamstate.controller.observe.views import CommandView, Outcome
+from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.controller.wait.watching import Watching
+from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.protocol.commands import SkipRequest
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.records import RequestRecord
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+
+_NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")
+
+
+@dataclass(frozen=True)
+class SkipWish:
+    """What is asked for.
+
+    Attributes:
+        batch_id: the batch, planned and not committed.
+        reason: why; kept with the gap.
+        query_name: whose; None for the only query that has that batch planned.
+        accepts_written: the sink may hold some of its output, and that stays.
+        assume_dead: take a driver that nobody can ask about for dead.
+    """
+
+    stream_id: str
+    batch_id: int
+    reason: str
+    query_name: str | None = None
+    accepts_written: bool = False
+    assume_dead: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise InvalidRequestError(
+                "a gap needs a reason, for whoever finds it later", next_step="Say why the batch is skipped."
+            )
+
+
+@dataclass(frozen=True)
+class SkipView:
+    """What a skip passes over.
+
+    Attributes:
+        moves: per source, the offsets between which nobody reads.
+    """
+
+    stream_id: str
+    deployment_id: str
+    query_name: str
+    batch_id: int
+    moves: tuple[SourceMove, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """``stream_id deployment_id query batch_id moves[]``."""
+        return {
+            "stream_id": self.stream_id,
+            "deployment_id": self.deployment_id,
+            "query": self.query_name,
+            "batch_id": self.batch_id,
+            "moves": [asdict(move) for move in self.moves],
+        }
+
+
+class Skips:
+    """Skips batches.
+
+    Args:
+        means: of the controller.
+        attempts: starts the attempt that does it.
+        watching: says what became of an order.
+    """
+
+    def __init__(self, means: Means, attempts: Attempts, watching: Watching) -> None:
+        self._means = means
+        self._attempts = attempts
+        self._watching = watching
+
+    def look(self, wish: SkipWish) -> SkipView:
+        """What would be passed over; changes nothing.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: no query has that batch planned, or several have.
+        """
+        return self._look(self._means.observer.observe(wish.stream_id), wish, None)
+
+    def skip(self, wish: SkipWish, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
+        """Order it, and start the attempt that does it. The same request id again is the same order.
+
+        Args:
+            wish: what is asked for.
+            request_id: names the request over all its tries.
+            on_view: told what is passed over, before anything is recorded.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: as ``look``.
+            ConflictError: the stream runs, is drained or lost, or a drain of it is not finished.
+        """
+        control = self._means.home.control(wish.stream_id)
+        command_id = str(uuid.uuid5(_NAMESPACE, f"{wish.stream_id}/{request_id}"))
+        asked = {"batch_id": wish.batch_id, "query_name": wish.query_name, "accepts_written": wish.accepts_written}
+        digest = digest_of({"verb": "skip", **asked})
+        record = control.request(request_id)
+        seen = self._means.observer.observe(wish.stream_id, None if record is None else record.deployment_id)
+        is_ordered = False
+        if record is not None:
+            check_same_wish(record, "skip", digest)
+            end = decide_command_outcome(seen, command_id, SkipRequest.kind)
+            if end is not None and command_id in answered_by(end.event):
+                return self._view(seen, command_id, self._watching.outcome(seen, end, command_id))
+            if not seen.is_current:
+                raise _of_another(record, seen)
+            is_ordered = self._is_ordered(control, seen, command_id)
+            if is_ordered and decide_state(seen, seen.observed_at) in ALIVE and not seen.is_unlaunched:
+                return self._view(seen, command_id)
+        if not is_ordered:
+            self._refuse(control, seen, wish)
+        view = self._look(seen, wish, command_id)
+        if not is_ordered:
+            self._refuse_second(control, seen, view.query_name, command_id)
+        on_view(view)
+        if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
+            self._means.drivers.check(seen.spec, seen.attempt + 1)
+            self._means.endings.prove(control, seen, assume_dead=wish.assume_dead)
+        if record is None:
+            self._attempts.record_request(control, request_id, "skip", digest, seen, command_id)
+        return self._order(control, seen, wish, view, command_id)
+
+    def _order(
+        self, control: StreamControl, seen: Observation, wish: SkipWish, view: SkipView, command_id: str
+    ) -> CommandView:
+        command = SkipRequest(
+            command_id=command_id,
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            requested_at=self._means.clock.now(),
+            deadline_at=None,
+            requested_by=self._means.requested_by,
+            reason=wish.reason,
+            query_name=view.query_name,
+            batch_id=wish.batch_id,
+            accepts_written=wish.accepts_written,
+        )
+        journal = control.journal(seen.deployment_id)
+        number, key = journal.write_command(command, NEWEST_PROTOCOL)
+        try:
+            self._refuse_second(control, seen, view.query_name, command_id)
+        except ConflictError:
+            journal.withdraw_command(command_id)
+            raise
+        if seen.is_unlaunched:
+            self._means.drivers.launch(control, seen.spec, seen.attempt)
+        elif self._move(control, seen, wish, command_id):
+            self._means.drivers.launch(control, seen.spec, seen.attempt + 1)
+        seen = self._means.observer.observe(seen.stream_id, seen.deployment_id)
+        return CommandView(
+            seen.stream_id, seen.deployment_id, command_id, number, key, decide_state(seen, seen.observed_at), "skip"
+        )
+
+    def _move(self, control: StreamControl, seen: Observation, wish: SkipWish, command_id: str) -> bool:
+        """As ``Attempts.move``; False where somebody else has just started an attempt, which finds the order there.
+
+        Where there is to be none, the order is withdrawn: what was refused is not done by whoever comes later.
+        """
+        try:
+            self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead, reason=wish.reason)
+        except (ConflictError, InvalidRequestError):
+            now = control.need_register().value
+            if now.deployment_id == seen.deployment_id and now.attempt > seen.attempt:
+                return False
+            control.journal(seen.deployment_id).withdraw_command(command_id)
+            raise
+        return True
+
+    def _is_ordered(self, control: StreamControl, seen: Observation, command_id: str) -> bool:
+        """Whether the command was written, and not withdrawn because another one was first."""
+        slots = control.journal(seen.deployment_id).commands()
+        if any(slot.command is not None and slot.command.command_id == command_id for slot in slots):
+            return True
+        return any(getattr(entry.event, "command_id", "") == command_id for entry in seen.events)
+
+    def _refuse_second(self, control: StreamControl, seen: Observation, query_name: str, command_id: str) -> None:
+        """Of two that skip at once the lower number is first: the attempt takes that up, whoever starts it.
+
+        Looked at before an order is recorded, and again when its own number is there for the other one to see.
+        """
+        journal = control.journal(seen.deployment_id)
+        events = [entry.event for entry in journal.events()]
+        first = pending_skip(journal.commands(), events, seen.deployment_id, query_name)
+        if first is not None and first[0].command_id != command_id:
+            raise ConflictError(
+                "another skip of this query was asked for first",
+                stream_id=seen.stream_id,
+                deployment_id=seen.deployment_id,
+                query_name=query_name,
+                batch_id=first[0].batch_id,
+                requested_by=first[0].requested_by,
+                reason=first[0].reason,
+                next_step=f"The next attempt does it: `streamstate resume {seen.stream_id}`, if none runs by then.",
+            )
+
+    def _refuse(self, control: StreamControl, seen: Observation, wish: SkipWish) -> None:
+        refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
+        drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
+        if drain is not None:
+            raise ConflictError(
+                "a drain of this stream is not finished, and it would run that batch",
+                stream_id=seen.stream_id,
+                deployment_id=seen.deployment_id,
+                command_id=drain.command_id,
+                next_step=f"`streamstate drain {seen.stream_id}` finishes it, or fails and ends it; then skip.",
+            )
+        state = decide_state(seen, seen.observed_at)
+        if state in ALIVE and not seen.is_unlaunched:
+            raise ConflictError(
+                f"the stream is {state}: a batch is skipped before its query starts",
+                stream_id=seen.stream_id,
+                deployment_id=seen.deployment_id,
+                attempt=seen.attempt,
+                state=state,
+                next_step=f"Stop it, or `streamstate kill {seen.stream_id}`; then skip.",
+            )
+        decision = decide_resume(seen, "", assume_dead=wish.assume_dead, has_drain=False)
+        if isinstance(decision, Refused):
+            raise decision.error
+
+    def _look(self, seen: Observation, wish: SkipWish, command_id: str | None) -> SkipView:
+        checkpoints = built_checkpoints(self._means.home, seen)
+        if wish.query_name is not None:
+            checkpoints = {name: each for name, each in checkpoints.items() if name == wish.query_name}
+        positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
+        begun = begun_skips([entry.event for entry in seen.events])
+        # Committed by a driver that died before it could tell: the next attempt does nothing else of it.
+        untold = {one.query_name for one, _ in begun if one.command_id == command_id}
+        names = [
+            name
+            for name, position in positions.items()
+            if position.planned_id == wish.batch_id or (name in untold and position.batch_id == wish.batch_id)
+        ]
+        if len(names) != 1:
+            planned = {
+                name: "none is planned" if position.planned_id is None else f"batch {position.planned_id}"
+                for name, position in sorted(positions.items())
+            }
+            raise InvalidRequestError(
+                "no query has this batch planned and not committed"
+                if not names
+                else "several queries have this batch planned",
+                stream_id=seen.stream_id,
+                deployment_id=seen.deployment_id,
+                query_name=wish.query_name,
+                batch_id=wish.batch_id,
+                planned=planned,
+                next_step="Only the batch that the next start would run first can be skipped; --query says whose.",
+            )
+        moves = _moves(seen, names[0], checkpoints[names[0]], wish.batch_id)
+        return SkipView(seen.stream_id, seen.deployment_id, names[0], wish.batch_id, moves)
+
+    def _view(self, seen: Observation, command_id: str, outcome: Outcome | None = None) -> CommandView:
+        state = decide_state(seen, seen.observed_at)
+        return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, state, "skip", outcome)
+
+
+def _of_another(record: RequestRecord, seen: Observation) -> ConflictError:
+    return ConflictError(
+        "a newer deployment is current than the one of which this request was to skip a batch",
+        stream_id=seen.stream_id,
+        deployment_id=record.deployment_id,
+        current_deployment_id=seen.register.deployment_id,
+        next_step="Skip with a new request id, if the current one fails over it, too.",
+    )
+
+
+def _moves(seen: Observation, name: str, checkpoint: Checkpoint, batch_id: int) -> tuple[SourceMove, ...]:
+    started = (event for event in seen.of_kind(QueryStarted, any_attempt=True) if event.query_name == name)
+    told = next(started, None)
+    return moves_of_batch(checkpoint, batch_id, () if told is None else told.identities) or ()

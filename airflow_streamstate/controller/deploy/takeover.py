@@ -1,0 +1,309 @@
+"""Taking over from a deployment that ended without keeping its end: fence its logs, then take the snapshot (1a.8).
+
+Everything here may be done twice, or by two at once: a fence over a log that nobody uses harms nothing, and the
+snapshot of one end has one id. One that lost the stream meanwhile is held back before each fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from airflow_streamstate.checkpoint.barrier import put_fence, take_back_fence
+from airflow_streamstate.checkpoint.entries import BarrierMark
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
+from airflow_streamstate.checkpoint.state_files import has_begun_planned
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.evidence import had_checkpoint, missing_checkpoint
+from airflow_streamstate.control.source_history import identities_taken_over, identities_when_planned
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, VersionConflictError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.positions import SourceIdentity
+from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
+
+StillOurs = Callable[[], None]
+
+
+class ResumedError(VersionConflictError):
+    """The deployment that was to be taken over has a younger attempt."""
+
+
+def take_over(
+    home: Home,
+    control: StreamControl,
+    seen: Observation,
+    snapshot_id: str,
+    request_id: str,
+    *,
+    may_discard: bool,
+    still_ours: StillOurs,
+    kept_at: str | None = None,
+) -> SnapshotManifest:
+    """Fence every checkpoint of a deployment that is proven ended, and keep its end as a ``stopped`` snapshot.
+
+    Args:
+        home: of the stream.
+        control: the stream.
+        seen: the deployment, ended.
+        snapshot_id: of the snapshot, the same at every try.
+        request_id: who takes over.
+        may_discard: state of a flush that was committed and never reported may be dropped (Law 16).
+        still_ours: as in ``fence``.
+        kept_at: where its end is kept, as ``DeploymentSpec.snapshots``; None for where it kept its own. A successor
+            says where it keeps its own: so there is a way on from a place that is lost.
+
+    Raises:
+        ConflictError: its drain was cut short after its flush had begun.
+        DataError: a checkpoint is damaged.
+        SnapshotNotFoundError, DataError: no checkpoint is there, and its start snapshot is gone, or damaged.
+    """
+    checkpoints = built_checkpoints(home, seen)
+    for name, checkpoint in checkpoints.items():
+        _refuse_unfinished_drain(name, checkpoint, seen, may_discard=may_discard)
+    existing = control.manifest(snapshot_id)
+    if existing is not None:
+        return existing
+    holders = holders_of(home, control, seen, checkpoints)
+    queries = to_capture(control, seen, checkpoints, holders)
+    carried = [holder.spark_version for name, holder in holders.items() if name not in checkpoints]
+    fence(checkpoints, seen, request_id, home.clock, still_ours)
+    return capture(
+        control,
+        home.checkpoints,
+        snapshot_id=snapshot_id,
+        snapshot_kind="stopped",
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        fencing_token=seen.spec.fencing_token,
+        taken_by="controller",
+        queries=queries,
+        spark_version=newest_spark((written_by(control, seen, checkpoints), *carried)),
+        places=home.places,
+        kept_at=seen.spec.snapshots if kept_at is None else kept_at,
+    )
+
+
+def written_by(
+    control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint], *, with_planned: bool = True
+) -> str:
+    """The newest Spark that wrote, or may have written, what lies in these checkpoints of a deployment; "" where nobody
+    knows. ``with_planned``: also what a batch left that was not committed.
+
+    Raises:
+        DataError: a checkpoint is damaged.
+    """
+    snapshot_id = seen.spec.start.snapshot_id
+    start = None if snapshot_id is None else control.readable_manifest(snapshot_id)
+    positions: dict[str, int | None] = dict.fromkeys(() if start is None else start.queries)
+    found = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
+    positions |= {name: position.batch_id for name, position in found.items()}
+    planned = found if with_planned else {}
+    begun = [name for name, position in planned.items() if has_begun_planned(checkpoints[name], position)]
+    is_start_lost = snapshot_id is not None and start is None
+    return spark_that_wrote(_events(seen), positions, start, begun, is_start_lost=is_start_lost)
+
+
+def _refuse_unfinished_drain(name: str, checkpoint: Checkpoint, seen: Observation, *, may_discard: bool) -> None:
+    finding = classify(checkpoint, seen.deployment_id)
+    beneath = finding.beneath if isinstance(finding, Foreign) else finding
+    if isinstance(beneath, DrainPending):
+        # The sink may hold what the flush wrote; restored, the same batch id would run over other bounds (Law 14).
+        raise ConflictError(
+            "the drain of this deployment was cut short in its flush, so the sink may hold its batch already",
+            deployment_id=seen.deployment_id,
+            query_name=name,
+            flush_batch_id=beneath.drain_id,
+            next_step=f"`streamstate drain {seen.stream_id}` runs that batch to its end; then deploy.",
+        )
+    if isinstance(beneath, DrainCommitted) and not may_discard:
+        raise ConflictError(
+            "the drain of this deployment was flushed and not finished, so nobody has counted what it left",
+            deployment_id=seen.deployment_id,
+            query_name=name,
+            next_step=f"`streamstate drain {seen.stream_id}` finishes it; --discard-state does not count.",
+        )
+
+
+def fence(
+    checkpoints: dict[str, Checkpoint], seen: Observation, request_id: str, clock: Clock, still_ours: StillOurs
+) -> None:
+    """Put a fence on top of each log: a driver that still lives somewhere can claim no other batch.
+
+    ``still_ours`` raises where the register has moved: a fence in the log of an attempt that was started meanwhile
+    would end it, or, while it starts up, make it pass over a batch (1a.2). Between that look and the put there is
+    always a moment, and a machine may sleep in it: so it looks again, and takes back what an attempt of this very
+    deployment would meet. What a successor finds stays: it may have taken it for its own.
+
+    Raises:
+        DataError: a log is damaged.
+    """
+    for checkpoint in checkpoints.values():
+        mark = BarrierMark(
+            kind="fence",
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            attempt=seen.attempt,
+            command_id=request_id,
+            write_id=clock.new_uuid(),
+        )
+        fence_id = put_fence(checkpoint, mark, before_each=still_ours)
+        try:
+            still_ours()
+        except ResumedError:
+            take_back_fence(checkpoint, fence_id, mark)
+            raise
+
+
+def built_checkpoints(home: Home, seen: Observation) -> dict[str, Checkpoint]:
+    """The deployment's own checkpoints that are whole, by query; half-built ones are nothing yet (1a.10)."""
+    folder = layout.checkpoints_folder(seen.stream_id, seen.deployment_id)
+    found = {}
+    for name in home.checkpoints.list_folders(folder):
+        try:
+            query_name = layout.query_name_of(name)
+        except InvalidRequestError:
+            continue  # not ours
+        checkpoint = Checkpoint(home.checkpoints, f"{folder}/{name}")
+        if checkpoint.exists():
+            found[query_name] = checkpoint
+    return found
+
+
+def has_committed(home: Home, control: StreamControl, seen: Observation) -> bool:
+    """Whether this deployment committed a batch of its own, beyond what it started from."""
+    checkpoints = built_checkpoints(home, seen)
+    before = _start_queries(control, seen, checkpoints)
+    for name, checkpoint in checkpoints.items():
+        batch_id = checkpoint.position().batch_id
+        start = before.get(name)
+        if batch_id is not None and (start is None or start.position.batch_id != batch_id):
+            return True
+    return False
+
+
+def has_committed_since(home: Home, seen: Observation, attempt: int) -> bool:
+    """Whether this deployment committed a batch in this attempt, or in a later one."""
+    checkpoints = built_checkpoints(home, seen)
+    began: dict[str, int | None] = {}
+    for event in seen.of_kind(QueryStarted, any_attempt=True):  # newest first: the oldest of a query stays
+        if event.attempt >= attempt:
+            began[event.query_name] = event.batch_id
+    return any(
+        name in checkpoints and checkpoints[name].position().batch_id != batch_id for name, batch_id in began.items()
+    )
+
+
+def carried_queries(
+    control: StreamControl, seen: Observation | None, manifest: SnapshotManifest | None
+) -> frozenset[str]:
+    """Queries that a deployment never started and left as its start snapshot had them (1a.12).
+
+    Args:
+        control: the stream.
+        seen: the deployment; None for none.
+        manifest: the snapshot at its end; None for none.
+    """
+    if seen is None or manifest is None or seen.spec.start.snapshot_id in (None, manifest.snapshot_id):
+        return frozenset()  # an adopted one ran without us, and both began and ended at the one snapshot
+    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+    names = [
+        name
+        for name, query in manifest.queries.items()
+        if name not in started and (query.position.batch_id, query.position.planned_batch_id) != (None, None)
+    ]
+    before = control.readable_manifest(str(seen.spec.start.snapshot_id)) if names else None
+    return frozenset(name for name in names if before and before.queries.get(name) == manifest.queries[name])
+
+
+def _start_queries(
+    control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
+) -> dict[str, QuerySnapshot]:
+    """What the observed deployment started from; a snapshot that is gone, or damaged, is missed where nothing else is
+    there."""
+    snapshot_id = seen.spec.start.snapshot_id
+    if snapshot_id is None:
+        return {}
+    manifest = control.readable_manifest(snapshot_id) if checkpoints else control.need_manifest(snapshot_id)
+    return {} if manifest is None else dict(manifest.queries)
+
+
+def holders_of(
+    home: Home, control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
+) -> dict[str, SnapshotManifest]:
+    """Which snapshot holds each query as it was before this deployment; its own ones, where its start is gone."""
+    snapshot_id = seen.spec.start.snapshot_id
+    if snapshot_id is None:
+        return {}
+    manifest = control.readable_manifest(snapshot_id)
+    if manifest is not None:
+        return dict.fromkeys(manifest.queries, manifest)
+    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+    kept = kept_by_own_snapshots(control, home.places, seen.deployment_id, _events(seen), {*checkpoints, *started})
+    if not checkpoints and not kept:
+        control.need_manifest(snapshot_id)
+    return kept
+
+
+def to_capture(
+    control: StreamControl,
+    seen: Observation,
+    checkpoints: dict[str, Checkpoint],
+    holders: dict[str, SnapshotManifest],
+) -> dict[str, QueryToCapture]:
+    """What a snapshot of these checkpoints of a deployment is made of, as far as its events tell.
+
+    Args:
+        control: the stream.
+        seen: the deployment.
+        checkpoints: its own, by query.
+        holders: as ``holders_of`` gives them.
+
+    Raises:
+        DataError: a checkpoint is gone.
+    """
+    # Newest first, so the first of each query counts.
+    started: dict[str, QueryStarted] = {}
+    for event in seen.of_kind(QueryStarted, any_attempt=True):
+        if event.query_name not in started or not started[event.query_name].sources:
+            started[event.query_name] = event
+    every_event = _events(seen)
+    queries = {}
+    for name in sorted({*holders, *checkpoints, *started}):
+        holder, event_of = holders.get(name), started.get(name)
+        carried = holder.queries[name] if holder is not None else None
+        sources = event_of.sources if event_of is not None else ()
+        watermarks = event_of.watermarks if event_of is not None else ()
+        if event_of is None and carried is not None:
+            watermarks = carried.watermarks
+        if name not in checkpoints and had_checkpoint(every_event, name):
+            folder = layout.checkpoint_folder(seen.stream_id, seen.deployment_id, name)
+            raise missing_checkpoint(name, folder)
+        queries[name] = QueryToCapture(
+            checkpoint=checkpoints.get(name),
+            carried=carried,
+            carried_snapshot_id=holder.snapshot_id if holder is not None else None,
+            sources=sources or (carried.sources if carried is not None else ()),
+            watermarks=watermarks,
+            identities_at=partial(_identities_at, control, seen, name, carried),
+        )
+    return queries
+
+
+def _identities_at(
+    control: StreamControl, seen: Observation, name: str, carried: QuerySnapshot | None, batch_id: int | None
+) -> tuple[SourceIdentity, ...]:
+    said = identities_when_planned(_events(seen), name, batch_id, control.readable_manifest)
+    return said or identities_taken_over(carried, name, seen.spec.start)
+
+
+def _events(seen: Observation) -> list[Event | None]:
+    return [entry.event for entry in seen.events]

@@ -1,0 +1,153 @@
+"""Warm handovers: the driver of an accepted rehearsal waits, and becomes an attempt of the deployment that follows.
+
+Two records, in this order: the ``LaunchRecord`` of the attempt, by which whoever comes later finds and ends its driver,
+and the ``Handover``, which the driver waits for. Whoever finds the first without the second writes the second.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.errors import DeploymentNotFoundError, ObjectExistsError
+from airflow_streamstate.launch.interface import Launcher, LaunchHandle
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_in
+from airflow_streamstate.protocol.records import DeploymentSpec, LaunchRecord
+from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict
+
+ATTEMPT = 1
+"""A rehearsal has one driver."""
+MARGIN_SECONDS = 5.0
+"""A driver that waits no longer than this is handed nothing: it may be about to end."""
+_RUNS = (
+    "application", "arguments", "master", "conf", "py_files", "files", "packages", "jars", "spark_conn_id",
+    "environment", "checkpoints_uri",
+)  # fmt: skip
+
+
+def is_to_wait(rehearsal: Rehearsal, verdict: RehearsalVerdict | None, now: datetime) -> bool:
+    """Whether the driver of a rehearsal that is over waits, or is about to."""
+    until = rehearsal.waits_until
+    return until is not None and verdict is not None and verdict.can_take_over and now < until
+
+
+def is_handed_over(control: StreamControl, rehearsal_id: str) -> bool:
+    """Whether the driver of a rehearsal belongs to a deployment, or will once its handover is completed."""
+    if control.handover(rehearsal_id) is not None:
+        return True
+    register = control.register()
+    if register is None or register.value.deployment_id is None:
+        return False
+    deployment_id = register.value.deployment_id
+    record = control.launch(deployment_id, launch_key_for(deployment_id, register.value.attempt))
+    return record is not None and record.rehearsal_id == rehearsal_id
+
+
+def handle_of(record: LaunchRecord) -> LaunchHandle:
+    """How to ask for the driver of a recorded launch; one that waited has the launch key of its rehearsal."""
+    launched_for = launch_key_for(record.rehearsal_id, ATTEMPT) if record.rehearsal_id else record.launch_key
+    return LaunchHandle(launcher=record.launcher, launch_key=launched_for, data=record.data)
+
+
+def awaits_handover(control: StreamControl, handle: LaunchHandle) -> bool:
+    """Whether this driver was recorded as an attempt's own, and does not know it yet."""
+    rehearsal_id = rehearsal_id_in(handle.launch_key)
+    return rehearsal_id is not None and control.handover(rehearsal_id) is None
+
+
+class WarmHandovers:
+    """Hands over.
+
+    Args:
+        home: of the streams.
+        launcher: answers for drivers.
+        clock: for times.
+    """
+
+    def __init__(self, home: Home, launcher: Launcher, clock: Clock) -> None:
+        self._home = home
+        self._launcher = launcher
+        self._clock = clock
+
+    def offer(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str) -> bool:
+        """Record the driver that waits as that of the attempt, and tell it; as ``Drivers.hand_over``."""
+        launch_key = launch_key_for(spec.deployment_id, attempt)
+        record = control.launch(spec.deployment_id, launch_key)
+        if record is None:
+            record = self._waiting_launch(control, spec, attempt, rehearsal_id)
+            if record is None:
+                return False
+            try:
+                control.create_launch(record)
+            except ObjectExistsError:
+                record = control.launch(spec.deployment_id, launch_key)
+        if record is None or record.rehearsal_id != rehearsal_id:
+            return False
+        self.complete(control, record)
+        return True
+
+    def complete(self, control: StreamControl, record: LaunchRecord) -> LaunchHandle:
+        """Tell the driver that waits that it is this attempt. Twice is once."""
+        handover = Handover(
+            stream_id=record.stream_id,
+            rehearsal_id=record.rehearsal_id,
+            deployment_id=record.deployment_id,
+            attempt=record.attempt,
+            launch_key=record.launch_key,
+            handed_over_at=self._clock.now(),
+            write_id=self._clock.new_uuid(),
+        )
+        with suppress(ObjectExistsError):  # by an earlier try: one attempt alone has this driver's launch for its own
+            control.create_handover(handover)
+        return handle_of(record)
+
+    def can_be_asked(self, handle: LaunchHandle) -> bool:
+        """Whether the launcher knows of this driver, dead or alive; not so once its folder was removed."""
+        return handle.launcher == self._launcher.name and self._launcher.status(handle).state != "unknown"
+
+    def _waiting_launch(
+        self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str
+    ) -> LaunchRecord | None:
+        """The launch of the driver that waits as that of the attempt; None where nothing may be handed to it."""
+        launch_key = launch_key_for(spec.deployment_id, attempt)
+        folder = self._home.launch_path(layout.launch_folder(spec.stream_id, spec.deployment_id, launch_key))
+        if self._launcher.find(str(folder), launch_key) is not None or control.claim(spec.deployment_id, attempt):
+            return None  # a driver of its own was launched, by somebody who died before recording it
+        if control.waiting(rehearsal_id) is None or control.handover(rehearsal_id) is not None:
+            return None
+        if not self._has_time(control.rehearsal(rehearsal_id)) or not _runs_the_same(control, spec, rehearsal_id):
+            return None
+        launch = control.launch(rehearsal_id, launch_key_for(rehearsal_id, ATTEMPT))
+        if launch is None or launch.launcher != self._launcher.name:
+            return None
+        if self._launcher.status(handle_of(launch)).state != "running":
+            return None
+        return LaunchRecord(
+            stream_id=spec.stream_id,
+            deployment_id=spec.deployment_id,
+            attempt=attempt,
+            launch_key=launch_key,
+            launcher=launch.launcher,
+            data=launch.data,
+            log_path=launch.log_path,
+            launched_at=launch.launched_at,
+            write_id=self._clock.new_uuid(),
+            rehearsal_id=rehearsal_id,
+        )
+
+    def _has_time(self, rehearsal: Rehearsal | None) -> bool:
+        until = None if rehearsal is None else rehearsal.waits_until
+        return until is not None and self._clock.now() + timedelta(seconds=MARGIN_SECONDS) < until
+
+
+def _runs_the_same(control: StreamControl, spec: DeploymentSpec, rehearsal_id: str) -> bool:
+    """Whether the driver that waits runs just what the deployment pins (Law 15)."""
+    try:
+        rehearsed = control.spec(rehearsal_id)
+    except DeploymentNotFoundError:
+        return False
+    return all(getattr(rehearsed, name) == getattr(spec, name) for name in _RUNS)

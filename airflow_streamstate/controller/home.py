@@ -1,0 +1,364 @@
+"""The home of streams: the two stores that hold their keys, and the folder of launches, from one configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.lost_register import lost_register
+from airflow_streamstate.control.presence import GuardedHome, HomePresence
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.adoption_guard import refuse_adopted
+from airflow_streamstate.errors import (
+    ConflictError,
+    InvalidRequestError,
+    ObjectExistsError,
+    VersionConflictError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import check_stream_id
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.s3a import ReachedBySpark
+
+_PROBE_FOLDER = "_doctor"  # no stream can have this name
+
+
+@dataclass(frozen=True)
+class HomeConfig:
+    """Where streams are kept.
+
+    Attributes:
+        home_uri: as ``store.open.open_store`` takes it.
+        checkpoints_uri: where checkpoints and the data of snapshots lie; None for under the home.
+        s3: how to reach S3; None for boto3's own chain.
+        launches_folder: the folder of this machine for launches (code, driver configuration, log, exit status); None
+            for beside the checkpoints where these lie in a folder, else for ``default_launches_folder``.
+    """
+
+    home_uri: str
+    checkpoints_uri: str | None = None
+    s3: S3Options | None = None
+    launches_folder: str | None = None
+
+
+class Home:
+    """The opened home. Opening asks neither disk nor network.
+
+    Args:
+        config: where it lies.
+        clock: for waits of the stores and of what stands on them.
+
+    Raises:
+        InvalidRequestError: a URI names no store that is known.
+    """
+
+    def __init__(self, config: HomeConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.config = config
+        self.clock = clock
+        self.home: Store = open_store(config.home_uri, options=config.s3, clock=clock, makes_root=False)
+        self.presence = HomePresence(self.home, clock)
+        self._checkpoints = self.home
+        self._places: SnapshotPlaces | None = None
+        if config.checkpoints_uri is not None:
+            checkpoints = open_store(config.checkpoints_uri, options=config.s3, clock=clock)
+            self._checkpoints = self.home if checkpoints.uri == self.home.uri else checkpoints
+        self._is_for_spark = isinstance(self._checkpoints, LocalStore | ReachedBySpark)
+        self._launches = _launches_folder(config, self._checkpoints)
+
+    @classmethod
+    def of(
+        cls, home: Store, checkpoints: Store, folder: Path, clock: Clock, open_place: OpenPlace | None = None
+    ) -> Home:
+        """A home over stores that are open already.
+
+        Args:
+            home: for the control objects.
+            checkpoints: for checkpoints and the data of snapshots.
+            folder: the folder of this machine in which the files of launches lie, by their keys.
+            clock: as in ``Home``.
+            open_place: opens where snapshots lie elsewhere; None for as ``Home`` does it.
+        """
+        made = cls.__new__(cls)
+        made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri)
+        made.clock = clock
+        made.home = home
+        made.presence = HomePresence(home, clock)
+        made._checkpoints = checkpoints
+        made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
+        made._is_for_spark = True
+        made._launches = folder
+        return made
+
+    @property
+    def checkpoints(self) -> Store:
+        """The store of checkpoints and of the data of snapshots.
+
+        Raises:
+            InvalidRequestError: checkpoints would lie where Spark cannot write.
+        """
+        if not self._is_for_spark:
+            raise InvalidRequestError(
+                "checkpoints must lie in a folder of this machine, or on S3, GCS or Azure",
+                home_uri=self.home.uri,
+                checkpoints_uri=self.config.checkpoints_uri or "not set",
+                next_step="Set checkpoints_uri (--checkpoints) to a folder, s3://…, gs://… or abfss://….",
+            )
+        return self._checkpoints
+
+    @property
+    def places(self) -> SnapshotPlaces:
+        """Where data of snapshots may lie; raises as ``checkpoints``."""
+        if self._places is None:
+            self._places = SnapshotPlaces(
+                self.checkpoints, partial(open_store, options=self.config.s3, clock=self.clock), self.clock
+            )
+        return self._places
+
+    def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """What must not be shown of how this home is reached, as far as it was said, or stands in an environment."""
+        s3 = self.config.s3
+        said = () if s3 is None else (s3.secret_access_key, s3.session_token)
+        found = (*said, *map(environ.get, ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")))
+        return tuple(value for value in found if value)
+
+    def launch_path(self, key: str) -> Path:
+        """Where a file of a launch lies on this machine: the one place that knows.
+
+        Spark reads its code and its settings from there, and its log and exit status are written there while no store
+        answers: launches are always files, wherever the checkpoints lie.
+        """
+        return self._launches / key
+
+    def remove_launches(self, folder: str) -> None:
+        """Remove what launches below this key left on this machine; nothing of them may run any more."""
+        shutil.rmtree(self.launch_path(f"{folder}/launches"), ignore_errors=True)
+        for path in (self.launch_path(folder), self.launch_path(folder).parent):
+            with contextlib.suppress(OSError):
+                path.rmdir()  # where launches lie apart, nothing else is there
+
+    def remove_launch(self, folder: str) -> None:
+        """Remove the files of one launch, by its key, on this machine; it must not run any more."""
+        shutil.rmtree(self.launch_path(folder), ignore_errors=True)
+
+    def remove_stream(self, stream_id: str, *, but: str) -> None:
+        """Remove all files of a stream on this machine, but for one of this name."""
+        folder = self.launch_path(stream_id)
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != but:
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+    def control(self, stream_id: str, *, begins: bool = False) -> StreamControl:
+        """One stream's control objects.
+
+        Args:
+            stream_id: which.
+            begins: for what may make the home: where none lies here, it is an empty one, until ``begin`` makes it.
+
+        Raises:
+            InvalidRequestError: the id is none.
+            HomeAwayError: for what may make the home: this process has worked with it, and it is not there.
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        if begins and not self.is_there():
+            self.presence.refuse_to_begin()
+            return StreamControl(self.home, stream_id, self.clock)
+        return StreamControl(self.home, stream_id, self.clock, self.presence)
+
+    @property
+    def guarded(self) -> Store:
+        """The store of the home for what is written into it: only where the home is there."""
+        return GuardedHome(self.presence)
+
+    def is_there(self) -> bool:
+        """Whether a home lies here: one without a stream is one, too.
+
+        Raises:
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        return self.presence.is_there()
+
+    def begin(self, requested_by: str, *, has_stream: bool = False) -> None:
+        """Make this store a home, where it is none: only what makes a stream does (a deploy, an adoption, a
+        restoration). One of an earlier release gets the record that it lacks.
+
+        Args:
+            requested_by: for the record.
+            has_stream: a stream was read in it, so that it must be there.
+
+        Raises:
+            HomeAwayError, HomeNotFoundError: it was there before, and is not any more.
+            StreamStateError: the record cannot be written.
+        """
+        self.presence.begin(requested_by, has_stream=has_stream)
+
+    def complete_record(self) -> None:
+        """Give a home of an earlier release the record by which drivers know it; raises as ``HomePresence.need``."""
+        self.presence.complete("")
+
+    def stream_ids(self) -> list[str]:
+        """The streams of this home, sorted.
+
+        Raises:
+            HomeNotFoundError, HomeAwayError: it is not there.
+        """
+        names = [name for name in self.home.list_folders("") if is_stream_id(name) and self._is_stream(name)]
+        if not names:
+            self.presence.need()
+        return names
+
+    def _is_stream(self, stream_id: str) -> bool:
+        """Whether it has a register, or has lost it."""
+        has_register = self.home.head(layout.register_key(stream_id)) is not None
+        return has_register or lost_register(self.control(stream_id)) is not None
+
+    def need_stream(self, stream_id: str) -> StreamControl:
+        """The control objects of a stream that exists.
+
+        Raises:
+            StreamNotFoundError: there is none.
+            MalformedMessageError: its register is gone, and its deployments are there.
+        """
+        control = self.control(stream_id)
+        if control.register_or_lost() is None:
+            raise control.not_found()
+        return control
+
+    def check_place(self, spec: DeploymentSpec) -> None:
+        """See that a deployment's checkpoints lie where this home has them: looked for, or removed, elsewhere they
+        would be nothing at all (Law 5).
+
+        Raises:
+            InvalidRequestError: they lie elsewhere.
+        """
+        if spec.checkpoints_uri != self.checkpoints.uri:
+            raise InvalidRequestError(
+                "the checkpoints of the current deployment lie elsewhere",
+                deployment_id=spec.deployment_id,
+                checkpoints_uri=spec.checkpoints_uri,
+                configured=self.checkpoints.uri,
+                next_step="Give the checkpoints_uri that it was deployed with; only a deploy --start fresh begins"
+                " elsewhere.",
+            )
+
+    def refuse_left_checkpoints(self, control: StreamControl, deployment_id: str) -> None:
+        """See that nothing lies where a new deployment's checkpoints will, nor is about to: it would go on from them
+        unasked (Law 5).
+
+        Raises:
+            ConflictError: an earlier stream of this name has left some; or a query is being adopted as this stream.
+        """
+        refuse_adopted(control)
+        folder = layout.checkpoints_folder(control.stream_id, deployment_id)
+        # Not by folders: on S3A the markers of those stay when all that lay in them was deleted.
+        if next(iter(self.checkpoints.list_objects(f"{folder}/")), None) is not None:
+            raise ConflictError(
+                "checkpoints of another stream of this name lie where those of the new deployment would",
+                stream_id=control.stream_id,
+                deployment_id=deployment_id,
+                folder=f"{self.checkpoints.uri}/{folder}",
+                next_step="Move that folder away if nothing is to go on from it, or give another checkpoints_uri.",
+            )
+
+    def check(self) -> str:
+        """See that the home can be written and that its conditional writes hold; one sentence on what was found.
+
+        Raises:
+            InvalidRequestError: it cannot be used: no permission, no bucket, conditions that do not hold, checkpoints
+                where Spark cannot write.
+            UnavailableError: it does not answer.
+        """
+        checkpoints = self.checkpoints
+        is_there = self.is_there()
+        for store in (self.home, checkpoints) if checkpoints is not self.home else (self.home,):
+            self._probe(store)
+        said = f"conditional writes hold in {self.home.uri}; checkpoints lie in {checkpoints.uri}"
+        return said if is_there else f"no home lies here yet (the first deploy makes it; or is it not mounted?); {said}"
+
+    def _probe(self, store: Store) -> None:
+        """Try the conditions of a store; a folder that is made for it goes again."""
+        with store.made_for_a_while() if isinstance(store, LocalStore) else contextlib.nullcontext():
+            self._probe_conditions(store)
+
+    def _probe_conditions(self, store: Store) -> None:
+        key = f"{_PROBE_FOLDER}/{self.clock.new_uuid()}.json"
+        version = store.create(key, b"1")
+        try:
+            if not _is_refused(lambda: store.create(key, b"2")):
+                raise _no_conditions(store, "a create over an object was not refused")
+            second = store.replace(key, b"3", version)
+            if not _is_refused(lambda: store.replace(key, b"4", version)):
+                raise _no_conditions(store, "a replace of an older version was not refused")
+            if not _is_refused(lambda: store.delete(key, version)):
+                raise _no_conditions(store, "a delete of an older version was not refused")
+            found = store.get(key)
+            if found is None or found.body != b"3" or found.version != second:
+                raise _no_conditions(store, "what was written is not what is read")
+        finally:
+            store.delete(key)
+            if isinstance(store, LocalStore):
+                with contextlib.suppress(OSError):
+                    store.path_of(_PROBE_FOLDER).rmdir()
+
+
+def default_launches_folder(checkpoints_uri: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where launches lie if nobody says and checkpoints lie in no folder: the user's state folder (XDG), per place.
+
+    Two homes may have a stream of the same name; their launches do not meet.
+    """
+    state = environ.get("XDG_STATE_HOME") or ""
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "airflow-streamstate" / hashlib.sha256(checkpoints_uri.encode()).hexdigest()[:16]
+
+
+def _launches_folder(config: HomeConfig, checkpoints: Store) -> Path:
+    if config.launches_folder:
+        if "://" in config.launches_folder:
+            raise InvalidRequestError(
+                "launches must lie in a folder of this machine",
+                launches_folder=config.launches_folder,
+                next_step="Give the path of a folder; where several machines launch, one that they share.",
+            )
+        return Path(config.launches_folder).expanduser().absolute()
+    return checkpoints.root if isinstance(checkpoints, LocalStore) else default_launches_folder(checkpoints.uri)
+
+
+def _is_refused(write: object) -> bool:
+    try:
+        write()  # type: ignore[operator]
+    except (ObjectExistsError, VersionConflictError):
+        return True
+    return False
+
+
+def _no_conditions(store: Store, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "conditional writes do not hold in this store",
+        uri=store.uri,
+        reason=reason,
+        next_step="Use a store with If-None-Match on put and If-Match on put and delete, as AWS S3 has them.",
+    )
+
+
+def is_stream_id(name: str) -> bool:
+    """Whether a stream can have this name."""
+    try:
+        check_stream_id(name)
+    except InvalidRequestError:
+        return False
+    return True

@@ -1,0 +1,227 @@
+"""The downtime of each query at each handover: last commit of one deployment to first commit of the next.
+
+Commit files say when they came to be, by the clock of their store. Spark removes old ones of a log that goes on, so the
+first batch of a deployment is told by its heartbeat, too. What lies between is told by events, heartbeats and records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.downtimes import (
+    CONTROLLER,
+    DRIVER,
+    PHASES,
+    STORE,
+    Downtime,
+    FirstBatch,
+    Mark,
+    QueryEnd,
+)
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Claimed, QueryStarted
+from airflow_streamstate.protocol.heartbeat import Heartbeat
+
+BEFORE_THE_RUN = ("latestOffset", "walCommit", "getBatch", "queryPlanning")
+"""What a trigger does before it runs its batch, by Spark's names of ``durationMs``."""
+
+
+def downtime_json(one: Downtime) -> dict[str, object]:
+    """``query from_deployment_id to_deployment_id from_at until_at seconds has_ended idle_seconds state_load_ms
+    waterfall[]``; ``until_at`` and ``seconds`` are null while the new deployment has committed nothing, and where
+    ``has_ended`` alone is known. Of a waterfall: ``phase at clock after_seconds``, from the last commit on."""
+    return {
+        "query": one.query_name,
+        "from_deployment_id": one.from_deployment_id,
+        "to_deployment_id": one.to_deployment_id,
+        "from_at": format_time(one.from_at),
+        "until_at": None if one.until_at is None else format_time(one.until_at),
+        "seconds": one.seconds,
+        "has_ended": one.has_ended or one.until_at is not None,
+        "idle_seconds": one.idle_seconds,
+        "state_load_ms": one.state_load_ms,
+        "waterfall": [
+            {
+                "phase": mark.phase,
+                "at": format_time(mark.at),
+                "clock": mark.clock,
+                "after_seconds": round((mark.at - one.from_at).total_seconds(), 3),
+            }
+            for mark in one.marks
+        ],
+    }
+
+
+def downtimes(
+    home: Home,
+    control: StreamControl,
+    deployment_ids: Sequence[str],
+    events: Sequence[Event],
+    signs: Mapping[str, Heartbeat],
+) -> list[Downtime]:
+    """The downtimes of these deployments, in their order. What cannot be read is left out.
+
+    A deployment that committed nothing of a query is no end of a downtime, unless it is the last one that started it.
+
+    Args:
+        home: where the checkpoints lie.
+        control: the stream.
+        deployment_ids: oldest first.
+        events: of all of them.
+        signs: the last heartbeat of each that has one.
+    """
+    reader = _Reader(home, control, events, signs)
+    left: dict[str, _Ran] = {}
+    lasting: dict[str, Downtime] = {}
+    found: list[Downtime] = []
+    for deployment_id in deployment_ids:
+        for name in reader.query_names(deployment_id):
+            ran = reader.ran(deployment_id, name)
+            lasting.pop(name, None)
+            if name in left:
+                one = reader.downtime(left[name], ran)
+                if one is not None and not one.has_ended:
+                    lasting[name] = one
+                elif one is not None:
+                    found.append(one)
+            if ran.last or ran.first:
+                left[name] = ran
+    return [*found, *lasting.values()]
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """One query in one deployment.
+
+    Attributes:
+        started: the start of the attempt that committed its first batch; else its last one.
+        first, last: when its first and its last batch of its own were committed, by clock; empty for none.
+    """
+
+    deployment_id: str
+    query_name: str
+    started: QueryStarted
+    first_batch: FirstBatch | None
+    first: Mapping[str, datetime] = field(default_factory=dict)
+    last: Mapping[str, datetime] = field(default_factory=dict)
+
+
+class _Reader:
+    def __init__(
+        self, home: Home, control: StreamControl, events: Sequence[Event], signs: Mapping[str, Heartbeat]
+    ) -> None:
+        self._home = home
+        self._control = control
+        self._signs = signs
+        self._events: dict[str, list[Event]] = {}
+        for event in events:
+            self._events.setdefault(event.deployment_id, []).append(event)
+
+    def query_names(self, deployment_id: str) -> list[str]:
+        """The queries that were started in a deployment, sorted."""
+        return sorted({event.query_name for event in self._starts(deployment_id)})
+
+    def _starts(self, deployment_id: str) -> list[QueryStarted]:
+        return [event for event in self._events.get(deployment_id, ()) if isinstance(event, QueryStarted)]
+
+    def ran(self, deployment_id: str, name: str) -> _Ran:
+        """A query that was started in this deployment."""
+        starts = [event for event in self._starts(deployment_id) if event.query_name == name]
+        beat = self._signs.get(deployment_id)
+        told = None if beat is None else beat.first_batches.get(name)
+        before = [event for event in starts if told is None or event.at <= told.seen_at]
+        first_id = 0 if starts[0].batch_id is None else starts[0].batch_id + 1
+        first, last = self._commits(deployment_id, name, first_id)
+        if told is not None:
+            first = {} if told.committed_at is None else {STORE: told.committed_at}
+            if told.seen_at != told.committed_at:  # else no driver saw it
+                first[DRIVER] = told.seen_at
+        query = None if beat is None else beat.queries.get(name)
+        if query is not None and query.batch_id is not None and query.batch_id >= first_id and query.committed_at:
+            last[DRIVER] = query.committed_at
+        return _Ran(deployment_id, name, (before or starts)[-1], told, first, last)
+
+    def _commits(self, deployment_id: str, name: str, first_id: int) -> tuple[dict[str, datetime], dict[str, datetime]]:
+        """When the first and the last batch were committed, by the files that lie there; empty where none tells."""
+        folder = layout.checkpoint_folder(self._control.stream_id, deployment_id, name)
+        checkpoint = Checkpoint(self._home.checkpoints, folder)
+        with suppress(StreamStateError):
+            own = [batch_id for batch_id in checkpoint.commit_ids() if batch_id >= first_id]
+            first = checkpoint.committed_at(first_id) if own and own[0] == first_id else None
+            last = checkpoint.committed_at(own[-1]) if own else None
+            return {} if first is None else {STORE: first}, {} if last is None else {STORE: last}
+        return {}, {}
+
+    def downtime(self, before: _Ran, after: _Ran) -> Downtime | None:
+        """Between two deployments; None where it is not known when the first of them committed last."""
+        clock = next((one for one in (STORE, DRIVER) if one in before.last and one in after.first), None)
+        from_clock = clock or next((one for one in (STORE, DRIVER) if one in before.last), None)
+        if from_clock is None:
+            return None
+        from_at = before.last[from_clock]
+        until_at = None if clock is None else after.first[clock]
+        told = after.first_batch
+        marks = {"last_commit": Mark("last_commit", from_at, from_clock)}
+        if until_at is not None and clock is not None:
+            marks["first_commit"] = Mark("first_commit", until_at, clock)
+        for mark in (*self._end_marks(before), *self._start_marks(before, after), *_batch_marks(told)):
+            marks[mark.phase] = mark
+        return Downtime(
+            after.query_name,
+            before.deployment_id,
+            after.deployment_id,
+            from_at,
+            until_at,
+            None if until_at is None else round((until_at - from_at).total_seconds(), 3),
+            tuple(marks[phase] for phase in PHASES if phase in marks),
+            None if told is None else told.state_load_ms,
+            has_ended=bool(after.first or after.last),
+        )
+
+    def _end_marks(self, before: _Ran) -> Iterator[Mark]:
+        said = self._events.get(before.deployment_id, [])
+        last_word = next((event for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), None)
+        if last_word is None:
+            return
+        end: QueryEnd = getattr(last_word, "ends", {}).get(before.query_name, QueryEnd())
+        if end.barrier_at is not None:
+            yield Mark("barrier_certain", end.barrier_at, DRIVER)
+        if end.ended_at is not None:
+            yield Mark("query_ended", end.ended_at, DRIVER)
+        yield Mark("old_ended", last_word.at, DRIVER)
+
+    def _start_marks(self, before: _Ran, after: _Ran) -> Iterator[Mark]:
+        with suppress(StreamStateError):
+            spec = self._control.spec(after.deployment_id)
+            yield Mark("deployed", spec.created_at, CONTROLLER)
+            manifest = self._control.readable_manifest(spec.start.snapshot_id or "") if spec.start.snapshot_id else None
+            if manifest is not None and manifest.deployment_id == before.deployment_id:
+                yield Mark("snapshot", manifest.taken_at, DRIVER if manifest.taken_by == "agent" else CONTROLLER)
+        for event in self._events.get(after.deployment_id, ()):
+            if isinstance(event, Claimed) and event.attempt == after.started.attempt:
+                yield Mark("claimed", event.at, DRIVER)
+        if after.started.built_at is not None:
+            yield Mark("fork", after.started.built_at, DRIVER)
+        if after.started.prepared_at is not None:
+            yield Mark("prepared", after.started.prepared_at, DRIVER)
+        yield Mark("first_start", after.started.at, DRIVER)
+
+
+def _batch_marks(first: FirstBatch | None) -> Iterator[Mark]:
+    if first is None or first.triggered_at is None:
+        return
+    yield Mark("triggered", first.triggered_at, DRIVER)
+    took = first.durations_ms
+    planned_at = first.triggered_at + timedelta(milliseconds=sum(took.get(part, 0) for part in BEFORE_THE_RUN))
+    yield Mark("batch_planned", planned_at, DRIVER)
+    if "addBatch" in took:
+        yield Mark("first_batch_run", planned_at + timedelta(milliseconds=took["addBatch"]), DRIVER)

@@ -1,0 +1,402 @@
+"""The chain of custody of a stream: every deployment began exactly where its predecessor ended, by the logs alone.
+
+Nothing is believed that can be read: where a query ended is in the offset and commit logs of the deployment that ran
+it last, where it began in its own. Spark removes old entries of a log that goes on; then the manifest and the events of
+the time speak, and the report says so (``evidence``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
+from airflow_streamstate.connectors.registry import SOURCES, find_adapters
+from airflow_streamstate.connectors.replaying import sending_once
+from airflow_streamstate.connectors.source import SourceAdapter
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.lineage.backwards import backward_breaks
+from airflow_streamstate.controller.lineage.downtimes import downtime_json, downtimes
+from airflow_streamstate.controller.lineage.edges import end_in_snapshot, end_of, start_of
+from airflow_streamstate.controller.lineage.handovers import (
+    Break,
+    Evidence,
+    compare_edges,
+    move_breaks,
+    moves_in,
+    undone_break,
+)
+from airflow_streamstate.controller.lineage.not_running import NotRunning, not_running
+from airflow_streamstate.controller.lineage.repeats import Repeat, repeats_of
+from airflow_streamstate.controller.lineage.untold_skips import untold_skips
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.data_events import Repositioned, Undone
+from airflow_streamstate.protocol.downtimes import Downtime
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.ids import order_of
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.retention import SettledCustody
+
+
+@dataclass(frozen=True)
+class QueryCustody:
+    """One query in one deployment.
+
+    Attributes:
+        began_behind: the last batch that was committed before it began; None for none.
+        ended_with: the last batch that it committed; None for none.
+        evidence: ``logs`` where both where it began and what it went on from are read in Spark's own logs.
+    """
+
+    began_behind: int | None
+    ended_with: int | None
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class DeploymentCustody:
+    """One deployment in the chain; ``queries`` are those that were started in it."""
+
+    deployment_id: str
+    predecessor_id: str | None
+    mode: str
+    snapshot_id: str | None
+    queries: dict[str, QueryCustody]
+
+
+@dataclass(frozen=True)
+class SentOnce:
+    """A source that cannot be read again; ``why``: a lower-case clause."""
+
+    deployment_id: str
+    query: str
+    source: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Custody:
+    """What an audit found.
+
+    Attributes:
+        deployments: oldest first.
+        breaks: gaps and overlaps, and what was undone by a start that went back to an older snapshot.
+        not_running: the periods in which no query of the stream ran, oldest first.
+        downtimes: per query and handover, oldest first.
+        unread: what could not be read, one sentence each: nothing is proved of it.
+        repeats: batches that ran again after a kill, oldest first.
+        sent_once: sources that cannot be read again, of each deployment.
+        settled: what was found of the first deployments before a prune removed the evidence; None for none.
+    """
+
+    stream_id: str
+    deployments: tuple[DeploymentCustody, ...]
+    breaks: tuple[Break, ...]
+    not_running: tuple[NotRunning, ...]
+    unread: tuple[str, ...]
+    settled: SettledCustody | None = None
+    downtimes: tuple[Downtime, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+    sent_once: tuple[SentOnce, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every handover was read and is exact, but for what was asked for by name."""
+        was_whole = self.settled is None or self.settled.is_whole
+        return all(one.accepted for one in self.breaks) and not self.unread and was_whole
+
+    def to_json(self) -> dict[str, object]:
+        """``stream_id ok deployments[] gaps[] overlaps[] undone[] backwards[] sent_once[] may_be_doubled[]
+        not_doubled[] not_running[] downtimes[] unread[] settled``."""
+        return {
+            "stream_id": self.stream_id,
+            "ok": self.is_whole,
+            "deployments": [
+                {
+                    "deployment_id": one.deployment_id,
+                    "predecessor_id": one.predecessor_id,
+                    "mode": one.mode,
+                    "snapshot_id": one.snapshot_id,
+                    "queries": {
+                        name: {
+                            "began_behind": query.began_behind,
+                            "ended_with": query.ended_with,
+                            "evidence": query.evidence,
+                        }
+                        for name, query in one.queries.items()
+                    },
+                }
+                for one in self.deployments
+            ],
+            "gaps": [one.to_json() for one in self.breaks if one.kind == "gap"],
+            "overlaps": [one.to_json() for one in self.breaks if one.kind == "overlap"],
+            "undone": [one.to_json() for one in self.breaks if one.kind == "undone"],
+            "backwards": [one.to_json() for one in self.breaks if one.kind == "backwards"],
+            "sent_once": [asdict(one) for one in self.sent_once],
+            "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
+            "not_doubled": [one.to_json() for one in self.repeats if not one.may_be_doubled],
+            "not_running": [one.to_json() for one in self.not_running],
+            "downtimes": [downtime_json(one) for one in self.downtimes],
+            "unread": list(self.unread),
+            "settled": None
+            if self.settled is None
+            else {
+                "through": self.settled.through,
+                "ok": self.settled.is_whole,
+                "audited_at": format_time(self.settled.audited_at),
+            },
+        }
+
+
+def custody_of(
+    home: Home, stream_id: str, since: str | None = None, through: str | None = None, *, every_entry: bool = True
+) -> Custody:
+    """Audit a stream, running or not; nothing is written.
+
+    Args:
+        home: where it lies.
+        stream_id: the stream.
+        since: the deployment whose start is looked at first; None for the stream's first.
+        through: the one whose start is looked at last; None for the newest.
+        every_entry: read each entry of the offset logs, for positions that went backwards; False where the handovers
+            alone are asked about.
+
+    Raises:
+        StreamNotFoundError, DeploymentNotFoundError: there is none.
+    """
+    control = home.need_stream(stream_id)
+    control.need_register()
+    if since is not None:
+        control.spec(since)
+    adapters = find_adapters(SOURCES, SourceAdapter).adapters  # type: ignore[type-abstract]
+    reader = _Reader(home, control, adapters, _settled(control), every_entry=every_entry)
+    ids = [one for one in control.deployment_ids() if through is None or order_of(one) <= order_of(through)]
+    return reader.read(ids[ids.index(since) :] if since is not None else ids)
+
+
+def _settled(control: StreamControl) -> SettledCustody | None:
+    try:
+        return Retention(control).read().settled
+    except DataError:
+        return None  # then what is gone is told as such
+
+
+class _Reader:
+    """Reads the chain, and gathers what it finds."""
+
+    def __init__(
+        self,
+        home: Home,
+        control: StreamControl,
+        adapters: Sequence[SourceAdapter],
+        settled: SettledCustody | None,
+        *,
+        every_entry: bool,
+    ) -> None:
+        self._every_entry = every_entry
+        self._settled = settled
+        self._home = home
+        self._control = control
+        self._adapters = adapters
+        self._breaks: list[Break] = []
+        self._unread: list[str] = []
+        self._sent_once: list[SentOnce] = []
+        self._specs: dict[str, DeploymentSpec | None] = {}
+        self._said: dict[str, list[Event]] = {}
+
+    def read(self, deployment_ids: Sequence[str]) -> Custody:
+        deployments = []
+        for deployment_id in deployment_ids:
+            spec = self._spec(deployment_id)
+            if spec is not None:
+                deployments.append(self._deployment(spec))
+        said = [event for deployment_id in deployment_ids for event in self._events(deployment_id)]
+        signs = {deployment_id: self._control.heartbeat(deployment_id) for deployment_id in deployment_ids}
+        beats = {deployment_id: beat for deployment_id, beat in signs.items() if beat is not None}
+        return Custody(
+            self._control.stream_id,
+            tuple(deployments),
+            tuple(self._breaks),
+            tuple(not_running(said, beats)),
+            tuple(self._unread),
+            self._settled,
+            tuple(downtimes(self._home, self._control, deployment_ids, said, beats)),
+            tuple(repeat for deployment_id in deployment_ids for repeat in self._repeats(deployment_id)),
+            tuple(self._sent_once),
+        )
+
+    def _repeats(self, deployment_id: str) -> list[Repeat]:
+        """Also of what is settled: its events stay, whatever was pruned."""
+        events = self._events(deployment_id)
+        return repeats_of(self._control, deployment_id, events, partial(self._checkpoint, deployment_id))
+
+    def _is_settled(self, deployment_id: str) -> bool:
+        return self._settled is not None and order_of(deployment_id) <= order_of(self._settled.through)
+
+    def _spec(self, deployment_id: str) -> DeploymentSpec | None:
+        """The record; None where there is none: a folder without a record was never begun."""
+        if deployment_id not in self._specs:
+            self._specs[deployment_id] = None
+            try:
+                self._specs[deployment_id] = self._control.spec(deployment_id)
+            except DeploymentNotFoundError:
+                pass
+            except StreamStateError as error:
+                self._unread.append(f"{deployment_id}: {error}")
+        return self._specs[deployment_id]
+
+    def _events(self, deployment_id: str) -> list[Event]:
+        if deployment_id not in self._said:
+            entries = list(self._control.journal(deployment_id).events())
+            self._unread += [
+                f"{deployment_id}: event {entry.number} cannot be read" for entry in entries if entry.event is None
+            ]
+            self._said[deployment_id] = [entry.event for entry in entries if entry.event is not None]
+        return self._said[deployment_id]
+
+    def _ran(self, deployment_id: str, name: str) -> bool:
+        events = self._events(deployment_id)
+        return any(isinstance(event, QueryStarted) and event.query_name == name for event in events)
+
+    def _deployment(self, spec: DeploymentSpec) -> DeploymentCustody:
+        queries: dict[str, QueryCustody] = {}
+        start = spec.start
+        if self._is_settled(spec.deployment_id):
+            return DeploymentCustody(spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries)
+        before = None if start.snapshot_id is None else self._manifest(spec)
+        events = self._events(spec.deployment_id)
+        firsts: dict[str, QueryStarted] = {}
+        for event in events:
+            if isinstance(event, QueryStarted):
+                firsts.setdefault(event.query_name, event)
+        for name, first in sorted(firsts.items()):
+            try:
+                queries[name] = self._query(spec, first, None if before is None else before.queries.get(name))
+            except StreamStateError as error:
+                self._unread.append(f"{spec.deployment_id}, query {name}: {error}")
+        return DeploymentCustody(spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries)
+
+    def _manifest(self, spec: DeploymentSpec) -> SnapshotManifest | None:
+        found = self._control.readable_manifest(str(spec.start.snapshot_id))
+        if found is None:
+            self._unread.append(
+                f"{spec.deployment_id}: {spec.start.snapshot_id}, from which it started, is gone or damaged"
+            )
+        return found
+
+    def _checkpoint(self, deployment_id: str, name: str) -> Checkpoint | None:
+        folder = layout.checkpoint_folder(self._control.stream_id, deployment_id, name)
+        checkpoint = Checkpoint(self._home.checkpoints, folder)
+        return checkpoint if checkpoint.exists() else None
+
+    def _query(self, spec: DeploymentSpec, first: QueryStarted, known: QuerySnapshot | None) -> QueryCustody:
+        """One query of a deployment, held against the deployment that ran it last before."""
+        name = first.query_name
+        checkpoint = self._checkpoint(spec.deployment_id, name)
+        commits = [] if checkpoint is None else checkpoint.commit_ids()
+        last = commits[-1] if commits else None
+        self._look_back(spec, first, checkpoint)
+        self._breaks += [_passed_over(spec.deployment_id, name, batch_id) for batch_id in batches_passed_over(commits)]
+        events = self._events(spec.deployment_id)
+        said = [*moves_in(events), *untold_skips(events, name, checkpoint)]
+        self._breaks += [each for event in said if event.query_name == name for each in move_breaks(event)]
+        is_moved = any(isinstance(event, Repositioned) and event.query_name == name for event in said)
+        holder_id = self._holder(spec.start.predecessor_id, name)
+        holder = None if holder_id is None else self._checkpoint(holder_id, name)
+        end = end_of(holder, known)
+        if known is not None and (spec.start.undoes is not None or self._undone_event(spec.deployment_id, name)):
+            # It begins at its snapshot, and what came after that is out of the sink, or should be (Law 14).
+            self._breaks += self._undone(
+                spec.deployment_id, name, holder_id, None if end is None else end.batch_id, known
+            )
+            end = end_in_snapshot(self._checkpoint(self._snapshot_holder(spec), name), known)
+        if first.how == "fresh" or (holder_id is None and known is None):
+            if end is not None and end.batch_id is not None:
+                self._breaks.append(_fresh(spec.deployment_id, name, end.batch_id))
+            return QueryCustody(None, last, "logs")
+        start = start_of(checkpoint, first, known, end)
+        if start is None or end is None:
+            self._unread.append(f"{spec.deployment_id}, query {name}: nobody knows any more where it began")
+            return QueryCustody(None, last, "records")
+        if first.how == "seeded" and end.batch_id is None:
+            end = replace(end, batch_id=start.batch_id)  # a seed always has an entry to go on from
+        compared = compare_edges(
+            replace(end, lines=()) if is_moved else end,  # where it stood, and where it begins, is told by the event
+            start,
+            spec.deployment_id,
+            name,
+            self._adapters,
+            keeps_places=first.how == "restored",
+            accepted=name in spec.start.accept_lost_input,
+        )
+        self._breaks += compared.breaks
+        if compared.uncompared:
+            self._unread.append(f"{spec.deployment_id}, query {name}: {compared.uncompared}: nobody can compare them")
+        by_logs = start.evidence == end.evidence == "logs"
+        return QueryCustody(start.batch_id, last, "logs" if by_logs else "records")
+
+    def _look_back(self, spec: DeploymentSpec, first: QueryStarted, checkpoint: Checkpoint | None) -> None:
+        """What its own log, and its sources, tell of the positions in it."""
+        name, deployment_id = first.query_name, spec.deployment_id
+        lines = [""] * len(first.identities)  # any that is no beginning
+        self._sent_once += [
+            SentOnce(deployment_id, name, what, why)
+            for what, why in sending_once(first.identities, lines, self._adapters).items()
+        ]
+        if checkpoint is None or not self._every_entry:
+            return
+        moved = any(
+            isinstance(event, Repositioned) and event.query_name == name for event in self._events(deployment_id)
+        )
+        began = [number for number in (first.batch_id, first.planned_batch_id) if number is not None]
+        accepted_to = max(began, default=None) if moved or name in spec.start.accept_lost_input else None
+        self._breaks += backward_breaks(checkpoint, deployment_id, name, first.identities, self._adapters, accepted_to)
+
+    def _snapshot_holder(self, spec: DeploymentSpec) -> str:
+        manifest = self._control.readable_manifest(str(spec.start.snapshot_id))
+        return spec.deployment_id if manifest is None else manifest.deployment_id
+
+    def _undone(
+        self, deployment_id: str, name: str, holder_id: str | None, ended: int | None, known: QuerySnapshot
+    ) -> list[Break]:
+        """What the deployments between the snapshot and this one committed, and what became of it."""
+        began, said = known.position.batch_id, self._undone_event(deployment_id, name)
+        # Where the logs are gone, the driver that undid it has found in the sink how far it had come.
+        known_ends = [each for each in (ended, None if said is None else said.last_batch_id) if each is not None]
+        ended = max(known_ends, default=None)
+        if ended is None or holder_id is None or ended <= (-1 if began is None else began):
+            return []
+        return [undone_break(deployment_id, name, began, ended, holder_id, None if said is None else said.means)]
+
+    def _undone_event(self, deployment_id: str, name: str) -> Undone | None:
+        """Also of a start that did what one before it had been meant to do, and had not come to."""
+        told = [event for event in self._events(deployment_id) if isinstance(event, Undone)]
+        return next((event for event in told if event.query_name == name), None)
+
+    def _holder(self, before: str | None, name: str) -> str | None:
+        """The deployment, from this one down, that ran the query last; one that never started it left it as it was."""
+        seen = set()
+        while before is not None and before not in seen:
+            seen.add(before)
+            if self._checkpoint(before, name) is not None or self._ran(before, name):
+                return before
+            found = self._spec(before)
+            before = None if found is None else found.start.predecessor_id
+        return None
+
+
+def _passed_over(deployment_id: str, name: str, batch_id: int) -> Break:
+    detail = f"the log passes over batch {batch_id}: its input may be lost"
+    return Break("gap", deployment_id, name, "", f"batch {batch_id - 1}", f"batch {batch_id + 1}", detail)
+
+
+def _fresh(deployment_id: str, name: str, batch_id: int) -> Break:
+    detail = "it was started with nothing, as was asked by name: where its input begins, its options say"
+    return Break("gap", deployment_id, name, "", f"batch {batch_id}", "none", detail, accepted=True)

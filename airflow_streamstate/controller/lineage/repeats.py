@@ -1,0 +1,221 @@
+"""Batches that ran again after a kill, and whether their rows may be there twice.
+
+A batch that was planned and not committed runs again over the same bounds. A sink that knows its batches skips it where
+it holds it; of another one it is not known how much of it the run before had written. So it is named, with its offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.connectors.measuring import moves_of_batch
+from airflow_streamstate.connectors.moving import counted
+from airflow_streamstate.connectors.sink import Sink, known_sinks, repeat_means
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.plan.model import QueryPlan
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.data_events import BatchRepeated, RepeatMeans
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.positions import SourceMove
+
+MOST_TOLD = 3
+_TABLE = "table:"
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A batch that ran again, or that is about to.
+
+    Attributes:
+        attempt: the one that ran it again.
+        sink: that it went to, for people.
+        means: what that sink makes of it.
+        moves: per source, the offsets between which it reads; empty where they are gone.
+        is_flush: it is the flush of a drain, which reads no input.
+        at: when, RFC 3339; "" for one that is about to.
+    """
+
+    deployment_id: str
+    query_name: str
+    batch_id: int
+    attempt: int
+    sink: str
+    means: RepeatMeans
+    moves: tuple[SourceMove, ...] = ()
+    is_flush: bool = False
+    at: str = ""
+
+    @property
+    def may_be_doubled(self) -> bool:
+        """Whether its rows may be in the sink twice."""
+        return self.means != "skipped"
+
+    @property
+    def rows_at_most(self) -> int | None:
+        """The rows of input that the batch reads; None where the offsets do not tell."""
+        if not self.moves or any(move.unit != "rows" or move.passed_over is None for move in self.moves):
+            return None
+        return sum(move.passed_over or 0 for move in self.moves)
+
+    def to_json(self) -> dict[str, object]:
+        """``deployment_id attempt query batch_id sink means at is_flush rows_at_most moves[]``."""
+        return {
+            "deployment_id": self.deployment_id,
+            "attempt": self.attempt,
+            "query": self.query_name,
+            "batch_id": self.batch_id,
+            "sink": self.sink,
+            "means": self.means,
+            "at": self.at,
+            "is_flush": self.is_flush,
+            "rows_at_most": self.rows_at_most,
+            "moves": [asdict(move) for move in self.moves],
+        }
+
+
+def repeats_of(
+    control: StreamControl,
+    deployment_id: str,
+    events: Iterable[Event],
+    checkpoint_of: Callable[[str], Checkpoint | None],
+) -> list[Repeat]:
+    """The batches that ran again in a deployment, oldest first.
+
+    A driver of an older release says only which batch it found planned (``QueryStarted.planned_batch_id``): its sink is
+    then read in the recorded plan, its offsets in the log, as far as that reaches back.
+
+    Args:
+        control: the stream.
+        deployment_id: the deployment.
+        events: of it, all attempts.
+        checkpoint_of: a query's own checkpoint in that deployment; None where it is gone.
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    events = list(events)
+    told = {(one.query_name, one.batch_id, one.attempt) for one in events if isinstance(one, BatchRepeated)}
+    plans: Mapping[str, QueryPlan] | None = None
+    found = []
+    for event in events:
+        if isinstance(event, BatchRepeated):
+            found.append(_told(event))
+        elif isinstance(event, QueryStarted) and event.planned_batch_id is not None:
+            if (event.query_name, event.planned_batch_id, event.attempt) in told:
+                continue
+            plans = recorded_plans(control, deployment_id) if plans is None else plans
+            checkpoint = checkpoint_of(event.query_name)
+            found.append(_derived(event, event.planned_batch_id, plans, checkpoint))
+    return found
+
+
+def repeats_to_come(
+    control: StreamControl, deployment_id: str, attempt: int, events: Iterable[Event], logs: Mapping[str, Checkpoint]
+) -> list[Repeat]:
+    """The batches that the next attempt of a deployment runs again first.
+
+    Args:
+        control: the stream.
+        deployment_id: the deployment, whose last attempt has ended.
+        attempt: the next one.
+        events: of the deployment.
+        logs: its own checkpoints, by query.
+
+    Raises:
+        DataError, UnsupportedCheckpointError: a log cannot be read.
+        UnavailableError: the store does not answer.
+    """
+    starts = {event.query_name: event for event in events if isinstance(event, QueryStarted)}
+    planned = {name: logs[name].position().planned_id for name in sorted(logs) if name in starts}
+    if all(batch_id is None for batch_id in planned.values()):
+        return []
+    plans = recorded_plans(control, deployment_id)
+    return [
+        _derived(starts[name], batch_id, plans, logs[name], next_attempt=attempt)
+        for name, batch_id in planned.items()
+        if batch_id is not None
+    ]
+
+
+def repeats_in_words(stream_id: str, repeats: Sequence[Repeat]) -> str:
+    """What a person should know of batches that ran again, or are about to: one sentence; "" for none."""
+    if not repeats:
+        return ""
+    doubled = [one for one in repeats if one.may_be_doubled]
+    shown = (doubled or list(repeats))[-MOST_TOLD:]
+    head = "rows may be doubled: " if doubled else "nothing is doubled: "
+    clauses = "; ".join(in_words(one) for one in shown)
+    left = len(doubled or repeats) - len(shown)
+    return head + clauses + (f"; and {left} more, which `streamstate audit {stream_id}` lists" if left else "")
+
+
+def in_words(one: Repeat) -> str:
+    """One clause: which batch, and what its sink makes of it."""
+    which = "the flush, " if one.is_flush else ""
+    runs = "ran again" if one.at else "runs again first"
+    text = f"{which}batch {one.batch_id} of {one.query_name} {runs}, into {one.sink}"
+    if one.means == "skipped":
+        return f"{text}, where no batch is there twice"
+    sink = "which cannot tell" if one.means == "doubled" else "of which only the script knows whether it can tell"
+    return f"{text}, {sink} a batch that it was given before{_how_much(one)}"
+
+
+def _how_much(one: Repeat) -> str:
+    if one.rows_at_most is not None:
+        return f" (input of at most {counted(one.rows_at_most, 'rows')})"
+    parts = [counted(move.passed_over, move.unit) for move in one.moves if move.passed_over is not None and move.unit]
+    return f" (input of at most {' and '.join(parts)})" if parts and len(parts) == len(one.moves) else ""
+
+
+def _told(event: BatchRepeated) -> Repeat:
+    return Repeat(
+        event.deployment_id,
+        event.query_name,
+        event.batch_id,
+        event.attempt,
+        event.sink,
+        event.means,
+        event.moves,
+        event.is_flush,
+        format_time(event.at),
+    )
+
+
+def _derived(
+    start: QueryStarted,
+    batch_id: int,
+    plans: Mapping[str, QueryPlan],
+    checkpoint: Checkpoint | None,
+    *,
+    next_attempt: int | None = None,
+) -> Repeat:
+    """By what a start of the query said, its plan and its log; ``next_attempt``: it is yet to run again."""
+    sink, place = _sink_of(start.sink, plans.get(start.query_name))
+    moves: tuple[SourceMove, ...] | None = None
+    with suppress(StreamStateError):  # its offsets are unknown then
+        moves = None if checkpoint is None else moves_of_batch(checkpoint, batch_id, start.identities)
+    return Repeat(
+        start.deployment_id,
+        start.query_name,
+        batch_id,
+        start.attempt if next_attempt is None else next_attempt,
+        place,
+        repeat_means(sink, known_sinks().adapters),
+        moves or (),
+        at=format_time(start.at) if next_attempt is None else "",
+    )
+
+
+def _sink_of(kind: str, plan: QueryPlan | None) -> tuple[Sink, str]:
+    """The sink of a query, and its words for people: by the recorded plan, else by what its writer said it is."""
+    planned = None if plan is None else plan.sink
+    if planned is not None and planned.kind == kind:
+        place = f"{kind} {planned.target}" if planned.target and not kind.startswith(_TABLE) else kind
+        return Sink(planned.format, planned.target or None, None, planned.options), place
+    return Sink("" if kind.startswith(_TABLE) else kind.rpartition(":")[2].lower()), kind

@@ -1,0 +1,195 @@
+"""The mirrors of a stream: which snapshots are there, and bringing there what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.errors import (
+    DataError,
+    InvalidRequestError,
+    SnapshotNotFoundError,
+    StreamStateError,
+)
+from airflow_streamstate.protocol.events import SnapshotMirrored
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.snapshot.mirror import Mirrored, is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.mirror_place import refuse_another, refuse_left_behind, refuse_same
+from airflow_streamstate.snapshot.partial_copies import clear_halves
+from airflow_streamstate.snapshot.wanted import Progress
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.open import open_store
+
+
+class Mirrors:
+    """Looks after the copies.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def open(self, uri: str) -> Store:
+        """The store of a mirror.
+
+        Raises:
+            InvalidRequestError: it names no store, or the home itself.
+        """
+        home = self._means.home
+        mirror = open_store(uri, options=home.config.s3, clock=self._means.clock)
+        if mirror.uri in (home.home.uri, home.checkpoints.uri):
+            raise InvalidRequestError(
+                "a mirror is another place than the home",
+                mirror=mirror.uri,
+                next_step="Name another disk, bucket or region.",
+            )
+        return mirror
+
+    def of(self, stream_id: str) -> tuple[str, ...]:
+        """The mirrors of a stream's current deployment."""
+        control = self._means.home.need_stream(stream_id)
+        spec = _current_spec(control)
+        return () if spec is None else spec.mirrors
+
+    def chosen(self, stream_id: str, uris: Sequence[str] = ()) -> list[Store]:
+        """The stores of these mirrors; of none, those of the stream's current deployment.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: it has no mirrors; or as ``open``.
+        """
+        wanted = tuple(uris) or self.of(stream_id)
+        if not wanted:
+            raise no_mirrors(stream_id)
+        return [self.open(uri) for uri in wanted]
+
+    def places(self, stream_id: str) -> dict[str, list[str]]:
+        """By snapshot, the mirrors that its drivers have said it to be at."""
+        control = self._means.home.need_stream(stream_id)
+        found: dict[str, list[str]] = {}
+        for deployment_id in control.deployment_ids():
+            for entry in self._means.observer.events(control, deployment_id):
+                event = entry.event
+                if isinstance(event, SnapshotMirrored) and event.mirror_uri not in found.get(event.snapshot_id, ()):
+                    found.setdefault(event.snapshot_id, []).append(event.mirror_uri)
+        return found
+
+    def copy(
+        self,
+        stream_id: str,
+        mirrors: Sequence[Store],
+        *,
+        batch_bytes: int | None = None,
+        timeout_seconds: float | None = None,
+        on_progress: Callable[[str, str, Progress], None] = lambda _uri, _snapshot_id, _progress: None,
+    ) -> Iterator[tuple[str, Mirrored]]:
+        """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
+
+        At the end of each mirror, what was half copied of snapshots that are gone is cleared. A snapshot that is
+        damaged holds up no other one, nor does a place of snapshots that does not answer, nor a mirror that does not
+        either, or cannot be one: when all else is copied, the first of these errors is raised.
+
+        Args:
+            stream_id: which.
+            mirrors: where to.
+            batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``; None: as its current deployment is set.
+            on_progress: told the URI, the snapshot, and how far it has come.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: ``batch_bytes`` or ``timeout_seconds`` is out of its range; or as ``refuse_same``.
+            ConflictError: as ``refuse_another`` and ``refuse_left_behind``.
+            UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
+        """
+        control = self._means.home.need_stream(stream_id)
+        spec = _current_spec(control)
+        settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
+        failures: list[StreamStateError] = []
+        for mirror in mirrors:
+            try:
+                yield from self._copy_to(control, spec, settings, mirror, on_progress, failures)
+            except StreamStateError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _copy_to(
+        self,
+        control: StreamControl,
+        spec: DeploymentSpec | None,
+        settings: AgentSettings,
+        mirror: Store,
+        on_progress: Callable[[str, str, Progress], None],
+        failures: list[StreamStateError],
+    ) -> Iterator[tuple[str, Mirrored]]:
+        refuse_same(control, mirror, self._means.home.checkpoints)
+        if spec is not None:
+            refuse_another(control, mirror, spec)
+            refuse_left_behind(control, mirror)
+        yield from self._copy_snapshots(control, settings, mirror, on_progress, failures)
+        if spec is not None:
+            refuse_left_behind(control, mirror)  # that took its time
+        clear_halves(control, mirror, self._means.requested_by, of_all=True)
+
+    def _copy_snapshots(
+        self,
+        control: StreamControl,
+        settings: AgentSettings,
+        mirror: Store,
+        on_progress: Callable[[str, str, Progress], None],
+        failures: list[StreamStateError],
+    ) -> Iterator[tuple[str, Mirrored]]:
+        home, lost = self._means.home, dict[str, StreamStateError]()
+        for snapshot_id in control.snapshot_ids():
+            manifest = control.readable_manifest(snapshot_id)
+            if manifest is None:
+                continue
+
+            def report(progress: Progress, snapshot_id: str = snapshot_id) -> None:
+                on_progress(mirror.uri, snapshot_id, progress)
+
+            try:
+                if manifest.data_uri in lost:
+                    raise lost[manifest.data_uri]
+                store = home.places.of(manifest)
+            except StreamStateError as error:
+                lost[manifest.data_uri] = error
+                if is_mirrored(control, mirror, snapshot_id):
+                    yield mirror.uri, Mirrored(snapshot_id, 0, 0)
+                else:
+                    failures.append(error)  # what lies elsewhere is copied
+                continue
+            try:
+                done = mirror_snapshot(
+                    control,
+                    store,
+                    mirror,
+                    snapshot_id,
+                    batch_bytes=settings.fetch_batch_bytes,
+                    timeout_seconds=settings.fetch_timeout_seconds,
+                    on_progress=report,
+                )
+            except SnapshotNotFoundError:
+                continue  # it was removed meanwhile
+            except DataError as error:
+                failures.append(error)  # it does not mend itself, and younger ones are whole
+                continue
+            yield mirror.uri, done
+
+
+def no_mirrors(stream_id: str) -> InvalidRequestError:
+    """The refusal of what is to be done at mirrors where there is none."""
+    return InvalidRequestError(
+        "this stream has no mirrors",
+        stream_id=stream_id,
+        next_step="Name one with --to URI (`mirror`), or deploy with --mirror URI.",
+    )
+
+
+def _current_spec(control: StreamControl) -> DeploymentSpec | None:
+    deployment_id = control.need_register().value.deployment_id
+    return None if deployment_id is None else control.spec(deployment_id)

@@ -1,0 +1,126 @@
+"""Caught up is defined, not hoped: nothing left to read at a look of this attempt, or a trigger that found no input.
+
+What nobody can tell is never a yes; it is said why. Pure, from what was observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_streamstate.connectors.moving import counted
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.pace import left_at_least
+from airflow_streamstate.controller.observe.state import decide_state
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """Whether a query, or a deployment, has read what there is.
+
+    Attributes:
+        is_so: it has.
+        why: one lower-case clause, either way.
+    """
+
+    is_so: bool
+    why: str
+
+
+def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
+    """Whether each query of the current attempt has caught up.
+
+    Args:
+        seen: the deployment.
+        at_most: so much may be left of each source, in its own unit.
+    """
+    if decide_state(seen, seen.observed_at) == "finished":
+        return CaughtUp(True, "it has come to its end by itself")
+    beat = seen.heartbeat
+    names = sorted({event.query_name for event in seen.of_kind(QueryStarted)})
+    if beat is None or beat.attempt != seen.attempt or not names:
+        return CaughtUp(False, "no query of it has run yet")
+    age_seconds = (seen.observed_at - beat.at).total_seconds()
+    if age_seconds > seen.spec.settings.lost_after_seconds:
+        return CaughtUp(False, f"its last sign of life is {age_seconds:.0f} s old")
+    found = {name: query_caught_up(beat.queries.get(name), at_most) for name in names}
+    missing = {name: one for name, one in found.items() if not one.is_so}
+    return CaughtUp(not missing, _listed(missing or found))
+
+
+def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
+    """The same of one query, by the last sign of life of its attempt; None: that does not know it."""
+    if query is None:
+        return CaughtUp(False, "it has not run yet")
+    if query.is_idle:
+        return CaughtUp(True, "its newest trigger found no input")
+    lags = lags_of(query)
+    if not lags:
+        return CaughtUp(False, "nobody knows yet how far it is behind")
+    untold = [f"{lag.source}: {lag.untold}" for lag in lags if lag.behind is None]
+    if untold:
+        return CaughtUp(False, f"nobody can tell how far it is behind ({'; '.join(untold)})")
+    # Of a source that never pauses something is always behind: least right after a commit, which no look need meet.
+    is_so = all((left := left_at_least(lag)) is not None and left <= at_most for lag in lags)
+    return CaughtUp(is_so, behind_in_words(lags))
+
+
+def has_some_left(query: QueryBeat) -> bool:
+    """Whether it is known that there is something left to read; no where nobody can tell."""
+    return not query.is_idle and any(lag.behind for lag in lags_of(query))
+
+
+def lags_of(query: QueryBeat) -> tuple[SourceLag, ...]:
+    """What its sources said; of a driver that knew rows alone, these."""
+    if query.lags or query.rows_behind is None:
+        return query.lags
+    return (SourceLag("its sources", query.rows_behind, "rows"),)
+
+
+def asked_at(query: QueryBeat) -> datetime | None:
+    """When its sources said so; None where nobody asked them."""
+    return query.lags_at or query.rows_behind_at
+
+
+def behind_in_words(lags: Sequence[SourceLag]) -> str:
+    """How far behind, and until when: ``120 files behind, about 40 s``; "" where nobody can tell.
+
+    Where less was behind at one of the newest batches, that is said, too: ``900 rows behind, 20 at the least``.
+    """
+    told = [(lag.behind, left_at_least(lag) or 0, lag.unit) for lag in lags if lag.behind is not None]
+    if not told:
+        return ""
+    sums: dict[str, tuple[int, int]] = {}
+    for behind, least, unit in told:
+        before = sums.get(unit, (0, 0))
+        sums[unit] = before[0] + behind, before[1] + least
+    left = " and ".join(counted(behind, unit) for unit, (behind, _) in sums.items() if behind)
+    words = f"{left or 'nothing'} behind"
+    if any(least < behind for behind, least in sums.values()):
+        words += f", {' and '.join(f'{least:,}' for behind, least in sums.values() if behind)} at the least"
+    seconds = seconds_to_zero(lags)
+    return words + (f", about {seconds:,.0f} s" if left and seconds is not None else "")
+
+
+def since_snapshot_in_words(batches: int | None, lags: Sequence[SourceLag]) -> str:
+    """What whoever goes back to the newest snapshot reads again: ``3 batches, 120 files``; "" where none is known."""
+    if batches is None:
+        return ""
+    sums: dict[str, int] = {}
+    for lag in lags:
+        if lag.since_snapshot is not None:
+            sums[lag.since_snapshot_unit] = sums.get(lag.since_snapshot_unit, 0) + lag.since_snapshot
+    return ", ".join((counted(batches, "batches"), *(counted(count, unit) for unit, count in sums.items())))
+
+
+def seconds_to_zero(lags: Sequence[SourceLag]) -> float | None:
+    """Until no source has anything left, as it went lately; None where one of them does not say."""
+    told = [lag.seconds_to_zero for lag in lags]
+    return max((each for each in told if each is not None), default=None) if None not in told else None
+
+
+def _listed(found: dict[str, CaughtUp]) -> str:
+    return "; ".join(f"query {name}: {one.why}" for name, one in found.items())

@@ -1,0 +1,42 @@
+"""Disks that have no room left, as this machine sees them.
+
+A driver whose home is full can tell nobody: neither a sign of life nor an event finds room, and often its log neither.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.store.local import LocalStore
+
+LEAST_BYTES = 1_048_576
+"""With less than this a batch's files and a sign of life cannot be counted on to find room."""
+
+
+def full_disks(home: Home) -> list[str]:
+    """The folders of a home whose disk is full, each disk once; of stores that are no disk of this machine nothing.
+
+    What a quota forbids is not seen.
+    """
+    stores = [home.home]
+    with suppress(InvalidRequestError):  # they lie where no driver could write them
+        stores.append(home.checkpoints)
+    folders = [store.root for store in stores if isinstance(store, LocalStore)]
+    found: dict[int, str] = {}
+    for folder in (*folders, home.launch_path("x").parent):
+        with suppress(OSError):
+            if _is_full(folder):
+                found.setdefault(folder.stat().st_dev, str(folder))
+    return list(found.values())
+
+
+def _is_full(folder: Path) -> bool:
+    disk = os.statvfs(folder)
+    is_root = os.geteuid() == 0  # for whom some of a disk is kept back
+    free_blocks, free_files = (disk.f_bfree, disk.f_ffree) if is_root else (disk.f_bavail, disk.f_favail)
+    has_no_room = disk.f_blocks > 0 and free_blocks * disk.f_frsize < LEAST_BYTES  # none at all: nobody counts them
+    return has_no_room or (disk.f_files > 0 and free_files == 0)

@@ -1,0 +1,275 @@
+"""Healthy is defined, not hoped: batches past the handover, no restart, and a pace that is not far below the old one's.
+
+A version that is only slower is kept, with a warning; one that fails, or stands still, is not. No single sample of what
+is behind decides: it depends on how much of a batch has passed (``pace``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from airflow_streamstate.controller.observe.caught_up import behind_in_words, has_some_left, lags_of, query_caught_up
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.pace import decide_slower, left_at_least, paces_of
+from airflow_streamstate.controller.observe.state import ALIVE, decide_state, explain_state
+from airflow_streamstate.protocol.events import Failed, QueryStarted
+from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryPosition
+from airflow_streamstate.protocol.upgrades import HealthyWhen
+
+Beats = Mapping[str, QueryBeat]
+"""By query, what its last sign of life said."""
+STILL_SHARE = 0.5
+"""A query stands still that has committed nothing for so much of the time it has to prove itself,"""
+STILL_BATCHES = 3.0
+"""and for as long as so many of its batches, or of the old version's, take."""
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """It has proven itself.
+
+    Attributes:
+        warnings: what a person should know of it all the same, in sentences.
+    """
+
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """It may still; ``text``: what is missing."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Unhealthy:
+    """It cannot any more."""
+
+    reason: str
+
+
+Health = Healthy | NotYet | Unhealthy
+
+
+@dataclass(frozen=True)
+class _Doubt:
+    """What speaks against a query.
+
+    Attributes:
+        text: a clause.
+        is_fatal: the version is given up for it when its time is over; else it is kept, and that is said.
+    """
+
+    text: str
+    is_fatal: bool
+
+
+@dataclass(frozen=True)
+class _BatchTime:
+    """How long a batch takes; None where nothing tells. ``bound``: before the figure, where it takes that or longer."""
+
+    seconds: float | None
+    bound: str
+
+
+def decide_health(
+    seen: Observation,
+    handover: SnapshotManifest | None,
+    wanted: HealthyWhen,
+    old_beats: Beats | None,
+    waited_seconds: float,
+) -> Health:
+    """Whether a new deployment has proven itself.
+
+    Args:
+        seen: the deployment.
+        handover: what it started from; None for nothing.
+        wanted: when it has.
+        old_beats: how the queries of the version before went; None where nobody knows.
+        waited_seconds: since it was launched.
+    """
+    state = decide_state(seen, seen.observed_at)
+    if state == "finished":
+        return Healthy()  # by itself: a script that reads what there is, and ends
+    failed = next(seen.of_kind(Failed), None)
+    if state in ("failed", "fenced", "stopped", "drained", "degraded"):
+        why = failed.in_words if failed is not None else explain_state(seen, seen.observed_at)
+        return Unhealthy(f"it is {state}: {why}")
+    missing = _not_begun(seen, handover) if state in ALIVE else f"it is {state}"
+    doubts = [_Doubt(missing, is_fatal=True)] if missing else list(_doubts(seen, handover, wanted, old_beats or {}))
+    is_late = waited_seconds >= wanted.within_seconds
+    fatal = next((doubt for doubt in doubts if doubt.is_fatal), None)
+    if fatal is not None and is_late:
+        return Unhealthy(f"{fatal.text}, {wanted.within_seconds:g} s after its launch")
+    if doubts and not is_late:
+        return NotYet((fatal or doubts[0]).text)
+    return Healthy(tuple(doubt.text for doubt in doubts))
+
+
+def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
+    """Whether every query has committed a batch past the handover, or found no input."""
+    if decide_state(seen, seen.observed_at) not in ALIVE or _not_begun(seen, handover):
+        return False
+    queries = beats_of(seen)
+    return all(_committed(queries[name], handover, name) >= 1 or _is_idle(queries[name]) for name in _started(seen))
+
+
+def _doubts(
+    seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen, old_beats: Beats
+) -> Iterator[_Doubt]:
+    """What speaks against each query that has begun."""
+    queries = beats_of(seen)
+    for name in _started(seen):
+        query, before = queries[name], old_beats.get(name)
+        committed = _committed(query, handover, name)
+        took = _BatchTime(query.batch_seconds, "")
+        if took.seconds is None and committed > 0:
+            took = _BatchTime(_least_batch_seconds(seen, name, query, committed, wanted), "at least ")
+        doubt = _doubt_of(query, before, committed, took, wanted)
+        if doubt is None:
+            continue
+        still_seconds = _stands_still(seen, query, before, wanted) if committed > 0 else 0.0
+        still = f"; it stands still: nothing was committed for {still_seconds:.0f} s" if still_seconds else ""
+        yield _Doubt(f"query {name} {doubt.text}{still}", doubt.is_fatal or bool(still))
+
+
+def _least_batch_seconds(
+    seen: Observation, name: str, query: QueryBeat, committed: int, wanted: HealthyWhen
+) -> float | None:
+    """How long a batch takes at the least, of a query of which no two commits were seen; None where nothing tells.
+
+    The batch that runs has lasted since the last commit. The first one is counted only where it took as long as a query
+    may stand still: opening the state is in it, and what came while no version ran.
+    """
+    beat = seen.heartbeat
+    if beat is None or query.committed_at is None:
+        return None
+    since_seconds = (beat.at - query.committed_at).total_seconds()
+    started = next((event for event in seen.of_kind(QueryStarted) if event.query_name == name), None)
+    if committed > 1 or started is None:
+        return since_seconds
+    first_seconds = (query.committed_at - started.at).total_seconds()
+    return max(since_seconds, first_seconds if first_seconds >= STILL_SHARE * wanted.within_seconds else 0.0)
+
+
+def _doubt_of(
+    query: QueryBeat, before: QueryBeat | None, committed: int, took: _BatchTime, wanted: HealthyWhen
+) -> _Doubt | None:
+    """What speaks against a query, by its batches and by its pace.
+
+    No batch at all is standing still. Some, and not as many as are wanted, are a slower version, which may have its
+    reason: a trigger that is set to minutes, or a machine that is busy.
+    """
+    pace = _doubt_of_pace(query, before, wanted)
+    if committed >= wanted.batches or _is_idle(query):
+        return pace
+    text = f"has committed {max(committed, 0)} of {wanted.batches} batches"
+    if committed <= 0:
+        return _Doubt(text, is_fatal=True)
+    took_before = None if before is None else before.batch_seconds
+    is_slower = False
+    if took.seconds is not None and took_before is not None:
+        text += f": one in {took.bound}{took.seconds:.3g} s, and the version before one in {took_before:.3g} s"
+        limit = wanted.roll_back_if_slower
+        is_slower = limit is not None and pace is not None and took.seconds >= took_before * limit
+    if pace is None:
+        return _Doubt(text, is_fatal=False)
+    return _Doubt(f"{text}; it {pace.text}", pace.is_fatal or is_slower)
+
+
+def _doubt_of_pace(query: QueryBeat, before: QueryBeat | None, wanted: HealthyWhen) -> _Doubt | None:
+    if wanted.caught_up:
+        caught_up = query_caught_up(query)
+        is_so = caught_up.is_so or _has_no_more_left(query, before)
+        return None if is_so else _Doubt(f"has not caught up: {caught_up.why}", is_fatal=True)
+    if not has_some_left(query):
+        return None
+    slower = decide_slower(query, before)
+    if slower is not None:
+        limit = wanted.roll_back_if_slower
+        is_fatal = limit is not None and slower.factor is not None and slower.factor >= limit
+        return _Doubt(f"falls behind: it {slower.text}", is_fatal)
+    if any(lag.behind and lag.trend is None for lag in lags_of(query)):
+        words = behind_in_words(lags_of(query))
+        return _Doubt(f"is {words}, and was not looked at long enough to know whether it keeps up", is_fatal=False)
+    return None
+
+
+def _has_no_more_left(query: QueryBeat, before: QueryBeat | None) -> bool:
+    """Whether at its newest batches a query had no more left of any source than the version before had of that unit."""
+    if before is None or not query.lags:
+        return False
+    had = {unit: pace.least for unit, pace in paces_of(before).items()}
+    left: dict[str, int] = {}
+    for lag in query.lags:
+        least = left_at_least(lag)
+        if least is None:
+            return False
+        left[lag.unit] = left.get(lag.unit, 0) + least
+    return all(count <= had.get(unit, 0) for unit, count in left.items())
+
+
+def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None, wanted: HealthyWhen) -> float:
+    """For how many seconds nothing was committed although input waits; 0 where that is not long enough to say so."""
+    beat = seen.heartbeat
+    if beat is None or query.committed_at is None or _has_nothing_left(query):
+        return 0.0
+    took = max(query.batch_seconds or 0.0, (before.batch_seconds if before is not None else None) or 0.0)
+    still_seconds = (beat.at - query.committed_at).total_seconds()
+    is_long = still_seconds >= max(STILL_SHARE * wanted.within_seconds, STILL_BATCHES * took)
+    return still_seconds if is_long else 0.0
+
+
+def _has_nothing_left(query: QueryBeat) -> bool:
+    """Whether it is known that there was nothing to read after its last commit; no where nobody can tell."""
+    if query.is_idle:
+        return True
+    lags = lags_of(query)
+    return bool(lags) and all(lag.behind == 0 for lag in lags)
+
+
+def _not_begun(seen: Observation, handover: SnapshotManifest | None) -> str:
+    """Which of its queries has not begun; "" where each has."""
+    started, beat = _started(seen), seen.heartbeat
+    known = set() if handover is None else set(handover.queries)
+    if not started or beat is None or beat.attempt != seen.attempt:
+        return "no query of it has run yet"
+    silent = next((name for name in started if name not in beat.queries), None)
+    if silent is not None:
+        return f"query {silent} has not run yet"
+    unstarted = sorted(known - set(started))
+    newest = max(event.at for event in seen.of_kind(QueryStarted))
+    if unstarted and (beat.at - newest).total_seconds() <= seen.spec.settings.exit_grace_seconds:
+        return f"query {unstarted[0]} is not started yet"
+    return ""
+
+
+def _started(seen: Observation) -> list[str]:
+    """The queries that this attempt has started, sorted."""
+    return sorted({event.query_name for event in seen.of_kind(QueryStarted)})
+
+
+def _committed(query: QueryBeat, handover: SnapshotManifest | None, name: str) -> int:
+    """Batches past the handover."""
+    before = None if handover is None else handover.queries.get(name)
+    begun_at = None if before is None else _first_start_runs_to(before.position)
+    return 0 if query.batch_id is None else query.batch_id - (-1 if begun_at is None else begun_at)
+
+
+def _first_start_runs_to(position: QueryPosition) -> int | None:
+    """The planned batch is none of the new version's own: its start runs that, whatever the code can do."""
+    return position.batch_id if position.planned_batch_id is None else position.planned_batch_id
+
+
+def _is_idle(query: QueryBeat) -> bool:
+    """It looked for input and found none."""
+    return query.idle_triggers > 0 and not has_some_left(query)
+
+
+def beats_of(seen: Observation) -> Beats:
+    """How its queries stand now."""
+    return {} if seen.heartbeat is None else dict(seen.heartbeat.queries)

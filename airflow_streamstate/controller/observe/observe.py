@@ -1,0 +1,187 @@
+"""Looking at a deployment: the reads behind every decision, with as few of them as repeat themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TypeVar
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.journal import NumberedEvent
+from airflow_streamstate.control.objects import Stored
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.drivers.warm import awaits_handover, handle_of
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.errors import DeploymentNotFoundError, MalformedMessageError, StreamStateError
+from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec
+from airflow_streamstate.protocol.register import StreamRegister
+
+Thing = TypeVar("Thing")
+MAX_REMEMBERED = 4096
+
+
+class Observer:
+    """Reads deployments. Specs, claims, launches and events never change once written, so each is read once.
+
+    A stream may be deleted, and another one get its name, with deployments of the same ids. So a spec is read again
+    where the register has changed; where that is another's, nothing is remembered of the deployment.
+
+    Args:
+        home: where they lie.
+        launcher: answers for their drivers.
+        clock: for the time of an observation.
+    """
+
+    def __init__(self, home: Home, launcher: Launcher, clock: Clock) -> None:
+        self._home = home
+        self._launcher = launcher
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._registers: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._specs: OrderedDict[tuple[str, str], tuple[str, DeploymentSpec]] = OrderedDict()
+        self._events: OrderedDict[tuple[str, str], tuple[NumberedEvent, ...]] = OrderedDict()
+        self._claims: OrderedDict[tuple[str, str], Claim] = OrderedDict()
+        self._handles: OrderedDict[tuple[str, str], LaunchHandle] = OrderedDict()
+
+    def observe(self, stream_id: str, deployment_id: str | None = None) -> Observation:
+        """Look at a deployment; at the current one where none is named.
+
+        Raises:
+            StreamNotFoundError, DeploymentNotFoundError: there is none.
+        """
+        control = self._home.control(stream_id)
+        stored = control.need_register()
+        return self.look(control, stored, deployment_id or str(stored.value.deployment_id))
+
+    def look(self, control: StreamControl, stored: Stored[StreamRegister], deployment_id: str) -> Observation:
+        """Look at a deployment beside a register that was just read.
+
+        Raises:
+            DeploymentNotFoundError: there is none.
+            MalformedMessageError: the register names it, and its record is gone.
+        """
+        is_current = stored.value.deployment_id == deployment_id
+        with self._guard:
+            _remember(self._registers, (control.stream_id, ""), stored.version)
+        try:
+            spec = self.spec(control, deployment_id)
+        except DeploymentNotFoundError:
+            if not is_current:
+                raise
+            raise MalformedMessageError(
+                "the record of the current deployment is gone",
+                key=layout.spec_key(control.stream_id, deployment_id),
+                next_step="Put it back from a copy of the home: it says what runs, and nothing else does.",
+            ) from None
+        events: tuple[NumberedEvent, ...] | None = None
+        attempt = stored.value.attempt
+        if not is_current:
+            events = self.events(control, deployment_id)
+            attempt = max((entry.event.attempt for entry in events if entry.event is not None), default=1)
+        handle = self.handle(control, deployment_id, attempt)
+        status = None if handle is None else self.status(handle)
+        claim = self.claim(control, deployment_id, attempt)
+        if handle is not None and status is not None and status.state == "running" and claim is None:
+            # Launched and waiting, but not told: it is launched again, which tells it, or closed (LaunchStatus).
+            status = replace(status, state="pending") if awaits_handover(control, handle) else status
+        heartbeat = control.heartbeat(deployment_id)
+        # Last: a driver that has ended by now has said its last word before (state.py).
+        events = self.events(control, deployment_id)
+        return Observation(
+            register=stored.value,
+            register_version=stored.version,
+            spec=spec,
+            attempt=attempt,
+            events=events,
+            handle=handle,
+            launch_status=status,
+            claim=claim,
+            heartbeat=heartbeat,
+            observed_at=self._clock.now(),
+        )
+
+    def spec(self, control: StreamControl, deployment_id: str) -> DeploymentSpec:
+        """The deployment's spec; raises DeploymentNotFoundError."""
+        key = (control.stream_id, deployment_id)
+        with self._guard:
+            version = self._registers.get((control.stream_id, ""), "")
+            known = self._specs.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        spec = control.spec(deployment_id)
+        with self._guard:
+            if known is not None and known[1] != spec:
+                self._forget(control.stream_id, deployment_id)
+            _remember(self._specs, key, (version, spec))
+        return spec
+
+    def _forget(self, stream_id: str, deployment_id: str) -> None:
+        """Called with the lock held."""
+        self._events.pop((stream_id, deployment_id), None)
+        for memory in (self._claims, self._handles):
+            for key in [key for key in memory if key[0] == stream_id and key[1].startswith(f"{deployment_id}-a")]:
+                del memory[key]
+
+    def events(self, control: StreamControl, deployment_id: str) -> tuple[NumberedEvent, ...]:
+        """Every event of the deployment; what was read before is not read again."""
+        key = (control.stream_id, deployment_id)
+        with self._guard:
+            known = self._events.get(key, ())
+        # A number may be missing below the highest for a moment only if two writers raced; numbers are never reused.
+        after = known[-1].number if known else 0
+        found = (*known, *control.journal(deployment_id).events(after))
+        with self._guard:
+            if len(found) >= len(self._events.get(key, ())):
+                _remember(self._events, key, found)
+        return found
+
+    def claim(self, control: StreamControl, deployment_id: str, attempt: int) -> Claim | None:
+        """Who is the attempt; None for nobody yet. Created once, so it is read once."""
+        key = (control.stream_id, launch_key_for(deployment_id, attempt))
+        with self._guard:
+            known = self._claims.get(key)
+        if known is None:
+            known = control.claim(deployment_id, attempt)
+            if known is not None:
+                with self._guard:
+                    _remember(self._claims, key, known)
+        return known
+
+    def handle(self, control: StreamControl, deployment_id: str, attempt: int) -> LaunchHandle | None:
+        """The launch of an attempt, as recorded, or as the launcher finds it; None where none is known."""
+        launch_key = launch_key_for(deployment_id, attempt)
+        key = (control.stream_id, launch_key)
+        with self._guard:
+            known = self._handles.get(key)
+        if known is not None:
+            return known
+        record = control.launch(deployment_id, launch_key)
+        if record is not None:
+            handle = handle_of(record)
+            with self._guard:
+                _remember(self._handles, key, handle)
+            return handle
+        folder = self._home.launch_path(layout.launch_folder(control.stream_id, deployment_id, launch_key))
+        return self._launcher.find(str(folder), launch_key)
+
+    def status(self, handle: LaunchHandle) -> LaunchStatus:
+        """How a driver is; ``unknown`` for what this launcher cannot be asked."""
+        reason = f"it was launched by {handle.launcher}, not by {self._launcher.name}"
+        if handle.launcher == self._launcher.name:
+            try:
+                return self._launcher.status(handle)
+            except StreamStateError as error:
+                reason = str(error)
+        return LaunchStatus(state="unknown", exit_code=None, reason=reason, observed_at=self._clock.now())
+
+
+def _remember(memory: OrderedDict[tuple[str, str], Thing], key: tuple[str, str], value: Thing) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > MAX_REMEMBERED:
+        memory.popitem(last=False)

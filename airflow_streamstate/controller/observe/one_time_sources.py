@@ -1,0 +1,56 @@
+"""Of an observed deployment: which of its queries cannot go on in their own checkpoints, since a source of theirs sends
+each row once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.connectors.measuring import known_sources
+from airflow_streamstate.connectors.replaying import sending_once
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import QueryStarted
+
+OneTimeSources = Mapping[str, Mapping[str, str]]
+"""By query, the sources that it cannot go on from: what each is -> why."""
+
+
+def one_time_sources(home: Home, seen: Observation) -> OneTimeSources:
+    """The queries that no attempt of this deployment can start again: they have committed an offset that means nothing
+    to the next connection, and a resume never changes a checkpoint.
+
+    By the newest start of each query, and its log; what cannot be read is left out, and its driver decides.
+    """
+    starts: dict[str, QueryStarted] = {}
+    for event in seen.of_kind(QueryStarted, any_attempt=True):  # newest first
+        starts.setdefault(event.query_name, event)
+    found = {}
+    for name, start in sorted(starts.items()):
+        with suppress(StreamStateError):
+            sources = sending_once(start.identities, _lines(home, seen, name), known_sources().adapters)
+            if sources:
+                found[name] = sources
+    return found
+
+
+def _lines(home: Home, seen: Observation, name: str) -> tuple[str, ...]:
+    """The offsets of the last committed batch; none before the first."""
+    folder = layout.checkpoint_folder(seen.stream_id, seen.deployment_id, name)
+    checkpoint = Checkpoint(home.checkpoints, folder)
+    batch_id = checkpoint.position().batch_id if checkpoint.exists() else None
+    entry = None if batch_id is None else checkpoint.read_offset(batch_id)
+    return () if entry is None else entry.source_lines
+
+
+def why_in_words(found: OneTimeSources) -> str:
+    """Why they cannot, one clause."""
+    return "; ".join(f"query {name} reads {what}: {why}" for name in found for what, why in found[name].items())
+
+
+def consent(found: OneTimeSources) -> str:
+    """The options with which a deploy goes on all the same."""
+    return " ".join(f"--accept-lost-input {name}" for name in found)

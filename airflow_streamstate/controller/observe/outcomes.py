@@ -1,0 +1,222 @@
+"""What became of an order, and how a deployment ended: pure, from what was observed.
+
+Nobody ever waits for what cannot come: each end of an order and of a deployment has an outcome here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airflow_streamstate.control.command_status import answered_by
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.state import State, decide_state, explain_state
+from airflow_streamstate.controller.observe.views import OutcomeKind
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.data_events import Skipped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import (
+    Accepted,
+    Drained,
+    DrainFailed,
+    Expired,
+    Failed,
+    Fenced,
+    Finished,
+    Ignored,
+    Rejected,
+    SnapshotReady,
+    Stopped,
+)
+from airflow_streamstate.protocol.positions import QueryPosition
+
+_END_OF_STATE: Mapping[State, OutcomeKind] = {
+    "drained": "drained",
+    "stopped": "stopped",
+    "finished": "finished",
+    "failed": "failed",
+    "fenced": "fenced",
+    "lost": "lost",
+}
+FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
+    DrainNotification.kind: frozenset({"drained"}),
+    CancelRequest.kind: frozenset({"cancelled"}),
+    StopRequest.kind: frozenset({"stopped", "finished", "drained"}),
+    # A snapshot at the end of what was to be snapshotted is as good, and newer.
+    SnapshotRequest.kind: frozenset({"snapshot_ready", "stopped", "finished", "drained"}),
+    SkipRequest.kind: frozenset({"skipped"}),
+    "": frozenset({"drained", "stopped", "finished", "snapshot_ready", "skipped"}),
+}
+"""The ends that fulfil an order of each kind; of an unknown one (``""``), any good end."""
+
+
+@dataclass(frozen=True)
+class End:
+    """An end, before the snapshot's manifest was looked up.
+
+    Attributes:
+        outcome: which.
+        state: of the deployment.
+        event, number: what said so; None and 0 where the state alone does.
+        snapshot_id: the snapshot that the end made; None for none.
+        queries: where each query ended.
+        reason, error, traceback: one sentence; the job's own words.
+        command_kind: the kind of the order; "" where unknown or where it is the end of a deployment.
+    """
+
+    outcome: OutcomeKind
+    state: State
+    event: Event | None = None
+    number: int = 0
+    snapshot_id: str | None = None
+    queries: Mapping[str, QueryPosition] = field(default_factory=dict)
+    reason: str = ""
+    traceback: str = ""
+    command_kind: str = ""
+
+    @property
+    def is_what_was_ordered(self) -> bool:
+        """Whether the order was fulfilled, if perhaps by another end."""
+        return self.outcome in FULFILLED_BY.get(self.command_kind, FULFILLED_BY[""])
+
+
+def decide_command_outcome(seen: Observation, command_id: str, command_kind: str = "") -> End | None:
+    """What became of a command; None while it is under way.
+
+    Args:
+        seen: the deployment that it was for.
+        command_id: the command.
+        command_kind: its kind, where it is known although no event has named it yet.
+    """
+    state = decide_state(seen, seen.observed_at)
+    kind = command_kind or _kind_of(seen, command_id)
+    for entry in reversed([entry for entry in seen.events if command_id in answered_by(entry.event)]):
+        event = entry.event
+        if isinstance(event, Drained | Stopped | SnapshotReady):
+            return _from_event(event, entry.number, state, kind)
+        if isinstance(event, DrainFailed):
+            asked_back = command_id in event.also_answers
+            return _drain_failed(seen, event, entry.number, state, CancelRequest.kind if asked_back else kind)
+        if isinstance(event, Skipped):
+            return End("skipped", state, event, entry.number, reason=event.reason, command_kind=SkipRequest.kind)
+        if isinstance(event, Ignored | Rejected | Expired):
+            return _unobeyed(seen, event, entry.number, state, kind)
+    return decide_end(seen, kind)
+
+
+def decide_end(seen: Observation, command_kind: str = "") -> End | None:
+    """How a deployment ended; None while it has not."""
+    state = decide_state(seen, seen.observed_at)
+    outcome = _END_OF_STATE.get(state)
+    if outcome is None:
+        return None
+    event: Event | None = seen.drained or seen.terminal
+    reason = explain_state(seen, seen.observed_at)
+    if event is None:
+        return End(outcome, state, reason=reason, command_kind=command_kind)
+    number = next(entry.number for entry in seen.events if entry.event is event)
+    return _from_event(event, number, state, command_kind)
+
+
+def decide_drain_outcome(seen: Observation, *, is_pending: bool) -> End | None:
+    """What a drain of this deployment, by whomever, has come to; None while one may still come.
+
+    Args:
+        seen: the deployment.
+        is_pending: a drain of it waits to be obeyed.
+    """
+    end = decide_end(seen, DrainNotification.kind)
+    if end is not None and end.outcome == "drained":
+        return end
+    failed = next(seen.of_kind(DrainFailed), None)
+    if end is not None and failed is not None and failed.then != "runs_on":
+        return _drain_failed(seen, failed, _number_of(seen, failed), end.state)
+    if end is not None or is_pending:
+        return end
+    last = next((event for event in seen.of_kind(Event) if _is_word_on_drain(event)), None)
+    if isinstance(last, DrainFailed) and last.then == "runs_on":
+        return _drain_failed(seen, last, _number_of(seen, last), decide_state(seen, seen.observed_at))
+    if isinstance(last, Expired | Rejected):
+        return _unobeyed(
+            seen, last, _number_of(seen, last), decide_state(seen, seen.observed_at), DrainNotification.kind
+        )
+    return None
+
+
+def _kind_of(seen: Observation, command_id: str) -> str:
+    for entry in seen.events:
+        event = entry.event
+        if isinstance(event, Accepted | Ignored | Expired) and event.command_id == command_id:
+            return str(event.command.get("kind", ""))
+    return ""
+
+
+def _is_word_on_drain(event: Event) -> bool:
+    if isinstance(event, Accepted | Expired):
+        return event.command.get("kind") == DrainNotification.kind
+    return isinstance(event, Rejected | DrainFailed)
+
+
+def _number_of(seen: Observation, event: Event) -> int:
+    return next((entry.number for entry in seen.events if entry.event is event), 0)
+
+
+def _from_event(event: Event, number: int, state: State, kind: str) -> End:
+    if isinstance(event, Drained | Stopped | Finished | SnapshotReady):
+        outcome: OutcomeKind = (
+            "drained"
+            if isinstance(event, Drained)
+            else "stopped"
+            if isinstance(event, Stopped)
+            else "finished"
+            if isinstance(event, Finished)
+            else "snapshot_ready"
+        )
+        return End(outcome, state, event, number, event.snapshot_id, event.queries, command_kind=kind)
+    if isinstance(event, Failed):
+        return End("failed", state, event, number, reason=event.in_words, traceback=event.traceback, command_kind=kind)
+    if isinstance(event, Fenced):
+        reason = f"replaced by {event.current_deployment_id or 'nobody'} attempt {event.current_attempt}"
+        return End("fenced", state, event, number, reason=reason, command_kind=kind)
+    return End("failed", state, event, number, reason=event.kind, command_kind=kind)
+
+
+def _drain_failed(
+    seen: Observation, event: DrainFailed, number: int, state: State, kind: str = DrainNotification.kind
+) -> End | None:
+    """Not before it is known where the deployment stands after it."""
+    end = decide_end(seen)
+    if end is None and event.then != "runs_on" and event.cause != "cancelled":
+        return None
+    choices = f" ({'; '.join(event.choices)})" if event.choices else ""
+    what = f"the flush of query {event.query_name} failed" if event.cause == "flush" else "it was called off"
+    runs_on = event.then == "runs_on"
+    return End(
+        "cancelled" if event.cause == "cancelled" else "drain_failed",
+        state,
+        event,
+        number,
+        end.snapshot_id if end is not None and not runs_on else None,
+        end.queries if end is not None and not runs_on else {},
+        reason=f"{what}: {event.error}{choices}{'; the stream runs on' if runs_on else ''}",
+        traceback=end.traceback if end is not None else "",
+        command_kind=kind or DrainNotification.kind,
+    )
+
+
+def _unobeyed(seen: Observation, event: Ignored | Rejected | Expired, number: int, state: State, kind: str) -> End:
+    end = decide_end(seen, kind)
+    if isinstance(event, Ignored) and end is not None and end.is_what_was_ordered:
+        return end  # it came too late to be obeyed, because what it asked for had happened
+    if isinstance(event, Ignored) and end is not None and end.outcome == "fenced":
+        return End("fenced", state, event, number, reason=event.reason, command_kind=kind)
+    if isinstance(event, Expired):
+        return End("expired", state, event, number, reason="it had expired when it was read", command_kind=kind)
+    outcome: OutcomeKind = "ignored" if isinstance(event, Ignored) else "rejected"
+    return End(outcome, state, event, number, reason=event.reason, command_kind=kind)

@@ -1,0 +1,152 @@
+"""How fast a query reads, beside how fast its input comes and how fast another version read.
+
+Judged by a window of batches (``LagTrend``). What is behind at one moment is no measure: between two commits it grows
+from the least to the most, however fast the query is. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_streamstate.connectors.moving import counted
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+
+NOISE = 1.1
+"""Rates that differ by less are taken for the same."""
+LEVEL_BATCHES = 2
+"""A query that keeps up has no more left than so many of its batches read: one that runs, and one to be planned."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a query went with all its sources of one unit.
+
+    Attributes:
+        unit: of the counts.
+        read_per_second: what the query read; None where the offsets do not tell.
+        came_per_second: what came to its sources; None as ``read_per_second``.
+        least_before, least: the least that was behind in the older and in the newer half of the window.
+    """
+
+    unit: str
+    read_per_second: float | None
+    came_per_second: float | None
+    least_before: int
+    least: int
+
+    @property
+    def falls_behind(self) -> bool:
+        """Whether even the least that is behind grows, and less is read than comes, as far as that is known."""
+        if self.least <= self.least_before:
+            return False
+        if self.read_per_second is None or self.came_per_second is None:
+            return True
+        return self.came_per_second > self.read_per_second * NOISE
+
+
+@dataclass(frozen=True)
+class Slower:
+    """A query falls behind, and reads less than the one of the version before, or nobody knows what that read.
+
+    Attributes:
+        text: both rates, as a clause: ``reads 5 rows/s while 10 rows/s come, and the version before read 10 rows/s``.
+        factor: how many times as much the version before read; None where that is not known.
+    """
+
+    text: str
+    factor: float | None
+
+
+def paces_of(query: QueryBeat) -> Mapping[str, Pace]:
+    """How a query goes, by unit; sources of which no trend is known are left out."""
+    found: dict[str, Pace] = {}
+    for lag in query.lags:
+        if lag.trend is None or lag.behind is None:
+            continue
+        pace = _pace_of(lag.unit, lag.trend)
+        found[lag.unit] = _together(found[lag.unit], pace) if lag.unit in found else pace
+    return found
+
+
+def left_at_least(lag: SourceLag) -> int | None:
+    """The least that was behind one source at the newest three batches; what is behind now where the least grows."""
+    if lag.behind is None or lag.trend is None or _pace_of(lag.unit, lag.trend).falls_behind:
+        return lag.behind
+    return min(lag.behind, lag.trend.least_lately)
+
+
+def decide_slower(query: QueryBeat, before: QueryBeat | None) -> Slower | None:
+    """Whether a query is slower than in the version before; None where it keeps up, has no more left than that version
+    had, or reads as much as that did: then it is the input that is faster.
+
+    Args:
+        query: of the new version.
+        before: the same query as the version before last told of it; None where it did not.
+    """
+    known = {} if before is None else paces_of(before)
+    found = [_slower(pace, known.get(unit)) for unit, pace in paces_of(query).items()]
+    return max((one for one in found if one is not None), key=_factor, default=None)
+
+
+def keeps_level(query: QueryBeat) -> bool:
+    """Whether a query that is never without input keeps up with it, and has no more left than two of its batches read.
+    No where nobody can tell."""
+    told = [lag for lag in query.lags if lag.behind is not None]
+    return bool(told) and all(_is_level(lag) for lag in told)
+
+
+def rate_in_words(per_second: float | None, unit: str) -> str:
+    """``12.5 rows/s``; ``an unknown number of rows/s``."""
+    if per_second is None:
+        return f"an unknown number of {unit}/s"
+    return f"{per_second:,.0f} {unit}/s" if per_second >= 100 else f"{per_second:.3g} {unit}/s"
+
+
+def _is_level(lag: SourceLag) -> bool:
+    trend = lag.trend
+    if not lag.behind:
+        return True
+    if trend is None or trend.read is None or trend.batches <= 0:
+        return False
+    return not _pace_of(lag.unit, trend).falls_behind and trend.least * trend.batches <= LEVEL_BATCHES * trend.read
+
+
+def _slower(pace: Pace, before: Pace | None) -> Slower | None:
+    if not pace.falls_behind or (before is not None and pace.least <= before.least):
+        return None
+    was = None if before is None else before.read_per_second
+    factor = None
+    if pace.read_per_second is not None and was is not None:
+        factor = was / pace.read_per_second if pace.read_per_second > 0 else math.inf
+        if factor <= NOISE:
+            return None
+    text = (
+        f"reads {rate_in_words(pace.read_per_second, pace.unit)} while {rate_in_words(pace.came_per_second, pace.unit)}"
+        f" come, and the version before read {rate_in_words(was, pace.unit)}; "
+        f"{counted(pace.least, pace.unit)} behind at the least, {pace.least_before:,} before"
+    )
+    return Slower(text, factor)
+
+
+def _pace_of(unit: str, trend: LagTrend) -> Pace:
+    return Pace(unit, trend.read_per_second, trend.came_per_second, trend.least_before, trend.least)
+
+
+def _together(one: Pace, other: Pace) -> Pace:
+    return Pace(
+        one.unit,
+        _sum(one.read_per_second, other.read_per_second),
+        _sum(one.came_per_second, other.came_per_second),
+        one.least_before + other.least_before,
+        one.least + other.least,
+    )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def _factor(slower: Slower) -> float:
+    return 0.0 if slower.factor is None else slower.factor

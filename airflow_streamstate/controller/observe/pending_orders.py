@@ -1,0 +1,147 @@
+"""The orders to a deployment that have not had their end: what waits, what is obeyed, and what becomes of it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from airflow_streamstate.control.command_status import answered_ids, cancelled_drains, command_in, is_late
+from airflow_streamstate.control.journal import CommandSlot
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.state import ALIVE, State
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    Command,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.events import Accepted
+
+OrderPhase = Literal["ordered", "accepted"]
+_VERB_OF = {
+    DrainNotification.kind: "drain",
+    CancelRequest.kind: "drain --cancel",
+    StopRequest.kind: "stop",
+    SnapshotRequest.kind: "snapshot",
+    SkipRequest.kind: "skip",
+}
+
+
+@dataclass(frozen=True)
+class PendingOrder:
+    """An order without its end.
+
+    Attributes:
+        verb: of the shell.
+        number: of its object; 0 where it has none.
+        phase: ``ordered``: it lies there; ``accepted``: a driver has begun to obey it.
+        why: what it waits for, in one lower-case sentence.
+    """
+
+    verb: str
+    command_id: str
+    number: int
+    requested_at: datetime
+    requested_by: str
+    reason: str
+    expires_at: datetime | None
+    phase: OrderPhase
+    why: str
+
+    def to_json(self) -> dict[str, object]:
+        """``verb command_id number requested_at requested_by reason expires_at phase why``."""
+        return {
+            **vars(self),
+            "requested_at": format_time(self.requested_at),
+            "expires_at": None if self.expires_at is None else format_time(self.expires_at),
+        }
+
+
+def pending_orders(seen: Observation, slots: Collection[CommandSlot], state: State) -> tuple[PendingOrder, ...]:
+    """The orders to this deployment that have not had their end, in the order of their numbers.
+
+    Args:
+        seen: the deployment.
+        slots: the commands that lie there.
+        state: of the deployment.
+    """
+    events = [entry.event for entry in seen.events]
+    answered = answered_ids(events)
+    begun = {event.command_id for event in events if isinstance(event, Accepted)}
+    taken_back = {
+        drain.command.command_id
+        for drain in cancelled_drains(
+            slots, events, stream_id=seen.stream_id, deployment_id=seen.deployment_id, now=seen.observed_at
+        )
+    }
+    found: dict[str, PendingOrder] = {}
+    for command, number in _ordered(seen, slots):
+        command_id, is_begun = command.command_id, command.command_id in begun
+        if command_id in answered or command_id in found or (is_begun and _ends_with(command, seen)):
+            continue
+        why = _why(command, seen, state, is_begun=is_begun)
+        found[command_id] = PendingOrder(
+            verb=_VERB_OF[command.kind],
+            command_id=command_id,
+            number=number,
+            requested_at=command.requested_at,
+            requested_by=command.requested_by,
+            reason=command.reason,
+            expires_at=command.deadline_at,
+            phase="accepted" if is_begun else "ordered",
+            why=f"it is taken back, and {why}" if command_id in taken_back else why,
+        )
+    return tuple(sorted(found.values(), key=lambda order: order.number))
+
+
+def _ordered(seen: Observation, slots: Collection[CommandSlot]) -> Iterator[tuple[Command, int]]:
+    """What lies there, and what was begun although its object is gone: the event keeps its content."""
+    for slot in slots:
+        if slot.command is not None:
+            yield slot.command, slot.number or 0
+    for entry in seen.events:
+        command = command_in(entry.event) if isinstance(entry.event, Accepted) else None
+        if command is not None and isinstance(entry.event, Accepted):
+            yield command, entry.event.command_number
+
+
+def _ends_with(command: Command, seen: Observation) -> bool:
+    """Whether an order that was begun is over with the attempt, or the deployment, that began it."""
+    if not seen.is_current or seen.drained is not None:
+        return True
+    if not isinstance(command, StopRequest | SnapshotRequest):
+        return False
+    return command.attempt < seen.attempt or seen.terminal is not None
+
+
+def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -> str:
+    """What becomes of it as things stand."""
+    owner = (command.stream_id, command.deployment_id)
+    if owner != (seen.stream_id, seen.deployment_id):
+        return f"it is meant for deployment {command.deployment_id} of stream {command.stream_id}: nobody obeys it"
+    if not seen.is_current or state == "drained":
+        return "nobody will obey it: this deployment is over"
+    if is_begun and state in ALIVE:
+        return "it is being obeyed"
+    if not is_begun and is_late(command, seen.observed_at):
+        return "it has expired: it is not begun any more"
+    if isinstance(command, StopRequest | SnapshotRequest):
+        return _why_of_an_attempt(command, seen, state)
+    if state not in ALIVE:
+        return "it holds for the next attempt of this deployment"
+    if isinstance(command, DrainNotification) and command.rehearse and seen.has_started:
+        return "it is not begun: its flush is tried first, on a fork of the state"
+    return "the driver has not taken it up yet"
+
+
+def _why_of_an_attempt(command: StopRequest | SnapshotRequest, seen: Observation, state: State) -> str:
+    if command.attempt < seen.attempt:
+        return f"it is meant for attempt {command.attempt}: nobody obeys it"
+    if state not in ALIVE:
+        return "the driver that it is meant for has ended: nobody obeys it"
+    return "the driver has not taken it up yet"

@@ -1,0 +1,412 @@
+"""Rehearsals: begin one, look whether it is over, end it, and remove what it made.
+
+A rehearsal is no deployment and no attempt: the register is not touched, nothing is claimed, and no event of the stream
+is written. Its record comes first and says until when it may last, so that whoever comes later can remove the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
+from airflow_streamstate.controller.drivers.launching import Drivers
+from airflow_streamstate.controller.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
+from airflow_streamstate.controller.rehearsal.rehearsal_start import start_at, start_of
+from airflow_streamstate.controller.rehearsal.rehearsal_waits import RehearsalWaits
+from airflow_streamstate.controller.request.changes import Change
+from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
+from airflow_streamstate.errors import (
+    ConflictError,
+    InvalidRequestError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.ids import rehearsal_id_for
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.redaction import shortened
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict, SeedTrial
+from airflow_streamstate.store.trees import delete_below
+
+LATE_SECONDS = 15.0
+"""So long after its deadline a driver that lives has ended itself."""
+END_SECONDS = 10.0
+GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.2
+KEPT_REPORTS = 20
+MAX_LINE_CHARACTERS = 1_000
+_KEPT = ("rehearsal.json", "verdict.json", "plans")
+_OF_THE_ATTEMPT = ("launches", "waiting.json", "handover.json")
+"""What is kept beside, where its driver has become an attempt."""
+
+
+@dataclass(frozen=True)
+class RehearsalView:
+    """A rehearsal as it was begun.
+
+    Attributes:
+        deployment_id: the current deployment, which the new version would follow.
+        start: how it would start.
+        notes: what a person should know about that, in sentences.
+    """
+
+    stream_id: str
+    rehearsal_id: str
+    deployment_id: str
+    start: StartPlan
+    deadline_at: datetime
+    notes: tuple[str, ...] = ()
+
+
+class Rehearsals:
+    """Rehearses.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._home = means.home
+        self._clock = means.clock
+        self._drivers: Drivers = means.drivers
+        self._waits = RehearsalWaits(means.observer, means.clock, self._is_late)
+
+    # beginning
+
+    def begin(
+        self,
+        request: Change,
+        request_id: str,
+        *,
+        runs_batches: bool,
+        deadline_seconds: float,
+        waits_seconds: float | None = None,
+        refuses: tuple[str, ...] = (),
+        seeds: SeedTrial = "never",
+        snapshot_id: str | None = None,
+    ) -> RehearsalView:
+        """As ``Controller.begin_plan``."""
+        control = self._home.need_stream(request.stream_id)
+        seen = self._means.observer.observe(request.stream_id)
+        self.sweep(request.stream_id)
+        rehearsal = self._under_way(control, request_id, request.digest)
+        if rehearsal is None:
+            rehearsal = self._record(
+                control,
+                request,
+                request_id,
+                seen.deployment_id,
+                runs_batches=runs_batches,
+                seconds=deadline_seconds,
+                waits_seconds=waits_seconds,
+                refuses=refuses,
+                seeds=seeds,
+            )
+        try:
+            spec = request.applied_to(seen.spec, self._home.guarded)
+            spec = replace(
+                spec,
+                deployment_id=rehearsal.rehearsal_id,
+                request_id=request_id,
+                requested_by=self._means.requested_by,
+                reason=request.reason,
+                created_at=rehearsal.created_at,
+                start=StartPlan("fresh"),
+            )
+            self._drivers.check(spec, ATTEMPT)
+            if snapshot_id is None:
+                refuse_spark(self._home, control, self._drivers, spec, seen)
+                start = start_of(self._home, control, seen, request, rehearsal.rehearsal_id)
+            else:
+                start = start_at(control, seen, request, snapshot_id)
+            spec = self._create_spec(control, replace(spec, start=start.plan))
+            self._drivers.launch(control, spec, ATTEMPT)
+        except StreamStateError as error:
+            self._withdraw(control, rehearsal.rehearsal_id, error)
+            raise
+        return RehearsalView(
+            control.stream_id,
+            rehearsal.rehearsal_id,
+            rehearsal.deployment_id,
+            spec.start,
+            rehearsal.deadline_at,
+            start.notes,
+        )
+
+    def _under_way(self, control: StreamControl, request_id: str, digest: str) -> Rehearsal | None:
+        """What this request began, and what is not over, or waits."""
+        mine = [
+            known
+            for known in self.begun_by(control.stream_id, [request_id])
+            if control.verdict(known) is None or self._waits.is_left_alone(control, self._need(control, known))
+        ]
+        rehearsal = control.rehearsal(mine[-1]) if mine else None
+        if rehearsal is not None and rehearsal.request_digest != digest:
+            raise ConflictError(
+                "this request id was given to another wish",
+                request_id=request_id,
+                rehearsal_id=rehearsal.rehearsal_id,
+                next_step="Use another request id for another wish.",
+            )
+        return rehearsal
+
+    def begun_by(self, stream_id: str, request_ids: Iterable[str]) -> list[str]:
+        """The rehearsals that these requests became, whatever has become of them; sorted."""
+        control = self._home.control(stream_id)
+        starts = tuple(f"{rehearsal_id_for(each, 1).rpartition('-')[0]}-" for each in request_ids)
+        return sorted(known for known in control.rehearsal_ids() if known.startswith(starts))
+
+    def _record(
+        self,
+        control: StreamControl,
+        request: Change,
+        request_id: str,
+        deployment_id: str,
+        *,
+        runs_batches: bool,
+        seconds: float,
+        waits_seconds: float | None,
+        refuses: tuple[str, ...],
+        seeds: SeedTrial,
+    ) -> Rehearsal:
+        now = self._clock.now()
+        known = self.begun_by(control.stream_id, [request_id])
+        number = 1 + max((int(rehearsal_id.rpartition("-")[2]) for rehearsal_id in known), default=0)
+        rehearsal = Rehearsal(
+            stream_id=control.stream_id,
+            rehearsal_id=rehearsal_id_for(request_id, number),
+            deployment_id=deployment_id,
+            runs_batches=runs_batches,
+            created_at=now,
+            deadline_at=now + timedelta(seconds=seconds),
+            requested_by=self._means.requested_by,
+            request_id=request_id,
+            request_digest=request.digest,
+            write_id=self._clock.new_uuid(),
+            fresh_queries=request.fresh_queries,
+            waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
+            refuses=refuses,
+            seeds=seeds,
+        )
+        with suppress(ObjectExistsError):  # the same request, twice at once: it is the same rehearsal
+            control.create_rehearsal(rehearsal)
+        return control.rehearsal(rehearsal.rehearsal_id) or rehearsal
+
+    def _create_spec(self, control: StreamControl, spec: DeploymentSpec) -> DeploymentSpec:
+        try:
+            control.create_spec(spec)
+        except ObjectExistsError:
+            return control.spec(spec.deployment_id)  # of an earlier try: a driver may run it already
+        return spec
+
+    def _withdraw(self, control: StreamControl, rehearsal_id: str, error: StreamStateError) -> None:
+        """What cannot be begun leaves nothing behind; what may have been begun is found by the next call."""
+        if isinstance(error, UnavailableError | OutcomeUnknownError):
+            return
+        with suppress(StreamStateError):
+            if self._handle(control, rehearsal_id) is None:
+                self._remove(control, rehearsal_id, everything=True)
+
+    # looking
+
+    def is_over(self, stream_id: str, rehearsal_id: str) -> bool:
+        """Whether there is a verdict, or none can come any more; changes nothing.
+
+        Raises:
+            InvalidRequestError: nobody recorded such a rehearsal.
+        """
+        control = self._home.control(stream_id)
+        rehearsal = self._need(control, rehearsal_id)
+        if control.verdict(rehearsal_id) is not None or self._is_late(rehearsal):
+            return True
+        return self._has_ended(control, rehearsal_id)
+
+    def describe(self, stream_id: str, rehearsal_id: str) -> str:
+        """Where it stands, in one line for people who wait."""
+        control = self._home.control(stream_id)
+        handle = self._handle(control, rehearsal_id)
+        left = (self._need(control, rehearsal_id).deadline_at - self._clock.now()).total_seconds()
+        state = "not launched" if handle is None else self._means.observer.status(handle).state
+        return f"its driver is {state}; {max(left, 0):.0f} s are left"
+
+    def _need(self, control: StreamControl, rehearsal_id: str) -> Rehearsal:
+        rehearsal = control.rehearsal(rehearsal_id)
+        if rehearsal is None:
+            raise InvalidRequestError(
+                "this stream has no such rehearsal",
+                stream_id=control.stream_id,
+                rehearsal_id=rehearsal_id,
+                next_step="Rehearse again: reports are kept for a while only.",
+            )
+        return rehearsal
+
+    def _is_late(self, rehearsal: Rehearsal) -> bool:
+        return self._clock.now() >= rehearsal.deadline_at + timedelta(seconds=LATE_SECONDS)
+
+    def _handle(self, control: StreamControl, rehearsal_id: str) -> LaunchHandle | None:
+        return self._means.observer.handle(control, rehearsal_id, ATTEMPT)
+
+    def _has_ended(self, control: StreamControl, rehearsal_id: str) -> bool:
+        handle = self._handle(control, rehearsal_id)
+        return handle is not None and self._means.observer.status(handle).has_ended
+
+    # waiting
+
+    def is_waiting(self, stream_id: str, rehearsal_id: str) -> bool:
+        """Whether its driver lives and waits to be handed over (``Drivers.hand_over``); changes nothing.
+
+        Raises:
+            InvalidRequestError: nobody recorded such a rehearsal.
+        """
+        control = self._home.control(stream_id)
+        return self._waits.is_waiting(control, self._need(control, rehearsal_id))
+
+    def waiting_end(self, stream_id: str, rehearsal_id: str) -> str:
+        """Why its driver does not wait, and never will, in words; "" while it may. Raises as ``is_waiting``."""
+        control = self._home.control(stream_id)
+        return self._waits.end_of(control, self._need(control, rehearsal_id))
+
+    # ending
+
+    def report(self, stream_id: str, rehearsal_id: str) -> tuple[Rehearsal, RehearsalVerdict]:
+        """As ``conclude``, which see; but a driver that waits, or is about to, is left alone."""
+        control = self._home.control(stream_id)
+        rehearsal = self._need(control, rehearsal_id)
+        verdict = control.verdict(rehearsal_id)
+        if verdict is not None and self._waits.is_left_alone(control, rehearsal):
+            return rehearsal, verdict
+        return self.conclude(stream_id, rehearsal_id)
+
+    def conclude(self, stream_id: str, rehearsal_id: str) -> tuple[Rehearsal, RehearsalVerdict]:
+        """End it, whatever it does, and remove what it made; its verdict. Twice is once.
+
+        A driver that was handed over is the deployment's: it is not ended, and its launch and its log stay.
+
+        Raises:
+            InvalidRequestError: nobody recorded such a rehearsal.
+        """
+        control = self._home.control(stream_id)
+        rehearsal = self._need(control, rehearsal_id)
+        verdict = control.verdict(rehearsal_id)
+        if not is_handed_over(control, rehearsal_id):
+            ends_by_itself = verdict is not None and not is_to_wait(rehearsal, verdict, self._clock.now())
+            self._end_driver(control, rehearsal_id, patience_seconds=END_SECONDS if ends_by_itself else 0.0)
+        verdict = verdict or control.verdict(rehearsal_id) or self._given(control, rehearsal)
+        self._remove(control, rehearsal_id)
+        return rehearsal, verdict
+
+    def _end_driver(self, control: StreamControl, rehearsal_id: str, patience_seconds: float) -> None:
+        """With a little patience: a JVM that ends by itself removes its own temporary files."""
+        handle = self._handle(control, rehearsal_id)
+        if handle is None or handle.launcher != self._means.launcher.name:
+            return
+        end = self._clock.monotonic_seconds() + patience_seconds
+        while self._clock.monotonic_seconds() < end:
+            if self._means.observer.status(handle).state not in ("running", "unknown"):
+                return
+            self._clock.sleep(POLL_SECONDS)
+        self._means.launcher.kill(handle, GRACE_SECONDS)
+
+    def _given(self, control: StreamControl, rehearsal: Rehearsal) -> RehearsalVerdict:
+        """The verdict in the place of a driver that gave none."""
+        outcome, error, tail = self._why_none(control, rehearsal)
+        verdict = RehearsalVerdict(
+            stream_id=control.stream_id,
+            rehearsal_id=rehearsal.rehearsal_id,
+            outcome=outcome,
+            queries={},
+            error=error,
+            seconds=round((self._clock.now() - rehearsal.created_at).total_seconds(), 3),
+            given_by="controller",
+            given_at=self._clock.now(),
+            write_id=self._clock.new_uuid(),
+            log_tail=tail,
+        )
+        try:
+            control.create_verdict(verdict)
+        except ObjectExistsError:
+            return control.verdict(rehearsal.rehearsal_id) or verdict
+        return verdict
+
+    def _why_none(self, control: StreamControl, rehearsal: Rehearsal) -> tuple[RehearsalOutcome, str, str]:
+        handle = self._handle(control, rehearsal.rehearsal_id)
+        if self._clock.now() >= rehearsal.deadline_at:
+            return "deadline", f"it was not over at its deadline, {format_time(rehearsal.deadline_at)}", ""
+        if handle is None:
+            return "failed", "its driver was never launched", ""
+        reason = self._means.observer.status(handle).reason
+        try:
+            spec = control.spec(rehearsal.rehearsal_id)
+        except StreamStateError:
+            return "failed", "its driver ended without a verdict", ""
+        tail = log_tail_of(self._means.launcher, self._home, spec, handle)
+        secrets = secrets_seen(spec, handle)
+        words = shortened(f"its driver ended without a verdict: {reason}", secrets, MAX_LINE_CHARACTERS, in_a_line=True)
+        return "failed", words, tail
+
+    def give_up(self, stream_id: str, rehearsal_id: str) -> None:
+        """End it before its time, without a report: nobody waits for it any more."""
+        with suppress(InvalidRequestError):
+            self.conclude(stream_id, rehearsal_id)
+
+    # removing
+
+    def sweep(self, stream_id: str) -> None:
+        """Remove what rehearsals left that are over, or whose time is; and the oldest reports."""
+        control = self._home.control(stream_id)
+        over: dict[str, datetime] = {}
+        for rehearsal_id in control.rehearsal_ids():
+            with suppress(StreamStateError):  # the next sweep tries again, and no plan is refused for it
+                ended_at = self._swept(control, rehearsal_id)
+                if ended_at is not None:
+                    over[rehearsal_id] = ended_at
+        for rehearsal_id in sorted(over, key=lambda known: over[known])[:-KEPT_REPORTS]:
+            with suppress(StreamStateError):
+                self._remove(control, rehearsal_id, everything=True)
+
+    def _swept(self, control: StreamControl, rehearsal_id: str) -> datetime | None:
+        rehearsal = self._need(control, rehearsal_id)
+        verdict = control.verdict(rehearsal_id)
+        if self._waits.is_left_alone(control, rehearsal):
+            return None
+        if is_handed_over(control, rehearsal_id):
+            if self._has_leftovers(control, rehearsal_id):
+                self._remove(control, rehearsal_id)
+            return None  # kept for as long as the deployment is: its driver's log lies here
+        if verdict is None and not (self._is_late(rehearsal) or self._has_ended(control, rehearsal_id)):
+            return None
+        if verdict is None or self._has_leftovers(control, rehearsal_id):
+            _, verdict = self.conclude(control.stream_id, rehearsal_id)
+        return verdict.given_at
+
+    def _has_leftovers(self, control: StreamControl, rehearsal_id: str) -> bool:
+        folder = layout.deployment_folder(control.stream_id, rehearsal_id)
+        stores = (self._home.home, self._home.checkpoints)
+        is_kept = is_handed_over(control, rehearsal_id)
+        kept = {*_KEPT, *(_OF_THE_ATTEMPT if is_kept else ())}
+        found = {name for store in stores for name in store.list_folders(folder)} - kept
+        if found or self._home.home.head(layout.spec_key(control.stream_id, rehearsal_id)) is not None:
+            return True
+        # Where launches lie apart they are each machine's own: whoever concluded it may not have seen this folder.
+        return not is_kept and self._home.launch_path(f"{folder}/launches").exists()
+
+    def _remove(self, control: StreamControl, rehearsal_id: str, *, everything: bool = False) -> None:
+        folder = layout.deployment_folder(control.stream_id, rehearsal_id)
+        kept: tuple[str, ...] = () if everything else _KEPT
+        if is_handed_over(control, rehearsal_id):
+            kept = (*_KEPT, *_OF_THE_ATTEMPT)
+        delete_below(self._home.checkpoints, folder, but=kept)
+        if "launches" not in kept:
+            self._home.remove_launches(folder)
+        if self._home.checkpoints is not self._home.home:
+            delete_below(self._home.home, folder, but=kept)

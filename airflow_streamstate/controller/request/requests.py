@@ -1,0 +1,184 @@
+"""What a user asks for when a stream is deployed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from airflow_streamstate.controller.observe.snapshot_age import check_max_age
+from airflow_streamstate.controller.request.literal_secrets import check_local_paths, check_plain_uris, check_secrets
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
+from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, OnQueryFailure, StartMode
+from airflow_streamstate.protocol.references import is_reference, split_argument
+from airflow_streamstate.protocol.settings import AgentSettings
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+START_MODES: tuple[StartMode, ...] = ("restore", "seed", "fresh")
+
+
+@dataclass(frozen=True)
+class DeployRequest:
+    """A script that is to become the next version of a stream.
+
+    Attributes:
+        stream_id: the stream.
+        application: local path of the script, unmodified.
+        arguments: its arguments, word for word, but for references to secrets (``protocol.references``): alone, or
+            behind ``--name=``.
+        master: Spark's master URL; None for ``local[*]``, or for the one that ``spark_conn_id`` says.
+        conf: Spark's configuration; a value may be a reference to a secret.
+        environment: variables of the driver beside those that it inherits; a value may be a reference to a secret.
+        allow_literal_secrets: values under secret-like names may be recorded in the home as they are.
+        py_files, files: local files that go with it, pinned like the script.
+        packages: Maven coordinates.
+        jars: local paths or URIs; not pinned.
+        start: None: what the snapshot at the predecessor's end is decides; a stream's first deployment starts fresh.
+        snapshot_id: the snapshot that is expected to start it: a check, not a choice (1a.9).
+        discard_state: drop state that the drain could not flush (Law 16).
+        fresh_queries: queries that may start with nothing although the snapshot does not know them.
+        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
+        reason, version_label: for people.
+        spark_conn_id: an Airflow connection whose spark-submit launches it.
+        settings: of the agent in the driver; None for the defaults of the home.
+        assume_dead: take over although nobody can say whether the old driver has ended.
+        mirrors: URIs of places that snapshots are copied to; empty for none.
+        snapshots: the URI of the place in which its snapshots are kept; "none" for taking none of it while it runs; ""
+            for with its checkpoints.
+        request_id: names the request over all its tries (Law 2); None for a new one.
+        attaches: the script is submitted itself, its arguments on the command line, and calls ``runtime.attach()``.
+        max_snapshot_age_seconds: refuse to start from what is older; None for no bound.
+        offsets: of a seed: by query, the offset of each of its sources that it begins at, as Spark writes them and in
+            the order of the snapshot, instead of where it stood there.
+        begins_at: of a seed: every query begins with the input of this moment, instead.
+        accept_repeated_input: queries that may read input again that was read before.
+        revives: deploy although the stream was retired.
+        on_query_failure: what a query that fails does to the others, as in ``DeploymentSpec``.
+
+    Raises:
+        InvalidRequestError: something of it cannot be.
+    """
+
+    stream_id: str
+    application: Path
+    arguments: tuple[str, ...] = ()
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    py_files: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = ()
+    packages: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
+    start: StartMode | None = None
+    snapshot_id: str | None = None
+    discard_state: bool = False
+    fresh_queries: tuple[str, ...] = ()
+    accept_lost_input: tuple[str, ...] = ()
+    reason: str = ""
+    version_label: str = ""
+    spark_conn_id: str | None = None
+    settings: AgentSettings | None = None
+    assume_dead: bool = False
+    request_id: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    allow_literal_secrets: bool = False
+    attaches: bool = False
+    max_snapshot_age_seconds: float | None = None
+    offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    begins_at: datetime | None = None
+    accept_repeated_input: tuple[str, ...] = ()
+    mirrors: tuple[str, ...] = ()
+    snapshots: str = ""
+    revives: bool = False
+    on_query_failure: OnQueryFailure = "script"
+
+    @property
+    def begins_elsewhere(self) -> bool:
+        """Whether it is to begin at other offsets than where its predecessor stood."""
+        return bool(self.offsets) or self.begins_at is not None
+
+    def __post_init__(self) -> None:
+        check_stream_id(self.stream_id)
+        self._check_texts()
+        self._check_environment()
+        check_secrets(self.conf, self.arguments, self.environment, may_be_literal=self.allow_literal_secrets)
+        check_plain_uris(jars=self.jars, packages=self.packages, master=(self.master or "",))
+        check_local_paths(application=(self.application,), py_files=self.py_files, files=self.files)
+        check_max_age(self.max_snapshot_age_seconds)
+        if self.request_id is not None:
+            check_id(self.request_id, "request id")
+        if self.snapshot_id is not None:
+            check_id(self.snapshot_id, "snapshot id")
+        if self.start is not None and self.start not in START_MODES:
+            raise InvalidRequestError(
+                "this is no way to start", start=str(self.start)[:60], next_step="Use restore, seed or fresh."
+            )
+        if self.on_query_failure not in ON_QUERY_FAILURE:
+            raise InvalidRequestError(
+                "this is nothing that a failed query can do to the others",
+                on_query_failure=str(self.on_query_failure)[:60],
+                next_step="Use degrade, fail, or script, which is the default.",
+            )
+        if self.start == "fresh" and self.snapshot_id is not None:
+            raise InvalidRequestError(
+                "a fresh start takes nothing from a snapshot",
+                snapshot_id=self.snapshot_id,
+                next_step="Leave out the snapshot, or the fresh start.",
+            )
+        if self.attaches and any(is_reference(split_argument(argument)[1]) for argument in self.arguments):
+            raise InvalidRequestError(
+                "a script that attaches by itself has its arguments on the command line, which everybody can read",
+                next_step="Give the secret by --env, and let the script read it from its environment.",
+            )
+        self._check_elsewhere()
+        for query_name in (*self.fresh_queries, *self.accept_lost_input, *self.accept_repeated_input, *self.offsets):
+            encode_query_name(query_name)
+
+    def _check_elsewhere(self) -> None:
+        if not self.begins_elsewhere:
+            return
+        if self.start != "seed":
+            raise InvalidRequestError(
+                "only a seed can begin elsewhere: state belongs to the offsets that it was built from",
+                start=self.start,
+                next_step="Say --start seed, or leave out the offsets and the time.",
+            )
+        if self.offsets and self.begins_at is not None:
+            raise InvalidRequestError(
+                "offsets and a time are two beginnings", next_step="Give the offsets, or the time."
+            )
+        if self.begins_at is not None and self.begins_at.utcoffset() is None:
+            raise InvalidRequestError(
+                "this moment has no time zone", begins_at=str(self.begins_at), next_step="End it with Z, or +01:00."
+            )
+
+    def _check_environment(self) -> None:
+        for name, value in self.environment.items():
+            if not _VARIABLE.fullmatch(name) or "\0" in value:
+                raise InvalidRequestError(
+                    "this is no environment variable that a driver can be given",
+                    name=name[:60],
+                    next_step="Use letters, digits and _ in its name, and no zero byte in its value.",
+                )
+
+    def _check_texts(self) -> None:
+        """What cannot be recorded as UTF-8 could not be run again as it was asked for (Law 15)."""
+        for name, value in vars(self).items():
+            parts = [*value, *value.values()] if isinstance(value, Mapping) else value
+            for part in parts if isinstance(parts, list | tuple) else [parts]:
+                if isinstance(part, str | Path) and not _is_text(str(part)):
+                    raise InvalidRequestError(
+                        "this holds half a character, or bytes that are no UTF-8, and cannot be recorded",
+                        what=name,
+                        next_step="Give it as proper text; rename the file, if it is the name of one.",
+                    )
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,390 @@
+"""A home made again from mirrors: what is needed to deploy its streams from their newest snapshots there.
+
+In this order, each step safe to repeat: the data, what the deployment ran and said, the manifest, one more event that
+ends the deployment at that snapshot, its record, and last the register. Without a register there is no stream, so what
+is half restored is never used, and the same call goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from airflow_streamstate.control.journal import NumberedEvent
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.adoption_guard import create_unadopted
+from airflow_streamstate.controller.home import Home, is_stream_id
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    DeploymentNotFoundError,
+    InvalidRequestError,
+    ObjectExistsError,
+    SnapshotNotFoundError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained, Finished, Stopped
+from airflow_streamstate.protocol.ids import check_stream_id, fencing_token_of
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
+from airflow_streamstate.snapshot.mirror import artifact_keys, carry
+from airflow_streamstate.snapshot.placing import as_kept_in
+from airflow_streamstate.snapshot.wanted import Progress
+from airflow_streamstate.store.interface import Store
+
+
+@dataclass(frozen=True)
+class RestoredStream:
+    """One stream that can be deployed again.
+
+    Attributes:
+        snapshot_id, snapshot_kind: what its next deployment starts from.
+        is_end: nothing is known to have run behind it. False: what ran since is lost here, and comes again.
+        files, size_bytes: what was fetched.
+        dropped: places that were given up, with why.
+    """
+
+    stream_id: str
+    deployment_id: str
+    snapshot_id: str
+    snapshot_kind: str
+    is_end: bool
+    files: int
+    size_bytes: int
+    dropped: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """As a plain JSON object."""
+        return {
+            "stream_id": self.stream_id,
+            "deployment_id": self.deployment_id,
+            "snapshot_id": self.snapshot_id,
+            "kind": self.snapshot_kind,
+            "is_end": self.is_end,
+            "files": self.files,
+            "bytes": self.size_bytes,
+            "dropped": [{"mirror": uri, "why": why} for uri, why in self.dropped],
+        }
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The newest snapshot of a stream at the mirrors, those that have it whole, and words behind it that none of them
+    has readable."""
+
+    manifest: SnapshotManifest
+    holders: tuple[StreamControl, ...]
+    is_end: bool
+    fencing_token: int
+    unread: tuple[str, ...]
+
+
+class Restoring:
+    """Makes a home again.
+
+    Args:
+        home: the new one, or what is left of the old.
+        mirrors: where from; a file may come from each of them.
+        requested_by: who asks.
+        batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``; None: as the settings are by default.
+
+    Raises:
+        InvalidRequestError: one of these is out of its range.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        mirrors: Sequence[Store],
+        requested_by: str,
+        *,
+        batch_bytes: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self._home = home
+        self._mirrors = tuple(mirrors)
+        self._requested_by = requested_by
+        self._settings = AgentSettings().fetching(batch_bytes, timeout_seconds)
+        self._silent: dict[str, str] = {}
+
+    def stream_ids(self) -> list[str]:
+        """The streams of which a mirror has anything, sorted.
+
+        Raises:
+            UnavailableError: no mirror answers.
+        """
+        found = self._asked(lambda mirror: [name for name in mirror.list_folders("") if is_stream_id(name)])
+        return sorted({name for names in found.values() for name in names})
+
+    def restore(
+        self,
+        stream_id: str,
+        *,
+        accept_duplicates: bool = False,
+        on_progress: Callable[[Progress], None] = lambda _progress: None,
+    ) -> RestoredStream:
+        """Make one stream again; twice is once.
+
+        Args:
+            stream_id: which.
+            accept_duplicates: also from a snapshot behind which something ran: its rows come again (Law 14).
+            on_progress: told how far the data has come.
+
+        Raises:
+            ConflictError: the home has this stream; or something ran behind the newest snapshot, and nobody accepts it.
+            SnapshotNotFoundError: no mirror has a complete snapshot of it.
+            UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``fetch``.
+        """
+        check_stream_id(stream_id)
+        control = self._home.control(stream_id, begins=True)
+        if control.register() is not None:
+            raise ConflictError(
+                "this home has the stream already",
+                stream_id=stream_id,
+                home=self._home.home.uri,
+                next_step="Deploy it as it is; to go back to a mirror, give another home, or move this stream away.",
+            )
+        found = self._newest(stream_id)
+        manifest = found.manifest
+        if not found.is_end and not accept_duplicates:
+            raise ConflictError(
+                "something ran behind the newest snapshot that a mirror has: its rows would come again",
+                stream_id=stream_id,
+                snapshot_id=manifest.snapshot_id,
+                taken_at=manifest.taken_at,
+                **({"unreadable": list(found.unread)} if found.unread else {}),
+                next_step="Look for a newer one (another mirror, the old home); --accept-duplicates goes on from this.",
+            )
+        self._home.begin(self._requested_by)
+        with suppress(DataError):  # then nothing is removed by it
+            Retention(control, self._requested_by).spare(manifest.snapshot_id)  # as what is left of the old home has it
+        sealed = sealed_in(found.holders[0], manifest.snapshot_id)
+        fetched = fetch_data(
+            manifest,
+            sealed,
+            [holder.home for holder in found.holders],
+            self._home.checkpoints,
+            batch_bytes=self._settings.fetch_batch_bytes,
+            timeout_seconds=self._settings.fetch_timeout_seconds,
+            clock=self._home.clock,
+            on_progress=on_progress,
+        )
+        self._bring_records(control, found)
+        self._end(control, found)
+        dropped = dict((*self._silent.items(), *fetched.dropped))
+        return RestoredStream(
+            stream_id=stream_id,
+            deployment_id=manifest.deployment_id,
+            snapshot_id=manifest.snapshot_id,
+            snapshot_kind=manifest.snapshot_kind,
+            is_end=found.is_end,
+            files=fetched.files,
+            size_bytes=fetched.size_bytes,
+            dropped=tuple(dropped.items()),
+        )
+
+    # what the mirrors have
+
+    def _newest(self, stream_id: str) -> _Found:
+        found = self._asked(lambda mirror: _manifests(StreamControl(mirror, stream_id, self._home.clock)))
+        manifests = [manifest for those in found.values() for manifest in those]
+        if not manifests:
+            raise SnapshotNotFoundError(
+                "no mirror has a complete snapshot of this stream",
+                stream_id=stream_id,
+                mirrors=[mirror.uri for mirror in self._mirrors],
+                not_answering=sorted(self._silent),
+                next_step="Check the stream's name and the URI of the mirror.",
+            )
+        newest = max(manifests, key=lambda one: one.order)
+        # Another one of the same id is of a stream that went on from an older mirror.
+        holders = tuple(
+            StreamControl(mirror, stream_id, self._home.clock)
+            for number, mirror in enumerate(self._mirrors)
+            if any(one.write_id == newest.write_id for one in found.get(number, ()))
+        )
+        tokens = self._asked(lambda mirror: _tokens(StreamControl(mirror, stream_id, self._home.clock)))
+        # What is left of the old home may know of more than any mirror.
+        own = _tokens(self._home.control(stream_id, begins=True))
+        token = max((newest.fencing_token, *own, *(token for those in tokens.values() for token in those)))
+        entries = self._entries(stream_id, newest.deployment_id)
+        unread = _unread_behind(entries, newest)
+        keys = tuple(layout.event_key(stream_id, newest.deployment_id, number) for number in unread or ())
+        is_end = token == newest.fencing_token and unread == []
+        return _Found(newest, holders, is_end, token, keys)
+
+    def _entries(self, stream_id: str, deployment_id: str) -> list[NumberedEvent]:
+        """Of all mirrors together, and of what is left of the old home: one may have been told more than another."""
+
+        def told(store: Store) -> list[NumberedEvent]:
+            return list(StreamControl(store, stream_id, self._home.clock).journal(deployment_id).events())
+
+        asked = self._asked(told).values()
+        return [entry for those in (*asked, told(self._home.home)) for entry in those if not _is_said_here(entry.event)]
+
+    def _asked(self, ask: Callable[[Store], Sequence[object]]) -> Mapping[int, Sequence]:  # type: ignore[type-arg]
+        """What each mirror answers; one that does not is left out from then on.
+
+        Raises:
+            UnavailableError: none does.
+        """
+        answers: dict[int, Sequence[object]] = {}
+        for number, mirror in enumerate(self._mirrors):
+            if mirror.uri in self._silent:
+                continue
+            try:
+                answers[number] = ask(mirror)
+            except DataError:
+                raise
+            except StreamStateError as error:
+                self._silent[mirror.uri] = str(error)
+        if not answers:
+            raise UnavailableError(
+                "no mirror answers", mirrors=self._silent, next_step="Try again when one does, or name another."
+            )
+        return answers
+
+    # what the home gets
+
+    def _bring_records(self, control: StreamControl, found: _Found) -> None:
+        manifest, deployment_id = found.manifest, found.manifest.deployment_id
+        holder = found.holders[0]
+        for key in artifact_keys(_spec_at(found)):
+            for one in found.holders:
+                carry(one.home, control.home, key)
+        for one in found.holders:
+            for info in one.home.list_objects(layout.plans_prefix(control.stream_id, deployment_id)):
+                carry(one.home, control.home, info.key)
+            for info in one.home.list_objects(layout.events_prefix(control.stream_id, deployment_id)):
+                carry(one.home, control.home, info.key)
+        carry(holder.home, control.home, layout.seal_key(control.stream_id, manifest.snapshot_id))
+        kept_here = replace(as_kept_in(manifest, self._home.checkpoints), data_uri="")
+        _unless_there(lambda: control.create_manifest(kept_here))
+        there = control.readable_manifest(manifest.snapshot_id)
+        if there is None or there.write_id != manifest.write_id:
+            raise ConflictError(
+                "something else lies in the place of this snapshot",
+                stream_id=control.stream_id,
+                snapshot_id=manifest.snapshot_id,
+                key=layout.manifest_key(control.stream_id, manifest.snapshot_id),
+                next_step="Move what is left of the stream in this home away, or restore into another home.",
+            )
+
+    def _end(self, control: StreamControl, found: _Found) -> None:
+        """Say that the deployment ended where the snapshot stands, as an attempt that no driver is; then its record,
+        and the register right behind it: a record alone would be a stream that lost its register.
+
+        A driver of it that still runs somewhere finds another attempt in the register, and leaves.
+        """
+        manifest = found.manifest
+        journal = control.journal(manifest.deployment_id)
+        entries = list(journal.events())
+        last = entries[-1].event if entries else None
+        attempts = [entry.event.attempt for entry in entries if entry.event is not None]
+        attempt = max((manifest.attempt, *attempts)) + 1
+        if last is not None and _is_said_here(last):
+            attempt = last.attempt  # said before the call was cut short
+        else:
+            journal.append(
+                Stopped(
+                    stream_id=control.stream_id,
+                    deployment_id=manifest.deployment_id,
+                    attempt=attempt,
+                    at=self._home.clock.now(),
+                    write_id=self._home.clock.new_uuid(),
+                    snapshot_id=manifest.snapshot_id,
+                    queries={name: query.position for name, query in manifest.queries.items()},
+                    command_id=_RESTORED,
+                ),
+                after=entries[-1].number if entries else 0,
+            )
+        register = StreamRegister(
+            stream_id=control.stream_id,
+            fencing_token=found.fencing_token,
+            deployment_id=manifest.deployment_id,
+            attempt=attempt,
+            attempt_mode="run",
+            intent=None,
+            write_id=self._home.clock.new_uuid(),
+            updated_at=self._home.clock.now(),
+            updated_by=self._requested_by,
+        )
+        spec = _spec_at(found)
+        _unless_there(lambda: control.create_spec(_as_run_here(spec, self._home.checkpoints.uri)))
+        try:
+            create_unadopted(control, register)
+        except ObjectExistsError:
+            raise ConflictError(
+                "somebody else has just restored this stream",
+                stream_id=control.stream_id,
+                next_step="Deploy it; `streamstate status` shows it.",
+            ) from None
+
+
+_RESTORED = "restore-home"
+"""In place of the id of a command: nobody ordered this end."""
+
+
+def _spec_at(found: _Found) -> DeploymentSpec:
+    """The record of the deployment, of the first mirror that has it whole; what the last one has is told."""
+    *others, last = found.holders
+    for holder in others:
+        with suppress(DataError, DeploymentNotFoundError):
+            return holder.spec(found.manifest.deployment_id)
+    return last.spec(found.manifest.deployment_id)
+
+
+def _manifests(control: StreamControl) -> list[SnapshotManifest]:
+    found = (control.readable_manifest(snapshot_id) for snapshot_id in control.snapshot_ids())
+    return [manifest for manifest in found if manifest is not None]
+
+
+def _tokens(control: StreamControl) -> list[int]:
+    """The fencing tokens of the deployments of which anything is there: their ids carry them."""
+    found = []
+    for deployment_id in control.deployment_ids():
+        with suppress(InvalidRequestError):
+            found.append(fencing_token_of(deployment_id))
+    return found
+
+
+def _is_said_here(event: Event | None) -> bool:
+    """Whether this is the end that a restore has said, and no driver."""
+    return isinstance(event, Stopped) and event.command_id == _RESTORED
+
+
+def _unread_behind(entries: Sequence[NumberedEvent], manifest: SnapshotManifest) -> list[int] | None:
+    """What comes behind the word of the last attempt that anybody knows of, that it ended at this snapshot, and can be
+    read nowhere: it may be of another attempt. None where there is no such word."""
+    last = max((entry.event.attempt for entry in entries if entry.event is not None), default=0)
+    ends = [
+        entry.number
+        for entry in entries
+        if isinstance(entry.event, Stopped | Drained | Finished)
+        and (entry.event.attempt, entry.event.snapshot_id) == (last, manifest.snapshot_id)
+    ]
+    if not ends:
+        return None
+    read = {entry.number for entry in entries if entry.event is not None}
+    return sorted({entry.number for entry in entries if entry.number > max(ends)} - read)
+
+
+def _as_run_here(spec: DeploymentSpec, checkpoints_uri: str) -> DeploymentSpec:
+    """Without the place of its snapshots: that is another home's."""
+    snapshots = spec.snapshots if spec.snapshots == NO_SNAPSHOTS else ""
+    return replace(spec, checkpoints_uri=checkpoints_uri, snapshots=snapshots)
+
+
+def _unless_there(create: Callable[[], None]) -> None:
+    try:
+        create()
+    except ObjectExistsError:
+        return  # from the call that was cut short

@@ -1,0 +1,323 @@
+"""What deployments leave behind, kept in bounds: checkpoints, launches, records, artifacts.
+
+Older than the last known good version, a deployment's checkpoints are cut down to the ends of their logs: those say
+where it ended, to audits and to an undo, and hold the fence against a driver of it that may still sleep somewhere. Of
+still older ones nothing stays. What is newer than the last known good version is not touched at all, and neither is a
+checkpoint whose own files a kept snapshot names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.retention.needs import Needs
+from airflow_streamstate.controller.retention.recreated_stream import SameStream
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS
+from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, launch_key_for, order_of
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
+from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.snapshot.removal import has_data
+from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.many import delete_many
+from airflow_streamstate.store.trees import delete_below
+
+KEPT_DEPLOYMENTS = 10
+"""So many of the newest stay on record, whatever else goes."""
+KEPT_UPGRADES = 20
+KEPT_LAUNCHES = 3
+KEPT_LOG_ENTRIES = 3
+"""Of each log of a checkpoint that is cut down: the last commit, what was planned behind it, and a fence."""
+SILENT_SECONDS = 86_400.0
+"""So long after its last sign of life the driver of an old deployment is taken for gone, where nobody saw its end."""
+UNUSED_SECONDS = 3_600.0
+"""So long an artifact stays that no deployment runs: one that is just being deployed has its record by then."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something that a pass removes.
+
+    Attributes:
+        what: one word for its kind.
+        which: its id.
+        why: in words.
+    """
+
+    what: str
+    which: str
+    why: str
+
+    def to_json(self) -> dict[str, str]:
+        """``what which why``."""
+        return {"what": self.what, "which": self.which, "why": self.why}
+
+
+class Leftovers:
+    """Finds and removes what is left over of one stream.
+
+    Args:
+        means: of the controller.
+        control: the stream.
+        needs: what the stream needs.
+        kept: the snapshots that are kept, as of now.
+        current: the current deployment.
+        known_good: the last known good version; None for none: then nothing of any deployment goes.
+        same: whether the stream is still the one of which all this was said.
+        is_dry: whether it is only told what would go.
+        is_blind: a snapshot may name files of any deployment's checkpoint, and nobody can read which: then nothing of
+            deployments goes.
+    """
+
+    def __init__(
+        self,
+        means: Means,
+        control: StreamControl,
+        needs: Needs,
+        kept: Collection[SnapshotManifest],
+        current: str,
+        known_good: str | None,
+        same: SameStream,
+        *,
+        is_dry: bool,
+        is_blind: bool = False,
+    ) -> None:
+        self._is_blind = is_blind
+        self._means = means
+        self._home = means.home
+        self._control = control
+        self._stream_id = control.stream_id
+        self._needs = needs
+        self._owners = {manifest.deployment_id for manifest in kept}
+        self._referred = {one for manifest in kept for one in manifest.referred_deployments}
+        self._current = current
+        self._known_good = known_good
+        self._same = same
+        self._is_dry = is_dry
+        self._now = means.clock.now()
+        self._found: list[Leftover] = []
+
+    def remove(self) -> list[Leftover]:
+        """Remove what is left over; a pass that was cut short is finished by the next."""
+        if self._needs.is_moving:
+            return []
+        ids = self._control.deployment_ids()
+        older = [] if self._is_blind else [one for one in ids if self._is_behind(one)]
+        gone = [one for one in older if self._may_go(one, ids)]
+        for deployment_id in older:
+            if deployment_id in gone:
+                self._remove_deployment(deployment_id)
+            elif deployment_id not in self._referred:
+                self._cut_down(deployment_id)
+        self._remove_launches(self._current, KEPT_LAUNCHES)
+        kept = [one for one in ids if one not in gone]
+        self._remove_abandoned(kept)
+        self._remove_rehearsals(kept)
+        self._remove_upgrades()
+        self._remove_requests(kept)
+        self._remove_artifacts(kept)
+        return self._found
+
+    def _tell(self, what: str, which: str, why: str) -> bool:
+        """Note it; whether it is to be done."""
+        self._found.append(Leftover(what, which, why))
+        if not self._is_dry:
+            self._same.check()
+        return not self._is_dry
+
+    # deployments
+
+    def _is_behind(self, deployment_id: str) -> bool:
+        if self._known_good is None or deployment_id == self._current:
+            return False
+        return order_of(deployment_id) < order_of(self._known_good)
+
+    def _may_go(self, deployment_id: str, ids: list[str]) -> bool:
+        if deployment_id in ids[-KEPT_DEPLOYMENTS:]:
+            return False
+        if deployment_id in self._needs.deployments or deployment_id in {*self._owners, *self._referred}:
+            return False
+        return self._has_ended(deployment_id)
+
+    def _has_ended(self, deployment_id: str) -> bool:
+        """Whether no driver of it can wake up and find its fence gone: it has said its last word, its launcher proves
+        its end, or it has been silent for a day."""
+        try:
+            seen = self._means.observer.observe(self._stream_id, deployment_id)
+        except (DataError, DeploymentNotFoundError):
+            return True  # never begun, or nothing that anybody can read
+        if isinstance(seen.terminal, TERMINAL_EVENTS):
+            return True
+        if seen.launch_status is not None and seen.launch_status.has_ended:
+            return True
+        return self._now - seen.silent_since_at > timedelta(seconds=SILENT_SECONDS)
+
+    def _remove_deployment(self, deployment_id: str) -> None:
+        why = f"older than the {KEPT_DEPLOYMENTS} newest, and than the last known good version"
+        if not self._tell("deployment", deployment_id, why):
+            return
+        folder = layout.deployment_folder(self._stream_id, deployment_id)
+        self._home.remove_launches(folder)
+        if self._home.checkpoints is not self._home.home:
+            delete_below(self._home.checkpoints, folder)
+        # The record that makes it a deployment goes last, so that a pass which is cut short is gone on with.
+        delete_below(self._home.home, folder, but=("spec.json",))
+        delete_below(self._home.home, folder)
+
+    def _remove_abandoned(self, kept: Collection[str]) -> None:
+        """The records of halves that nobody completes: whoever could wake up for one is of a deployment that is gone.
+
+        All such are looked for, whichever pass removed their deployment: it may have been cut short behind that.
+        """
+        for snapshot_id in self._control.snapshot_ids():
+            if self._is_dry or any(snapshot_id.startswith(f"{deployment_id}-") for deployment_id in kept):
+                continue
+            with suppress(DataError):
+                if self._control.manifest(snapshot_id) is None:
+                    folder = layout.snapshot_folder(self._stream_id, snapshot_id)
+                    if not has_data(self._home.checkpoints, folder):
+                        self._same.check()
+                        for store in dict.fromkeys((self._home.checkpoints, self._home.home)):
+                            delete_below(store, folder)
+
+    def _cut_down(self, deployment_id: str) -> None:
+        """Its checkpoints but for the ends of their logs; what was being built or tried; launches but for the last."""
+        folder = layout.deployment_folder(self._stream_id, deployment_id)
+        keys = [*self._keys_beyond_ends(deployment_id)]
+        for room in ("building", "trials"):
+            keys += keys_below(self._home.checkpoints, f"{folder}/{room}/")
+        why = f"{self._known_good} is known good: the ends of its logs are enough"
+        if keys and self._tell("checkpoints", deployment_id, why):
+            delete_many(self._home.checkpoints, keys)
+            for room in ("building", "trials"):
+                delete_below(self._home.checkpoints, f"{folder}/{room}")
+            for name in self._home.checkpoints.list_folders(f"{folder}/checkpoints"):
+                for part in ("state", "sources"):
+                    delete_below(self._home.checkpoints, f"{folder}/checkpoints/{name}/{part}")
+        self._remove_launches(deployment_id, 1)
+
+    def _keys_beyond_ends(self, deployment_id: str) -> Iterator[str]:
+        folder = layout.checkpoints_folder(self._stream_id, deployment_id)
+        for name in self._home.checkpoints.list_folders(folder):
+            checkpoint = Checkpoint(self._home.checkpoints, f"{folder}/{name}")
+            kept = {checkpoint.metadata_key}
+            kept |= {checkpoint.offset_key(one) for one in checkpoint.offset_ids()[-KEPT_LOG_ENTRIES:]}
+            kept |= {checkpoint.commit_key(one) for one in checkpoint.commit_ids()[-KEPT_LOG_ENTRIES:]}
+            kept |= {crc_key_of(key) for key in kept}
+            yield from (key for key in keys_below(self._home.checkpoints, f"{checkpoint.prefix}/") if key not in kept)
+
+    def _remove_launches(self, deployment_id: str, kept: int) -> None:
+        """The files of its older attempts on this machine, their logs among them; the records stay."""
+        folder = self._home.launch_path(f"{layout.deployment_folder(self._stream_id, deployment_id)}/launches")
+        attempts = []
+        for path in folder.iterdir() if folder.is_dir() else ():
+            with suppress(StreamStateError):
+                if path.is_dir():
+                    attempts.append(attempt_of(path.name))
+        for attempt in sorted(attempts)[:-kept]:
+            key = launch_key_for(deployment_id, attempt)
+            if self._tell("launch", key, f"not one of the last {kept} of its deployment"):
+                self._home.remove_launch(layout.launch_folder(self._stream_id, deployment_id, key))
+
+    # what is not a deployment's own
+
+    def _remove_rehearsals(self, kept: Collection[str]) -> None:
+        """Of drivers that became an attempt of a deployment which is gone."""
+        for rehearsal_id in self._control.rehearsal_ids():
+            with suppress(DataError):
+                handover = self._control.handover(rehearsal_id)
+                if handover is None or handover.deployment_id in kept:
+                    continue
+                why = f"its driver became an attempt of {handover.deployment_id}, which is gone"
+                if self._tell("rehearsal", rehearsal_id, why):
+                    folder = layout.deployment_folder(self._stream_id, rehearsal_id)
+                    self._home.remove_launches(folder)
+                    for store in dict.fromkeys((self._home.checkpoints, self._home.home)):
+                        delete_below(store, folder)
+
+    def _remove_upgrades(self) -> None:
+        journal = UpgradeJournal(self._control)
+        over: list[tuple[datetime, str]] = []
+        halves: list[str] = []
+        for upgrade_id in journal.ids():
+            with suppress(DataError):
+                state = journal.state(upgrade_id)
+                if state is not None and state.is_over:
+                    over.append((state.upgrade.created_at, upgrade_id))
+                elif journal.upgrade(upgrade_id) is None and journal.steps(upgrade_id):
+                    halves.append(upgrade_id)  # a pass that removed it was cut short
+        for upgrade_id in (*halves, *(one for _, one in sorted(over)[:-KEPT_UPGRADES])):
+            if self._tell("upgrade", upgrade_id, f"over, and not one of the last {KEPT_UPGRADES}"):
+                # Its record goes first: without its steps it would look like one that is about to begin, for ever.
+                self._home.home.delete(layout.upgrade_key(self._stream_id, upgrade_id))
+                delete_below(self._home.home, layout.deployment_folder(self._stream_id, upgrade_id))
+
+    def _remove_requests(self, kept: Collection[str]) -> None:
+        """Requests whose deployment is gone."""
+        store, prefix = self._home.home, f"{layout.idempotency_folder(self._stream_id)}/"
+        for key in keys_below(store, prefix):
+            request_id = key[len(prefix) :].removesuffix(".json")
+            with suppress(StreamStateError):
+                check_id(request_id, "request id")
+                record = self._control.request(request_id)
+                if record is not None and self._is_forgotten(record, kept):
+                    why = f"it was about {record.deployment_id}, which is gone"
+                    if self._tell("request", request_id, why):
+                        store.delete(key)
+
+    def _is_forgotten(self, record: RequestRecord, kept: Collection[str]) -> bool:
+        if self._known_good is None or order_of(record.deployment_id) >= order_of(self._known_good):
+            return False
+        return record.deployment_id not in kept
+
+    def _remove_artifacts(self, kept: Collection[str]) -> None:
+        """What no deployment on record runs, nor an upgrade or a rehearsal: noted first, removed some time later."""
+        used = self._used_artifacts(kept)
+        if used is None:
+            return
+        there = filter(is_sha256, self._home.home.list_folders(layout.artifacts_folder(self._stream_id)))
+        unused = [one for one in there if one not in used]
+        retention = Retention(self._control, self._means.requested_by)
+        noted = retention.read().unused_artifacts
+        aged = self._now - timedelta(seconds=UNUSED_SECONDS)
+        for sha256 in unused:
+            if noted.get(sha256, self._now) <= aged and self._tell(
+                "artifact", sha256, "no deployment on record runs it"
+            ):
+                delete_below(self._home.home, f"{layout.artifacts_folder(self._stream_id)}/{sha256}")
+        if self._is_dry:
+            return
+        left = {one: noted.get(one, self._now) for one in unused if noted.get(one, self._now) > aged}
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            return register if dict(register.unused_artifacts) == left else replace(register, unused_artifacts=left)
+
+        retention.change(edit)
+
+    def _used_artifacts(self, kept: Collection[str]) -> set[str] | None:
+        """None where a record cannot be read: then every artifact may be one that it names."""
+        found = set[str]()
+        upgrades = UpgradeJournal(self._control).ids()
+        for owner in (*kept, *upgrades, *self._control.rehearsal_ids()):
+            try:
+                spec = self._control.spec(owner)
+            except DeploymentNotFoundError:
+                continue
+            except DataError:
+                return None
+            found |= {artifact.sha256 for artifact in _artifacts_of(spec)}
+        return found
+
+
+def _artifacts_of(spec: DeploymentSpec) -> tuple[Artifact, ...]:
+    return (spec.application, *spec.py_files, *spec.files)

@@ -1,0 +1,75 @@
+"""The snapshots of a stream: which there are, and whether one is whole."""
+
+from __future__ import annotations
+
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.deploy.audit import is_start_of_another, outrun_problems
+from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.seal import seal_as_read
+from airflow_streamstate.snapshot.verify import Problem, examine
+
+
+class Snapshots:
+    """Looks after what was kept.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def all(self, stream_id: str) -> list[SnapshotManifest]:
+        """The complete snapshots of a stream, oldest first; one whose manifest cannot be read is none (Law 3).
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+        """
+        control = self._means.home.need_stream(stream_id)
+        found = []
+        for snapshot_id in control.snapshot_ids():
+            try:
+                manifest = control.manifest(snapshot_id)
+            except StreamStateError:
+                continue
+            if manifest is not None:
+                found.append(manifest)
+        return sorted(found, key=lambda manifest: manifest.order)
+
+    def unreadable(self, stream_id: str) -> list[str]:
+        """The ids of those whose manifest cannot be read: ``verify`` says why.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+        """
+        control = self._means.home.need_stream(stream_id)
+        found = []
+        for snapshot_id in control.snapshot_ids():
+            try:
+                control.manifest(snapshot_id)
+            except DataError:
+                found.append(snapshot_id)
+        return found
+
+    def verify(self, stream_id: str, snapshot_id: str) -> list[Problem]:
+        """Read every byte of a snapshot; what is missing, altered or unreadable. One that is whole is then sealed.
+
+        Of the one that the current deployment started from also what its predecessor's driver did after it.
+
+        Raises:
+            SnapshotNotFoundError: it has no manifest.
+            UnavailableError: the place of its data does not answer.
+        """
+        home = self._means.home
+        control = home.need_stream(stream_id)
+        with leased(control, snapshot_id, f"verify, {self._means.requested_by}") as lease:
+            store = home.places.of(control.need_manifest(snapshot_id))
+            examined = examine(control, store, snapshot_id, before_each=lease.renew)
+            problems = examined.problems
+            if not problems and control.seal(snapshot_id) is None:
+                seal_as_read(control, snapshot_id, examined.sha256)
+        if is_start_of_another(control, snapshot_id):
+            problems += outrun_problems(home, control, snapshot_id)
+        return problems

@@ -1,0 +1,375 @@
+"""State in the open: looked at, read by key, exported and compared, by a driver of its own on a fork of a snapshot.
+
+The stream may run meanwhile; nothing of it is touched. A reading is recorded before anything else of it, with the time
+until when its driver may live, so that whoever reads next removes what a killed shell left behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.snapshots import Snapshots
+from airflow_streamstate.controller.state_reader.choosing import (
+    ReadingRequest,
+    check_pair,
+    export_uri,
+    is_stateful,
+    newest_with_state,
+    queries_with_state,
+    shared_queries,
+)
+from airflow_streamstate.controller.state_reader.forks import fork_for_reading
+from airflow_streamstate.controller.state_reader.reports import LoadedState, loaded_state, query_report, snapshot_facts
+from airflow_streamstate.controller.wait.polling import poll
+from airflow_streamstate.controller.wait.watching import log_tail_of
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    DeadlineExceededError,
+    DeploymentFailedError,
+    InvalidRequestError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import launch_key_for, reading_id_for
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.readings import StateReading
+from airflow_streamstate.protocol.records import Artifact, DeploymentSpec
+from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.placing import known_places
+from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExport, StateOrder, StatePlace, Verb
+from airflow_streamstate.store.trees import delete_below
+
+Report = Callable[[str], None]
+LATE_SECONDS = 15.0
+"""So long after its deadline, by its own clock, a driver that lives has ended itself."""
+END_SECONDS = 10.0
+GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.2
+_RECORD = "reading.json"
+_ERRORS: Mapping[str, type[StreamStateError]] = {
+    cls.__name__: cls for cls in (InvalidRequestError, ConflictError, DataError, UnavailableError)
+}
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What one reading reads: snapshots, and the queries of them."""
+
+    manifest: SnapshotManifest
+    queries: Mapping[str, QuerySnapshot]
+    since: SnapshotManifest | None = None
+
+
+class Readings:
+    """Reads state.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._home = means.home
+        self._clock = means.clock
+
+    def look(self, request: ReadingRequest, on_progress: Report | None = None) -> dict[str, Any]:
+        """What is in the state of a snapshot: operators, rows, bytes, skew, variables, timers; rows by key; exports.
+
+        Args:
+            request: what is wanted. With ``since_snapshot_id`` changes are exported, and nothing else is looked at.
+            on_progress: told where it stands.
+
+        Raises:
+            StreamNotFoundError, SnapshotNotFoundError: there is none.
+            InvalidRequestError: the snapshot holds positions only; no state has such key columns; the export cannot
+                lie there.
+            ConflictError: something lies where it was to be exported to.
+            SnapshotIncompleteError, SnapshotCorruptError, DataError: the snapshot is not whole, or not understood.
+            DeadlineExceededError: it was not read in time, and has been ended.
+            DeploymentFailedError: its driver ended without an answer; with the end of its log.
+        """
+        control = self._home.need_stream(request.stream_id)
+        wanted = self._wanted(control, request)
+        facts = {"stream_id": request.stream_id, **snapshot_facts(wanted.manifest, self._clock.now())}
+        answer = self._read(control, request, wanted, "state", facts, on_progress)
+        plans = recorded_plans(control, wanted.manifest.deployment_id) if request.since_snapshot_id is None else {}
+        read = answer.get("queries", {})
+        queries = {
+            name: query_report(query, read.get(name), plans.get(name))
+            for name, query in wanted.queries.items()
+            if wanted.since is None
+        }
+        found = [{"query_name": name, **rows} for name, query in read.items() for rows in query["rows"]]
+        return {
+            **facts,
+            "since_snapshot_id": request.since_snapshot_id,
+            "queries": queries,
+            "key": None if request.key is None else dict(request.key),
+            "found": found,
+            "limit": request.limit,
+            "export": self._export_of(request, answer),
+        }
+
+    def load(self, request: ReadingRequest, on_progress: Report | None = None) -> LoadedState:
+        """Whether Spark loads the state of a snapshot: every row of every partition is counted.
+
+        Args:
+            request: with the snapshot; nothing of it is shown or exported.
+            on_progress: told where it stands.
+
+        Raises as ``look``, but of a snapshot that holds positions only: nothing is loaded then.
+        """
+        control = self._home.need_stream(request.stream_id)
+        manifest = control.need_manifest(request.snapshot_id or "")
+        if all(query.drained for query in manifest.queries.values()):
+            return loaded_state({})
+        return loaded_state(self.look(request, on_progress)["queries"])
+
+    def diff(self, request: ReadingRequest, on_progress: Report | None = None) -> dict[str, Any]:
+        """Which rows were added, changed and are gone since an older snapshot, with the first of each.
+
+        Raises as ``look``; InvalidRequestError also where the two have not the same operators.
+        """
+        control = self._home.need_stream(request.stream_id)
+        wanted = self._wanted(control, request)
+        if wanted.since is None:
+            raise InvalidRequestError("two snapshots are needed for a comparison", next_step="Name both.")
+        now = self._clock.now()
+        before, after = (snapshot_facts(manifest, now) for manifest in (wanted.since, wanted.manifest))
+        names, alone = self._shared(request, wanted)
+        answer = self._read(control, request, wanted, "diff", {}, on_progress)
+        return {
+            "stream_id": request.stream_id,
+            "before": before,
+            "after": after,
+            "limit": request.limit,
+            "queries": {name: answer["queries"][name] for name in names},
+            "only_in": alone,
+        }
+
+    def sweep(self, stream_id: str) -> None:
+        """Remove what readings left whose time is over: their shells were killed."""
+        control = self._home.control(stream_id)
+        for reading_id in control.reading_ids():
+            with suppress(StreamStateError):  # the next reading tries again, and none is refused for it
+                reading = control.reading(reading_id)
+                late = timedelta(seconds=LATE_SECONDS + CLOCKS_DIFFER_SECONDS)
+                if reading is None or self._clock.now() >= reading.deadline_at + late:
+                    self._remove(control, reading_id)
+
+    # choosing
+
+    def _wanted(self, control: StreamControl, request: ReadingRequest) -> _Wanted:
+        if request.snapshot_id is None:
+            manifests = Snapshots(self._means).all(request.stream_id)
+            manifest = newest_with_state(manifests, request.stream_id, request.query_name)
+        else:
+            manifest = control.need_manifest(request.snapshot_id)
+        queries = queries_with_state(manifest, request.query_name)
+        if request.since_snapshot_id is None:
+            return _Wanted(manifest, queries)
+        since = control.need_manifest(request.since_snapshot_id)
+        check_pair(since, manifest)
+        queries_with_state(since, request.query_name)
+        return _Wanted(manifest, queries, since)
+
+    def _shared(self, request: ReadingRequest, wanted: _Wanted) -> tuple[list[str], dict[str, str]]:
+        if wanted.since is None:
+            return [name for name, query in wanted.queries.items() if is_stateful(query)], {}
+        return shared_queries(queries_with_state(wanted.since, request.query_name), wanted.queries)
+
+    # reading
+
+    def _read(
+        self,
+        control: StreamControl,
+        request: ReadingRequest,
+        wanted: _Wanted,
+        verb: Verb,
+        about: Mapping[str, Any],
+        on_progress: Report | None,
+    ) -> dict[str, Any]:
+        names, alone = self._shared(request, wanted)
+        export = self._export(control, request, {**about, "only_in": alone})
+        self.sweep(request.stream_id)
+        if not names:
+            if request.key is not None or export is not None:
+                raise InvalidRequestError(
+                    "the queries of this snapshot keep no state", snapshot_id=wanted.manifest.snapshot_id
+                )
+            return {}
+        spec = control.spec(wanted.manifest.deployment_id)
+        reading = self._record(control, request, wanted)
+        try:
+            self._say(on_progress, "a fork of the snapshot is made")
+            order = self._order(request, wanted, names, verb, export, reading)
+            handle = self._means.drivers.launch_reader(reader_spec(spec, request, reading.reading_id), order.to_json())
+            return self._answer(spec, handle, order, on_progress)
+        finally:
+            with suppress(StreamStateError):  # the next reading removes it, too
+                self._remove(control, reading.reading_id)
+
+    def _export(self, control: StreamControl, request: ReadingRequest, about: Mapping[str, Any]) -> StateExport | None:
+        if request.out is None:
+            return None
+        kept = {self._home.home.uri, self._home.checkpoints.uri, *known_places(control)}
+        for deployment_id in control.deployment_ids():
+            with suppress(StreamStateError):
+                kept.update(control.spec(deployment_id).mirrors)
+        said = {**about, "since_snapshot_id": request.since_snapshot_id, "format": request.format}
+        said.pop("age_seconds", None)
+        return StateExport(export_uri(request.out, sorted(kept)), request.format, request.overwrite, said)
+
+    def _record(self, control: StreamControl, request: ReadingRequest, wanted: _Wanted) -> StateReading:
+        now = self._clock.now()
+        ids = (wanted.manifest.snapshot_id, *((wanted.since.snapshot_id,) if wanted.since is not None else ()))
+        reading = StateReading(
+            stream_id=request.stream_id,
+            reading_id=reading_id_for(self._clock.new_uuid()),
+            snapshot_ids=ids,
+            created_at=now,
+            deadline_at=now + timedelta(seconds=request.deadline_seconds),
+            requested_by=self._means.requested_by,
+            write_id=self._clock.new_uuid(),
+        )
+        control.create_reading(reading)
+        return reading
+
+    def _order(
+        self,
+        request: ReadingRequest,
+        wanted: _Wanted,
+        names: list[str],
+        verb: Verb,
+        export: StateExport | None,
+        reading: StateReading,
+    ) -> StateOrder:
+        checkpoints, since = self._home.checkpoints, wanted.since
+
+        def place(manifest: SnapshotManifest, name: str, feeds_from: SnapshotManifest | None) -> StatePlace:
+            control, reader = self._home.control(manifest.stream_id), f"reading {reading.reading_id}"
+            with leased(control, manifest.snapshot_id, reader) as lease:
+                here = lease.landed(self._home.places, manifest, [name])
+                return fork_for_reading(checkpoints, here, name, reading.reading_id, feeds_from)
+
+        return StateOrder(
+            verb=verb,
+            places={name: place(wanted.manifest, name, since if verb == "state" else None) for name in names},
+            before={} if since is None else {name: place(since, name, None) for name in names},
+            folder=str(self._folder(reading)),
+            deadline_seconds=(reading.deadline_at - self._clock.now()).total_seconds(),
+            limit=request.limit,
+            key=request.key,
+            export=export,
+        )
+
+    def _folder(self, reading: StateReading) -> Path:
+        key = launch_key_for(reading.reading_id, 1)
+        return self._home.launch_path(layout.launch_folder(reading.stream_id, reading.reading_id, key))
+
+    def _answer(
+        self, spec: DeploymentSpec, handle: LaunchHandle, order: StateOrder, on_progress: Report | None
+    ) -> dict[str, Any]:
+        folder = Path(order.folder)
+
+        def look() -> bool | None:
+            if (folder / RESULT).exists() or self._means.observer.status(handle).has_ended:
+                return True
+            self._say(on_progress, _text(folder / PROGRESS) or "its driver starts")
+            return None
+
+        seconds = order.deadline_seconds
+        poll(self._clock, look, timeout_seconds=seconds, pause_seconds=lambda: POLL_SECONDS)
+        text = _text(folder / RESULT)
+        if text:
+            return self._result(json.loads(text))
+        status = self._means.observer.status(handle)
+        if not status.has_ended:
+            raise DeadlineExceededError(
+                "the state was not read within the deadline, and its driver is ended",
+                stream_id=spec.stream_id,
+                deadline_seconds=round(seconds, 1),
+                last_seen=_text(folder / PROGRESS) or "its driver was starting",
+                next_step="Give a later deadline with --wait, or read one query with --query.",
+            )
+        raise DeploymentFailedError(
+            "the driver that was to read the state ended without an answer",
+            stream_id=spec.stream_id,
+            reason=status.reason,
+            log_tail=log_tail_of(self._means.launcher, self._home, spec, handle),
+        )
+
+    def _result(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        error = raw.get("error")
+        if error is None:
+            return dict(raw["result"])
+        raise _ERRORS.get(error["type"], DataError)(error["message"], next_step=error["next_step"], **error["context"])
+
+    def _export_of(self, request: ReadingRequest, answer: Mapping[str, Any]) -> dict[str, Any] | None:
+        export = answer.get("export")
+        if export is None:
+            return None
+        told = ("format", "complete", "tables", "problems", "only_in")
+        return {"uri": request.out, **{key: export[key] for key in told}}
+
+    def _say(self, on_progress: Report | None, words: str) -> None:
+        if on_progress is not None:
+            on_progress(words)
+
+    # removing
+
+    def _remove(self, control: StreamControl, reading_id: str) -> None:
+        """End its driver, and remove what it made; its record last, so that what fails here is tried again."""
+        folder = layout.deployment_folder(control.stream_id, reading_id)
+        key = launch_key_for(reading_id, 1)
+        place = self._home.launch_path(layout.launch_folder(control.stream_id, reading_id, key))
+        handle = self._means.launcher.find(str(place), key)
+        if handle is not None:
+            # With a little patience: a JVM that ends by itself removes its own temporary files.
+            patience = END_SECONDS if (place / RESULT).exists() else 0.0
+            poll(
+                self._clock,
+                lambda: True if self._means.observer.status(handle).state != "running" else None,
+                timeout_seconds=patience,
+                pause_seconds=lambda: POLL_SECONDS,
+            )
+            self._means.launcher.kill(handle, GRACE_SECONDS)
+        delete_below(self._home.checkpoints, folder, but=(_RECORD,))
+        self._home.remove_launches(folder)
+        delete_below(self._home.home, folder)
+
+
+def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) -> DeploymentSpec:
+    """What the reading's driver is given of the deployment's: configuration, packages, jars and environment."""
+    return replace(
+        spec,
+        deployment_id=reading_id,
+        application=Artifact(f"state of {spec.stream_id}", ""),
+        arguments=(),
+        py_files=(),
+        files=(),
+        master=request.master,
+        conf={**spec.conf, **request.conf},
+        packages=(*spec.packages, *(one for one in request.packages if one not in spec.packages)),
+        spark_conn_id=None,
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

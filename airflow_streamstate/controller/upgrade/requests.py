@@ -1,0 +1,203 @@
+"""What a user asks for when a stream is to be upgraded, or rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from airflow_streamstate.controller.observe.pace import NOISE
+from airflow_streamstate.controller.observe.snapshot_age import check_max_age
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.literal_secrets import check_secrets
+from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.ids import check_id, check_stream_id
+from airflow_streamstate.protocol.references import is_reference, split_argument
+from airflow_streamstate.protocol.upgrades import HealthyWhen, ReturnWay, UpgradeMode
+
+MODES: tuple[UpgradeMode, ...] = ("auto", "restore", "drain", "fresh")
+WAYS: tuple[ReturnWay, ...] = ("forward", "undo")
+LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR = NOISE, 1_000.0
+
+
+@dataclass(frozen=True)
+class UpgradeRequest:
+    """A stream is to run something else, and its state is to be handed over.
+
+    Attributes:
+        change: what is to be new; all else stays as it runs now. With nothing new it is a restart.
+        mode: how the state is handed over. ``auto`` restores it where it fits, and drains where it does not and that
+            is allowed; never does anything begin with nothing but by ``fresh``.
+        allow_drain: ``auto`` may drain.
+        accept_hazards: a plan that is ``hazardous`` is wanted as it is; what needs a drain besides still needs it.
+        runs_batches: rehearse with an empty batch of each query; else compare the plans alone.
+        warm: launch the driver that takes over before the other one is stopped; on the way back, too.
+        needs_approval: wait for a person to say yes to the plan.
+        healthy_when: when the new version has proven itself; else it is rolled back.
+        undo_command: undoes what a ``foreachBatch`` of the new version wrote, should it be rolled back.
+
+    Raises:
+        InvalidRequestError: something of it cannot be.
+    """
+
+    change: ChangeRequest
+    mode: UpgradeMode = "auto"
+    allow_drain: bool = False
+    accept_hazards: bool = False
+    runs_batches: bool = True
+    warm: bool = True
+    needs_approval: bool = False
+    healthy_when: HealthyWhen = field(default_factory=HealthyWhen)
+    rehearsal_within_seconds: float = 300.0
+    undo_command: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InvalidRequestError(
+                "this is no way to hand over state", mode=str(self.mode)[:60], next_step=f"Use {', '.join(MODES)}."
+            )
+        if self.allow_drain and self.mode != "auto":
+            raise InvalidRequestError(
+                "only mode auto decides whether to drain",
+                mode=self.mode,
+                next_step="Leave out allow_drain, or use mode auto.",
+            )
+        check_healthy_when(self.healthy_when)
+        check_seconds("rehearsal_within_seconds", self.rehearsal_within_seconds)
+        check_undo_command(self.undo_command)
+
+    @property
+    def stream_id(self) -> str:
+        """The stream."""
+        return self.change.stream_id
+
+    @property
+    def digest(self) -> str:
+        """Over all that it asks for; raises InvalidRequestError where a file cannot be read."""
+        asked = {**vars(self), "change": self.change.digest, "healthy_when": _asked_of(self.healthy_when)}
+        return digest_of({"verb": "upgrade", **asked})
+
+
+@dataclass(frozen=True)
+class RollbackRequest:
+    """A stream is to run again what it ran before its current deployment.
+
+    Attributes:
+        way: ``forward``: the old code goes on from the last commit of the new one; ``undo``: back to where the new one
+            had begun, with the sinks undone; None for the first that is exact.
+        undo_command: undoes what a ``foreachBatch`` wrote.
+        accepts_duplicates: rows may come twice on sinks that cannot be undone.
+        snapshot_id: go back to this older snapshot, with the code that it was taken of, and undo what came after it:
+            where the checkpoint is lost, or more than the last version was wrong. None for the version before.
+        max_snapshot_age_seconds: refuse that snapshot where it is older; None for no bound.
+        healthy_when: when the old version is taken to be back.
+        warm: launch its driver before the current one is stopped.
+        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
+
+    Raises:
+        InvalidRequestError: something of it cannot be.
+    """
+
+    stream_id: str
+    way: ReturnWay | None = None
+    undo_command: tuple[str, ...] = ()
+    accepts_duplicates: bool = False
+    snapshot_id: str | None = None
+    healthy_when: HealthyWhen = field(default_factory=HealthyWhen)
+    rehearsal_within_seconds: float = 300.0
+    reason: str = ""
+    max_snapshot_age_seconds: float | None = None
+    warm: bool = True
+    accept_lost_input: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_stream_id(self.stream_id)
+        if self.way is not None and self.way not in WAYS:
+            raise InvalidRequestError("this is no way back", way=str(self.way)[:60], next_step="Use forward or undo.")
+        if self.accepts_duplicates and self.way == "forward":
+            raise InvalidRequestError(
+                "going forward brings no duplicates, so there are none to accept",
+                way=self.way,
+                next_step="Leave out accepts_duplicates, or use the way undo.",
+            )
+        if self.snapshot_id is not None:
+            check_id(self.snapshot_id, "snapshot id")
+            if self.way == "forward":
+                raise InvalidRequestError(
+                    "from an older snapshot there is no way forward",
+                    snapshot_id=self.snapshot_id,
+                    next_step="Leave out the snapshot, or the way.",
+                )
+        check_max_age(self.max_snapshot_age_seconds)
+        if self.max_snapshot_age_seconds is not None and self.snapshot_id is None:
+            raise InvalidRequestError(
+                "the greatest age is that of a snapshot, and none was named",
+                max_snapshot_age_seconds=self.max_snapshot_age_seconds,
+                next_step="Name the snapshot, or leave out its age.",
+            )
+        check_healthy_when(self.healthy_when)
+        if self.healthy_when.roll_back_if_slower is not None:
+            raise InvalidRequestError(
+                "a rollback is not itself rolled back for being slower",
+                roll_back_if_slower=self.healthy_when.roll_back_if_slower,
+                next_step="Leave it out.",
+            )
+        check_seconds("rehearsal_within_seconds", self.rehearsal_within_seconds)
+        check_undo_command(self.undo_command)
+
+    @property
+    def digest(self) -> str:
+        """Over all that it asks for."""
+        asked = {"verb": "rollback", **vars(self), "healthy_when": _asked_of(self.healthy_when)}
+        if self.max_snapshot_age_seconds is None:  # without a bound, the digest is the one of earlier versions
+            del asked["max_snapshot_age_seconds"]
+        if self.warm:  # as well
+            del asked["warm"]
+        if not self.accept_lost_input:
+            del asked["accept_lost_input"]
+        return digest_of(asked)
+
+
+def _asked_of(healthy_when: HealthyWhen) -> dict[str, object]:
+    """For the digest: without a factor it is the one of earlier versions."""
+    asked = asdict(healthy_when)
+    if healthy_when.roll_back_if_slower is None:
+        del asked["roll_back_if_slower"]
+    return asked
+
+
+def check_healthy_when(healthy_when: HealthyWhen) -> None:
+    """Raises InvalidRequestError where nothing could ever be healthy so."""
+    factor = healthy_when.roll_back_if_slower
+    if factor is not None and not LEAST_SLOWER_FACTOR <= factor <= MOST_SLOWER_FACTOR:
+        raise InvalidRequestError(
+            "a version cannot be told slower by this factor",
+            roll_back_if_slower=factor,
+            next_step=f"Use {LEAST_SLOWER_FACTOR:g} to {MOST_SLOWER_FACTOR:,.0f}; 2 is for what reads half as much.",
+        )
+    if not 1 <= healthy_when.batches <= 1_000_000:
+        raise InvalidRequestError(
+            "a version proves itself by at least one batch", batches=healthy_when.batches, next_step="Use 1 or more."
+        )
+    check_seconds("healthy_within_seconds", healthy_when.within_seconds)
+
+
+def check_undo_command(words: Sequence[str]) -> None:
+    """Raises InvalidRequestError where it holds what looks like a secret: it is recorded as it is, and run as it is."""
+    try:
+        check_secrets({}, words, {}, may_be_literal=False)
+        is_plain = not any(is_reference(split_argument(word)[1]) for word in words)
+    except InvalidRequestError:
+        is_plain = False
+    if not is_plain:
+        raise InvalidRequestError(
+            "this command holds what looks like a secret, or a reference to one, and would be recorded as it is",
+            command=words[0],
+            next_step="Have it read the secret itself, from a file or from a variable of the driver's environment.",
+        )
+
+
+def check_seconds(name: str, seconds: float) -> None:
+    """Raises InvalidRequestError where this is no time that anything could take."""
+    if not 0 < seconds <= 30 * 86_400:
+        raise InvalidRequestError("this is no time to wait", **{name: seconds}, next_step="Use 1 second to 30 days.")

@@ -1,0 +1,537 @@
+"""Upgrades and rollbacks: begin one, take its steps, look at it, approve of it, cancel it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeJournal, UpgradeState
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
+from airflow_streamstate.controller.upgrade.backward import next_backward
+from airflow_streamstate.controller.upgrade.claiming import claim
+from airflow_streamstate.controller.upgrade.ends import clear_up
+from airflow_streamstate.controller.upgrade.forward import next_forward
+from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
+from airflow_streamstate.controller.upgrade.tools import Act, Tools, Wait
+from airflow_streamstate.controller.upgrade.version_before import version_to_return_to
+from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
+from airflow_streamstate.controller.wait.polling import poll
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol.ids import check_id, upgrade_id_for
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeLease, UpgradeStep
+
+Report = Callable[[str], None]
+SETTLE_PAUSE_SECONDS = 0.2
+BUSY_PAUSE_SECONDS = 2.0
+LEASE_SECONDS = 120.0
+"""So long after its last word a worker that drives an upgrade is taken for gone."""
+ACT_SECONDS = 900.0
+"""So long one act of a worker may take, in which it says nothing, before it is taken for gone."""
+_BEFORE_APPROVAL = frozenset({"begun", "rehearsing", "planned"})
+_SETTLED = frozenset({"started", "returned"})
+_BACKWARD = frozenset({"unhealthy", "trying", "returning", "returned"})
+
+
+class Upgrades:
+    """Upgrades streams.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._home = means.home
+        self._clock: Clock = means.clock
+
+    # beginning
+
+    def begin(
+        self, request: UpgradeRequest, request_id: str | None = None, *, lease_seconds: float | None = None
+    ) -> UpgradeView:
+        """Record an upgrade, and take the stream for it; nothing else happens before ``advance``.
+
+        The same request id again finds the same upgrade.
+
+        Args:
+            request: what is asked for.
+            request_id: names the request over all its tries; None for a new one.
+            lease_seconds: as for ``hold``, from now on; None for an upgrade that nothing but a cancellation gives up.
+
+        Raises:
+            StreamNotFoundError: the stream was never deployed.
+            InvalidRequestError: what is asked for cannot be, or could not be launched.
+            BusyError: another upgrade is under way, and whose.
+            ConflictError: the request id had another wish.
+        """
+        request_id = self._request_id(request_id)
+
+        def made(control: StreamControl) -> Upgrade:
+            change = request.change
+            return Upgrade(
+                asked="upgrade",
+                old_deployment_id=self._means.observer.observe(control.stream_id).deployment_id,
+                mode=request.mode,
+                request_digest=request.digest,
+                reason=change.reason,
+                allow_drain=request.allow_drain,
+                accept_hazards=request.accept_hazards,
+                runs_batches=request.runs_batches,
+                warm=request.warm,
+                needs_approval=request.needs_approval,
+                healthy_when=request.healthy_when,
+                rehearsal_within_seconds=request.rehearsal_within_seconds,
+                discard_state=change.discard_state,
+                fresh_queries=change.fresh_queries,
+                accept_lost_input=change.accept_lost_input,
+                undo_command=request.undo_command,
+                **self._signed(control, request_id),  # type: ignore[arg-type]
+            )
+
+        def target(before: DeploymentSpec) -> DeploymentSpec:
+            return request.change.applied_to(before, self._home.guarded)
+
+        return self._begin(request.stream_id, request_id, request.digest, made, target, lease_seconds)
+
+    def begin_rollback(
+        self, request: RollbackRequest, request_id: str | None = None, *, lease_seconds: float | None = None
+    ) -> UpgradeView:
+        """Record a rollback to the deployment before the current one, or to an older snapshot, and take the stream for
+        it; as ``begin``.
+
+        Raises:
+            InvalidRequestError, SnapshotNotFoundError, IncompatibleUpgradeError: nothing can be gone back to, as
+                ``version_to_return_to``.
+            StreamNotFoundError, ConflictError: as ``begin``.
+        """
+        request_id = self._request_id(request_id)
+
+        def made(control: StreamControl) -> Upgrade:
+            return Upgrade(
+                asked="rollback",
+                old_deployment_id=version_to_return_to(self._means, control, request, request_id),
+                mode="auto",
+                request_digest=request.digest,
+                reason=request.reason,
+                healthy_when=request.healthy_when,
+                rehearsal_within_seconds=request.rehearsal_within_seconds,
+                way="undo" if request.snapshot_id is not None else request.way,
+                to_snapshot_id=request.snapshot_id,
+                undo_command=request.undo_command,
+                accepts_duplicates=request.accepts_duplicates,
+                warm=request.warm,
+                accept_lost_input=request.accept_lost_input,
+                **self._signed(control, request_id),  # type: ignore[arg-type]
+            )
+
+        return self._begin(request.stream_id, request_id, request.digest, made, lambda before: before, lease_seconds)
+
+    def _request_id(self, request_id: str | None) -> str:
+        return self._clock.new_uuid() if request_id is None else check_id(request_id, "request id")
+
+    def _signed(self, control: StreamControl, request_id: str) -> dict[str, object]:
+        return {
+            "stream_id": control.stream_id,
+            "upgrade_id": upgrade_id_for(request_id),
+            "request_id": request_id,
+            "requested_by": self._means.requested_by,
+            "created_at": self._clock.now(),
+            "write_id": self._clock.new_uuid(),
+        }
+
+    def _begin(
+        self,
+        stream_id: str,
+        request_id: str,
+        digest: str,
+        made: Callable[[StreamControl], Upgrade],
+        target: Callable[[DeploymentSpec], DeploymentSpec],
+        lease_seconds: float | None,
+    ) -> UpgradeView:
+        control = self._home.need_stream(stream_id)
+        journal, upgrade_id = UpgradeJournal(control), upgrade_id_for(request_id)
+        upgrade = journal.upgrade(upgrade_id)
+        if upgrade is None:
+            register = control.need_register().value
+            refuse_another_upgrade(control, register, upgrade_id)
+            self._clear_up_after(stream_id, register.upgrade_id)
+            upgrade = made(control)
+            self._means.drivers.check(target(control.spec(upgrade.old_deployment_id)), 1)
+            with suppress(ObjectExistsError):  # the same request, twice at once
+                journal.create(upgrade)
+            upgrade = journal.upgrade(upgrade_id) or upgrade
+        if upgrade.request_digest != digest:
+            raise _other_wish(upgrade)
+        tools = Tools(self._means, upgrade, control)
+        if journal.state(upgrade_id) is None:
+            self._record_target(tools, target(control.spec(upgrade.old_deployment_id)))
+            self._first_step(tools)
+        state = journal.need_state(upgrade_id)
+        if lease_seconds is not None and not state.is_over:
+            self.hold(stream_id, upgrade_id, lease_seconds)
+        if state.phase == "begun":
+            claim(tools, state)
+        return self.view(stream_id, upgrade_id)
+
+    def _clear_up_after(self, stream_id: str, upgrade_id: str | None) -> None:
+        """Remove what an upgrade left that is over, and that another command has ended: its waiting driver, too."""
+        if upgrade_id is None:
+            return
+        with suppress(StreamStateError):
+            tools, state = self._tools(stream_id, upgrade_id)
+            if state.is_over:
+                clear_up(tools)
+
+    def _record_target(self, tools: Tools, target: DeploymentSpec) -> None:
+        """What is to run; the first step comes after it, so that whoever goes on finds it."""
+        upgrade = tools.upgrade
+        spec = replace(
+            target,
+            deployment_id=upgrade.upgrade_id,
+            fencing_token=0,
+            start=StartPlan("fresh"),
+            request_id=upgrade.request_id,
+            requested_by=upgrade.requested_by,
+            reason=upgrade.reason,
+            created_at=upgrade.created_at,
+        )
+        with suppress(ObjectExistsError):  # of a try that died: the same request, and so the same version
+            tools.control.create_spec(spec)
+
+    def _first_step(self, tools: Tools) -> None:
+        step = UpgradeStep(
+            stream_id=tools.stream_id,
+            upgrade_id=tools.upgrade.upgrade_id,
+            number=1,
+            phase="begun",
+            taken_at=self._clock.now(),
+            taken_by=self._means.requested_by,
+            write_id=self._clock.new_uuid(),
+        )
+        tools.journal.take(step)
+
+    # its task
+
+    def hold(self, stream_id: str, upgrade_id: str, seconds: float) -> None:
+        """Say that an Airflow task drives an upgrade for so long from now.
+
+        Where it has not touched the stream by then, and nothing was said again, it holds nothing up: the next command
+        that wants the stream ends it (``UpgradeJournal.end_abandoned``).
+        """
+        clock = self._clock
+        lease = UpgradeLease(
+            stream_id, upgrade_id, self._means.requested_by, clock.now() + timedelta(seconds=seconds), clock.new_uuid()
+        )
+        UpgradeJournal(self._home.control(stream_id)).hold(lease)
+
+    def keeps_lease(self, stream_id: str, upgrade_id: str) -> Callable[[], None]:
+        """What a caller that stays with an upgrade calls at each look: it moves a lease on, where there is one."""
+        lease = UpgradeJournal(self._home.control(stream_id)).lease(upgrade_id)
+        moved_at_seconds: float | None = None
+
+        def keep() -> None:
+            nonlocal moved_at_seconds
+            now_seconds = self._clock.monotonic_seconds()
+            if lease is None or (moved_at_seconds is not None and now_seconds < moved_at_seconds + LEASE_SECONDS / 4):
+                return
+            with suppress(UnavailableError, OutcomeUnknownError):
+                self.hold(stream_id, upgrade_id, LEASE_SECONDS)
+                moved_at_seconds = now_seconds
+
+        return keep
+
+    def holder(self, stream_id: str) -> UpgradeView | None:
+        """The upgrade for which another one has to wait; None where the stream is free. Changes nothing.
+
+        Raises:
+            StreamNotFoundError: it was never deployed.
+        """
+        view = self.under_way(stream_id)
+        if view is None or UpgradeJournal(self._home.control(stream_id)).abandoned_lease(view.state) is not None:
+            return None
+        return view
+
+    def begin_when_free(
+        self,
+        stream_id: str,
+        request_id: str | None,
+        begin: Callable[[str], UpgradeView],
+        seconds: float,
+        on_progress: Report | None = None,
+    ) -> UpgradeView:
+        """Begin an upgrade or a rollback as soon as no other one holds the stream. Nothing is recorded before.
+
+        The same request id again finds the same upgrade. One that was recorded, and came second to the stream, is over
+        with that: the request goes on under an id that follows from its own.
+
+        Args:
+            stream_id: the stream.
+            request_id: names the request over all its tries; None for a new one.
+            begin: begins it under this request id.
+            seconds: how long to wait.
+            on_progress: told what is waited for.
+
+        Raises:
+            DeadlineExceededError: another one holds the stream still.
+            whatever ``begin`` raises, but BusyError.
+        """
+        known, journal = self._request_id(request_id), UpgradeJournal(self._home.need_stream(stream_id))
+        until_seconds = self._clock.monotonic_seconds() + seconds
+        for number in itertools.count(1):
+            one = known if number == 1 else request_id_of_turn(known, number)
+            cancellation = journal.cancellation(upgrade_id_for(one))
+            while cancellation is None or cancellation.reason != LOST_CLAIM:
+                try:
+                    return begin(one)
+                except BusyError:
+                    if journal.upgrade(upgrade_id_for(one)) is not None:
+                        break  # it was recorded already, and came second
+                self.wait_until_free(stream_id, max(until_seconds - self._clock.monotonic_seconds(), 0.0), on_progress)
+        raise AssertionError
+
+    def wait_until_free(self, stream_id: str, seconds: float, on_progress: Report | None = None) -> None:
+        """Wait until no upgrade holds the stream for which another one has to wait; records nothing.
+
+        Raises:
+            StreamNotFoundError: it was never deployed.
+            DeadlineExceededError: one holds it still.
+        """
+        seen: UpgradeView | None = None
+
+        def look() -> bool | None:
+            nonlocal seen
+            with suppress(UnavailableError):
+                seen = self.holder(stream_id)
+                if seen is None:
+                    return True
+            if on_progress is not None and seen is not None:
+                on_progress(f"another upgrade holds the stream: {describe_holder(seen)}")
+            return None
+
+        if poll(self._clock, look, timeout_seconds=seconds, pause_seconds=lambda: BUSY_PAUSE_SECONDS) is None:
+            raise busy_too_long(stream_id, seen)
+
+    # going on
+
+    def view(self, stream_id: str, upgrade_id: str, waits_for: str = "") -> UpgradeView:
+        """An upgrade as it stands. Raises InvalidRequestError: there is none."""
+        control = self._home.need_stream(stream_id)
+        return UpgradeView(UpgradeJournal(control).need_state(upgrade_id), waits_for)
+
+    def under_way(self, stream_id: str) -> UpgradeView | None:
+        """The upgrade that holds the stream now; None for none. Raises StreamNotFoundError: it was never deployed."""
+        control = self._home.need_stream(stream_id)
+        upgrade_id = control.need_register().value.upgrade_id
+        if upgrade_id is None or not UpgradeJournal(control).is_under_way(upgrade_id):
+            return None
+        return self.view(stream_id, upgrade_id)
+
+    def has_work(self, stream_id: str, upgrade_id: str) -> bool:
+        """Whether ``advance`` would do anything, or it is over; changes nothing."""
+        tools, state = self._tools(stream_id, upgrade_id)
+        return state.is_over or isinstance(self._next(tools, state), Act)
+
+    def advance(
+        self, stream_id: str, upgrade_id: str, on_state: Callable[[UpgradeState], None] = lambda _: None
+    ) -> UpgradeView:
+        """Take every step that can be taken now. By anyone, at any time, twice or by two at once: it is the same.
+
+        Args:
+            stream_id, upgrade_id: the upgrade.
+            on_state: told where it stands, before each step and at the end (``views.Telling``).
+
+        Raises:
+            InvalidRequestError: there is none.
+            UnavailableError, OutcomeUnknownError, ConflictError: try again; it is where it was.
+        """
+        while True:
+            tools, state = self._tools(stream_id, upgrade_id)
+            on_state(state)
+            if state.is_over:
+                clear_up(tools)
+                return UpgradeView(state)
+            found = self._next(tools, state)
+            if isinstance(found, Wait):
+                return UpgradeView(state, found.text, found.pause_seconds)
+            with self._held_within_an_act(tools, state):
+                found.do()
+
+    @contextmanager
+    def _held_within_an_act(self, tools: Tools, state: UpgradeState) -> Iterator[None]:
+        """Move the lease on, where there is one, and back behind the act: a worker that captures a large state before
+        the stop is not gone. Of a worker that dies within the act the lease runs out by itself."""
+        upgrade_id = tools.upgrade.upgrade_id
+        lease = tools.journal.lease(upgrade_id) if state.has_touched_nothing else None
+        if lease is None:
+            yield
+            return
+        with suppress(UnavailableError, OutcomeUnknownError):
+            self.hold(tools.stream_id, upgrade_id, ACT_SECONDS)
+        yield
+        with suppress(UnavailableError, OutcomeUnknownError):
+            left_seconds = (lease.until_at - self._clock.now()).total_seconds()
+            self.hold(tools.stream_id, upgrade_id, max(LEASE_SECONDS, left_seconds))
+
+    def run(
+        self,
+        stream_id: str,
+        upgrade_id: str,
+        timeout_seconds: float,
+        on_progress: Report | None = None,
+        on_step: Report | None = None,
+        *,
+        tells_end: bool = True,
+    ) -> UpgradeView:
+        """Bring an upgrade to its end.
+
+        Args:
+            stream_id, upgrade_id: the upgrade.
+            timeout_seconds: how long to wait; it stays under way then, and anyone can go on with it.
+            on_progress: told what is waited for.
+            on_step: told of each step.
+            tells_end: of the last one, too.
+
+        Raises:
+            InvalidRequestError: there is none.
+            DeadlineExceededError: it is not over by then.
+        """
+        last_seen, pause_seconds, telling = "nothing yet", 0.5, Telling(on_step, tells_end=tells_end)
+        keep_lease = self.keeps_lease(stream_id, upgrade_id)
+
+        def look() -> UpgradeView | None:
+            nonlocal last_seen, pause_seconds
+            keep_lease()
+            try:
+                view = self.advance(stream_id, upgrade_id, telling)
+            except (UnavailableError, OutcomeUnknownError, ConflictError) as error:
+                last_seen = str(error)
+            else:
+                if view.is_over:
+                    return view
+                last_seen, pause_seconds = view.waits_for, view.pause_seconds
+            if on_progress is not None:
+                on_progress(last_seen)
+            return None
+
+        found = poll(self._clock, look, timeout_seconds=timeout_seconds, pause_seconds=lambda: pause_seconds)
+        if found is not None:
+            return found
+        raise DeadlineExceededError(
+            "the upgrade is not over within the timeout, and stays under way",
+            stream_id=stream_id,
+            upgrade_id=upgrade_id,
+            timeout_seconds=timeout_seconds,
+            last_seen=last_seen,
+            next_step=f"`streamstate upgrade {stream_id} --continue` goes on with it, --cancel gives it up.",
+        )
+
+    def settle(self, stream_id: str, upgrade_id: str, timeout_seconds: float) -> UpgradeView:
+        """Bring an upgrade on until no version is between two: it is over, or a version runs and is to prove itself.
+
+        For whoever is about to leave it. What is left then, or at the timeout, anyone can go on with.
+
+        Raises:
+            InvalidRequestError: there is none.
+        """
+
+        def look() -> UpgradeView | None:
+            with suppress(UnavailableError, OutcomeUnknownError, ConflictError):
+                view = self.advance(stream_id, upgrade_id)
+                if view.is_over or view.state.phase in _SETTLED:
+                    return view
+            return None
+
+        found = poll(self._clock, look, timeout_seconds=timeout_seconds, pause_seconds=lambda: SETTLE_PAUSE_SECONDS)
+        return found or self.view(stream_id, upgrade_id)
+
+    # what people say
+
+    def approve(self, stream_id: str, upgrade_id: str, *, is_approved: bool, reason: str = "") -> Approval:
+        """Say yes or no to the plan of an upgrade; what was said first counts.
+
+        Raises:
+            InvalidRequestError: there is no such upgrade, or it waits for nobody.
+            ConflictError: it is past its plan.
+        """
+        tools, state = self._tools(stream_id, upgrade_id)
+        facts = {"stream_id": stream_id, "upgrade_id": upgrade_id, "phase": state.phase}
+        next_step = f"`streamstate upgrade {stream_id} --cancel` gives it up."
+        if not tools.upgrade.needs_approval:
+            raise InvalidRequestError("nobody has to approve of this upgrade", **facts, next_step=next_step)
+        if state.phase not in _BEFORE_APPROVAL and tools.journal.approval(upgrade_id) is None:
+            raise ConflictError("this upgrade is past its plan", **facts, next_step=next_step)
+        moment, by = self._clock.now(), self._means.requested_by
+        return tools.journal.approve(
+            Approval(stream_id, upgrade_id, is_approved, by, moment, self._clock.new_uuid(), reason)
+        )
+
+    def cancel(self, stream_id: str, upgrade_id: str, *, after_stop: AfterStop, reason: str = "") -> Cancellation:
+        """Say that an upgrade is not wanted any more; what was said first counts. ``advance`` then brings it to an end.
+
+        Args:
+            stream_id, upgrade_id: the upgrade.
+            after_stop: where the old version was told to stop already: ``finish`` the upgrade, or ``rollback``.
+            reason: for people.
+
+        Raises:
+            InvalidRequestError: there is no such upgrade.
+        """
+        tools, _ = self._tools(stream_id, upgrade_id)
+        moment, by = self._clock.now(), self._means.requested_by
+        return tools.journal.cancel(
+            Cancellation(stream_id, upgrade_id, after_stop, by, moment, self._clock.new_uuid(), reason)
+        )
+
+    def _tools(self, stream_id: str, upgrade_id: str) -> tuple[Tools, UpgradeState]:
+        control = self._home.need_stream(stream_id)
+        state = UpgradeJournal(control).need_state(upgrade_id)
+        return Tools(self._means, state.upgrade, control), state
+
+    def _next(self, tools: Tools, state: UpgradeState) -> Wait | Act:
+        return next_backward(tools, state) if state.phase in _BACKWARD else next_forward(tools, state)
+
+
+def request_id_of_turn(request_id: str, number: int) -> str:
+    """The id under which a request goes on that came second to the stream; ``number`` from 2."""
+    return "turn-" + hashlib.sha256(f"{request_id} {number}".encode()).hexdigest()[:40]
+
+
+def describe_holder(view: UpgradeView) -> str:
+    """The upgrade that holds a stream, how far it has come, and whose it is, in one line."""
+    return f"{view.upgrade_id} {view.state.phase_for_people}, by {view.state.upgrade.requested_by}"
+
+
+def busy_too_long(stream_id: str, holder: UpgradeView | None) -> DeadlineExceededError:
+    """The error of an upgrade that waited for another one until its time was up; nothing was recorded of it."""
+    return DeadlineExceededError(
+        "another upgrade holds the stream still, so this one was not begun",
+        stream_id=stream_id,
+        held_by=None if holder is None else holder.upgrade_id,
+        last_seen="nothing" if holder is None else describe_holder(holder),
+        next_step=f"Ask again to wait on; `streamstate status {stream_id}` shows the one that holds it.",
+    )
+
+
+def _other_wish(upgrade: Upgrade) -> ConflictError:
+    return ConflictError(
+        "this request id was given to another wish",
+        request_id=upgrade.request_id,
+        upgrade_id=upgrade.upgrade_id,
+        next_step="Use another request id for another wish.",
+    )

@@ -1,0 +1,260 @@
+"""What the verbs of upgrades answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.controller.lineage.downtimes import downtime_json
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeploymentFailedError,
+    IncompatibleUpgradeError,
+    StreamStateError,
+)
+from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, downtime_seconds
+from airflow_streamstate.protocol.upgrades import WAITS, AfterStop, Phase
+
+UpgradeOutcome = Literal["upgraded", "given_up", "rolled_back", "refused", "failed"]
+"""``given_up``: of an upgrade whose old version is back; ``rolled_back``: of a rollback that did what it was asked."""
+WAITS_FOR_A_PERSON = "a person has to approve the plan"
+"""What an upgrade waits for that goes on by nobody else's word."""
+WORDS: Mapping[Phase, str] = {
+    "begun": "it is recorded",
+    "rehearsing": "the new version is rehearsed on a fork of the state",
+    "planned": "the plan is known",
+    "waiting": "the new driver comes up beside the old one",
+    "ready": "all is ready for the handover",
+    "stopping": "the old version ends after its batch in flight",
+    "ended": "the old version has ended",
+    "started": "the new version runs, and is to prove itself",
+    "unhealthy": "the new version is given up",
+    "trying": "the old code is rehearsed on what the new one left",
+    "returning": "the new version ends",
+    "returned": "the old version runs again",
+    "upgraded": "the new version has proven itself",
+    "rolled_back": "the old version is back",
+    "refused": "the stream runs on as before",
+    "failed": "it could not be brought to an end",
+}
+_WORDS_OF_A_ROLLBACK: Mapping[Phase, str] = {
+    "unhealthy": "the way back is looked for",
+    "trying": "the code of before is rehearsed on what the current version has by now",
+    "returning": "the current version ends",
+    "returned": "the version before runs again",
+    "rolled_back": "the version before is back",
+}
+_CARRIED: frozenset[Phase] = frozenset({"unhealthy", "returning", "returned"})
+"""Phases whose text is part of the reason at the end, where it is told whole."""
+MAX_GIST_CHARACTERS = 100
+
+
+@dataclass(frozen=True)
+class UpgradeView:
+    """An upgrade, as it stands.
+
+    Attributes:
+        state: the sum of its steps.
+        waits_for: what it waits for, one line; "" where it is over.
+        pause_seconds: after which it is worth while to look again.
+    """
+
+    state: UpgradeState
+    waits_for: str = ""
+    pause_seconds: float = 0.5
+
+    @property
+    def stream_id(self) -> str:
+        """The stream."""
+        return self.state.upgrade.stream_id
+
+    @property
+    def upgrade_id(self) -> str:
+        """The upgrade."""
+        return self.state.upgrade.upgrade_id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is still to be done."""
+        return self.state.is_over
+
+    @property
+    def outcome(self) -> UpgradeOutcome | None:
+        """How it ended; None while it is under way."""
+        if self.state.phase == "rolled_back" and self.state.upgrade.asked == "upgrade":
+            return "given_up"
+        return self.state.phase if self.state.is_over else None  # type: ignore[return-value]
+
+    @property
+    def is_back(self) -> bool:
+        """Whether an older version was brought back, by a rollback or after an upgrade that came to nothing."""
+        return self.state.phase == "rolled_back"
+
+    @property
+    def downtimes(self) -> tuple[Downtime, ...]:
+        """From the last commit of one deployment to the first commit of the next, as far as it has come."""
+        return self.state.last.downtimes or ()
+
+    @property
+    def not_running_seconds(self) -> float | None:
+        """How long no query of the stream ran while it was moved; None while that is not known."""
+        last = self.state.last
+        return last.gap_seconds if last.not_running_seconds is None else last.not_running_seconds
+
+    @property
+    def is_what_was_asked(self) -> bool:
+        """Whether it came to the end that it was asked for."""
+        return self.outcome == ("upgraded" if self.state.upgrade.asked == "upgrade" else "rolled_back")
+
+    def is_end_of_cancel(self, after_stop: AfterStop) -> bool:
+        """Whether it came to the end that whoever cancelled it wanted: nothing has happened, or what he said of what is
+        after the stop."""
+        return self.outcome == "refused" or (self.is_what_was_asked if after_stop == "finish" else self.is_back)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it came to its end, or went back, because somebody called it off."""
+        return self.state.is_cancelled
+
+    def as_error(self) -> StreamStateError | None:
+        """Why it is not what was asked for; None where it is, or is under way."""
+        if self.outcome is None or self.is_what_was_asked:
+            return None
+        last = self.state.last
+        facts: dict[str, object] = {
+            "stream_id": self.stream_id,
+            "upgrade_id": self.upgrade_id,
+            "old_deployment_id": self.state.upgrade.old_deployment_id,
+            "new_deployment_id": last.new_deployment_id,
+            "returned_deployment_id": last.returned_deployment_id,
+            "verdict": last.verdict,
+            "reason": last.text,
+        }
+        asked = self.state.upgrade.asked
+        if self.outcome == "refused" and self.is_cancelled:
+            again = "Ask for it again, where it is wanted after all."
+            return ConflictError(f"the {asked} was cancelled, and the stream runs on", **facts, next_step=again)
+        if self.outcome == "refused":
+            is_misfit = last.mode is None and last.verdict not in (None, "same")  # else it was somebody's word
+            kind = IncompatibleUpgradeError if is_misfit else ConflictError
+            return kind(f"the {asked} was refused, and the stream runs on", **facts, next_step=_after_refusal(self))
+        if self.is_back and self.is_cancelled:
+            return DeploymentFailedError(
+                f"the {asked} was cancelled, and the old version is back",
+                **facts,
+                next_step=f"`streamstate status {self.stream_id}` shows it.",
+            )
+        if self.is_back and last.new_deployment_id is None:
+            return DeploymentFailedError(
+                "the new version was not started, and the old one is back", **facts, next_step=_after_refusal(self)
+            )
+        if self.is_back:
+            return DeploymentFailedError(
+                "the new version did not prove itself, and the old one is back",
+                **facts,
+                next_step=f"`streamstate logs {self.stream_id} --deployment {last.new_deployment_id}` tells why.",
+            )
+        return DeploymentFailedError(
+            f"the {asked} could not be brought to a good end",
+            **facts,
+            next_step=f"`streamstate status {self.stream_id}` shows where the stream stands.",
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
+        bad_batches begun_batches downtime_seconds downtime_by_query downtimes[] not_running_seconds verdict
+        differences[] audit_ok cancelled_by reason driver warnings[] waits_for``."""
+        last = self.state.last
+        return {
+            "upgrade_id": self.upgrade_id,
+            "stream_id": self.stream_id,
+            "phase": self.state.phase,
+            "outcome": self.outcome,
+            "mode": last.mode,
+            "old_deployment_id": self.state.upgrade.old_deployment_id,
+            "new_deployment_id": last.new_deployment_id,
+            "returned_deployment_id": last.returned_deployment_id,
+            "way": last.way,
+            "bad_batches": {name: list(batches) for name, batches in (last.bad_batches or {}).items()},
+            "begun_batches": dict(last.begun_batches or {}),
+            "downtime_seconds": downtime_seconds(self.downtimes),
+            "downtime_by_query": downtime_by_query(self.downtimes),
+            "downtimes": [downtime_json(one) for one in self.downtimes],
+            "not_running_seconds": self.not_running_seconds,
+            "verdict": last.verdict,
+            "differences": differences_of(last.report or {}),
+            "audit_ok": last.audit_ok,
+            "cancelled_by": last.cancelled_by,
+            "reason": last.text,
+            "driver": last.driver,
+            "warnings": list(last.warnings or ()),
+            "waits_for": self.waits_for,
+        }
+
+
+class Telling:
+    """Tells each step once, in one line, whoever takes it.
+
+    Args:
+        say: told the lines; None for nobody.
+        told: the number of the last step that was told before.
+        tells_end: tell the last step, too; where the end is shown by itself that would be to say it twice.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None, told: int = 0, *, tells_end: bool = True) -> None:
+        self._say = say
+        self._told = told
+        self._tells_end = tells_end
+        self._line = ""
+
+    def __call__(self, state: UpgradeState) -> None:
+        """The upgrade stands here now."""
+        if self._say is not None and state.last.number > self._told and (self._tells_end or not state.is_over):
+            line = _line_of(state)
+            if line != self._line:  # a step that records an order, or a fact, of a phase that was told
+                self._say(line)
+            self._line = line
+        self._told = max(self._told, state.last.number)
+
+
+def _line_of(state: UpgradeState) -> str:
+    """The step as a line. What is told whole at the end is not told whole here, and at the end not again."""
+    phase, text = state.phase, state.last.text
+    is_rollback = state.upgrade.asked == "rollback"
+    words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
+    driver = state.last.driver
+    if phase == "trying" and state.last.is_decided:
+        words = "the driver of the version before comes up beside the one that is given up"
+    elif phase == "returning" and driver:
+        words = f"{words}, and {'a driver waits' if driver == WAITS else f'no driver waits: {driver}'}"
+    if phase == "rehearsing" and not state.upgrade.runs_batches:
+        words = "the plans of the new version are compared, no batch is tried"
+    if state.is_over:
+        text = ""
+    elif phase in _CARRIED:
+        gist = text.partition(": ")[0]
+        text = gist if len(gist) <= MAX_GIST_CHARACTERS else f"{gist[: MAX_GIST_CHARACTERS - 1]}…"
+    return f"{state.phase_for_people}: {words}{f': {text}' if text else ''}"
+
+
+def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:
+    """The differences of all queries of a report as it was recorded, each with the name of its query."""
+    queries = report.get("queries")
+    found: list[dict[str, object]] = []
+    for name, query in queries.items() if isinstance(queries, Mapping) else ():
+        differences = query.get("differences", ()) if isinstance(query, Mapping) else ()
+        found += [{"query": name, **each} for each in differences]
+    return found
+
+
+def _after_refusal(view: UpgradeView) -> str:
+    remedies = dict.fromkeys(str(each.get("remedy", "")) for each in differences_of(view.state.last.report or {}))
+    words = " ".join(remedy for remedy in remedies if remedy)
+    if words:
+        return words
+    if (view.state.last.report or {}).get("outcome") == "failed":
+        plan = f"`streamstate plan {view.stream_id}` with the same options shows its traceback and the end of its log."
+        return f"Mend it, and upgrade again; {plan}"
+    return f"Mend what the reason names, and ask for the {view.state.upgrade.asked} again."

@@ -1,0 +1,41 @@
+"""The last known good version: marked when it has proven itself, by whoever saw that first."""
+
+from __future__ import annotations
+
+import logging
+
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.observe.caught_up import has_some_left
+from airflow_streamstate.controller.observe.health import Healthy, beats_of, decide_health
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.pace import keeps_level
+from airflow_streamstate.controller.observe.state import decide_state
+from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.protocol.upgrades import HealthyWhen
+
+log = logging.getLogger(__name__)
+
+
+def mark_known_good(means: Means, stream_id: str, deployment_id: str) -> None:
+    """Record that a version has been healthy; what cannot be recorded now holds nobody up: the next prune looks."""
+    try:
+        Retention(means.home.control(stream_id), means.requested_by).mark_good(deployment_id)
+    except StreamStateError as error:
+        log.info("%s %s is healthy, and is not marked as known good: %s", stream_id, deployment_id, error)
+
+
+def has_proven_itself(means: Means, seen: Observation) -> bool:
+    """Whether a deployment is healthy as an upgrade would have it by default, without waiting for anything."""
+    control, snapshot_id = means.home.control(seen.stream_id), seen.spec.start.snapshot_id
+    try:
+        handover = None if snapshot_id is None else control.manifest(snapshot_id)
+    except DataError:
+        handover = None
+    # A deployment that still catches up is not known good yet. One whose input never pauses always has some left: it is
+    # where that is no more than a batch or two. Where a source cannot tell, that alone is no reason against it: else a
+    # stream of such sources would keep everything for ever.
+    is_over = decide_state(seen, seen.observed_at) == "finished"
+    if not is_over and any(has_some_left(query) and not keeps_level(query) for query in beats_of(seen).values()):
+        return False
+    return isinstance(decide_health(seen, handover, HealthyWhen(), None, 0.0), Healthy)

@@ -1,0 +1,118 @@
+"""Commands as objects, for hooks: reading one back, also after its end, and cleaning up what nobody will obey."""
+
+from __future__ import annotations
+
+from airflow_streamstate.control.command_status import answered_ids, command_in, is_accepted
+from airflow_streamstate.control.journal import CommandSlot, Journal
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.errors import VersionConflictError
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification
+from airflow_streamstate.protocol.events import Accepted, Expired, Ignored, Rejected
+
+_REPLACED = "another deployment took the place of this one before it was begun"
+
+
+class Notifications:
+    """The orders to a deployment.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def read(self, stream_id: str, command_id: str, deployment_id: str | None = None) -> Command | None:
+        """The content of an order, also after it was obeyed and cleaned up; None where nobody knows it.
+
+        Raises StreamNotFoundError, DeploymentNotFoundError: there is none.
+        """
+        seen = self._means.observer.observe(stream_id, deployment_id)
+        return read_command(self._means.home.control(stream_id), seen, command_id)
+
+    def clean_up(self, stream_id: str, deployment_id: str | None = None) -> list[str]:
+        """Delete orders that are answered, or that nobody will ever obey; the keys of the deleted. Events keep them.
+
+        Raises as ``read``.
+        """
+        seen = self._means.observer.observe(stream_id, deployment_id)
+        return clean_up(self._means.home.control(stream_id), seen)
+
+
+def read_command(control: StreamControl, seen: Observation, command_id: str) -> Command | None:
+    """The content of a command: as it lies there, or as the event that took it up keeps it; None where unknown."""
+    for slot in control.journal(seen.deployment_id).commands():
+        if slot.command is not None and slot.command.command_id == command_id:
+            return slot.command
+    for entry in seen.events:
+        event = entry.event
+        if isinstance(event, Accepted | Ignored | Expired) and event.command_id == command_id:
+            return command_in(event)
+    return None
+
+
+def clean_up(control: StreamControl, seen: Observation) -> list[str]:
+    """Delete the commands of a deployment that are answered, or that nobody will ever obey; the keys of the deleted.
+
+    One that waits for the next attempt of the current deployment stays.
+    """
+    if not seen.is_current:
+        return retire_commands(control, seen.deployment_id)
+    rejected = {entry.event.key for entry in seen.events if isinstance(entry.event, Rejected)}
+    answered = answered_ids(entry.event for entry in seen.events)
+    journal = control.journal(seen.deployment_id)
+    slots = [
+        slot
+        for slot in journal.commands()
+        if (slot.key in rejected if slot.command is None else slot.command.command_id in answered)
+    ]
+    return [slot.key for slot in slots if _delete(journal, slot)]
+
+
+def retire_commands(control: StreamControl, deployment_id: str) -> list[str]:
+    """Delete what a deployment that is no longer current was still told: nobody will obey it. The keys of the deleted.
+
+    A drain held for the deployment, whichever attempt had read it: its end is told, since it has no other.
+    """
+    journal = control.journal(deployment_id)
+    slots = journal.commands()
+    if slots:
+        _tell_replaced(control, journal, slots)
+    return [slot.key for slot in slots if _delete(journal, slot)]
+
+
+def _tell_replaced(control: StreamControl, journal: Journal, slots: list[CommandSlot]) -> None:
+    """Before the order is deleted (Law 1), and once (Law 2)."""
+    entries = list(journal.events())
+    events = [entry.event for entry in entries if entry.event is not None]
+    answered = answered_ids(events)
+    number = max((entry.number for entry in entries), default=0)
+    for slot in slots:
+        command = slot.command
+        if not isinstance(command, DrainNotification | CancelRequest):
+            continue  # a stop and a snapshot are over with their attempt, and a skip is told by who asks again
+        if command.command_id in answered or is_accepted(events, command.command_id):
+            continue
+        ignored = Ignored(
+            stream_id=control.stream_id,
+            deployment_id=journal.deployment_id,
+            attempt=max((event.attempt for event in events), default=1),
+            at=control.clock.now(),
+            write_id=control.clock.new_uuid(),
+            command_id=command.command_id,
+            command_number=slot.number or 0,
+            command=to_json(command),
+            reason=_REPLACED,
+        )
+        number = journal.append(ignored, after=number)
+
+
+def _delete(journal: Journal, slot: CommandSlot) -> bool:
+    try:
+        journal.delete_command(slot)
+    except VersionConflictError:
+        return False  # changed this very moment: whoever did that looks after it
+    return True

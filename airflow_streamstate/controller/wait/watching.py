@@ -1,0 +1,415 @@
+"""Status, outcomes, logs and notifications: everything that only looks, and turns what was seen into views."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from airflow_streamstate.control.journal import CommandSlot
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.drivers.secrets import has_references
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.lineage.handovers import moves_in
+from airflow_streamstate.controller.observe.caught_up import asked_at, query_caught_up
+from airflow_streamstate.controller.observe.drain_phase import drain_phases
+from airflow_streamstate.controller.observe.failing import next_step_of, next_step_of_drain
+from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
+from airflow_streamstate.controller.observe.outcomes import (
+    End,
+    decide_command_outcome,
+    decide_drain_outcome,
+    decide_end,
+)
+from airflow_streamstate.controller.observe.pending_orders import pending_orders
+from airflow_streamstate.controller.observe.repeating import foreseen_in_words, repeated
+from airflow_streamstate.controller.observe.state import ALIVE, State, decide_state, explain_state
+from airflow_streamstate.controller.observe.views import (
+    Outcome,
+    QueryStatus,
+    SnapshotFacts,
+    StreamStatus,
+)
+from airflow_streamstate.controller.under_upgrade import upgrade_in_words
+from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamStateError
+from airflow_streamstate.launch.command import DRIVER_CONFIG
+from airflow_streamstate.launch.handed_over import handed_over_secrets
+from airflow_streamstate.launch.interface import Launcher, LaunchHandle
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.data_events import Repositioned, Skipped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import (
+    Claimed,
+    Drained,
+    Failed,
+    Finished,
+    QueryStarted,
+    SnapshotReady,
+    Started,
+    Stopped,
+)
+from airflow_streamstate.protocol.positions import QueryPosition
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+LOG_TAIL_BYTES = 8_192
+LOG_TAIL_LINES = 20
+
+
+class Watching:
+    """Looks.
+
+    Args:
+        means: of the controller.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._home = means.home
+        self._launcher = means.launcher
+        self._clock = means.clock
+
+    def status(self, seen: Observation) -> StreamStatus:
+        """Where the observed deployment stands."""
+        now = self._clock.now()
+        last = seen.last_event
+        intent = seen.register.intent
+        snapshot_id, snapshot_at = self._last_snapshot(seen)
+        state = decide_state(seen, now)
+        why = explain_state(seen, now)
+        error, traceback = _failure_in_words(seen, state, why)
+        started = next(seen.of_kind(Started), None)
+        beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
+        slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
+        return StreamStatus(
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            attempt=seen.attempt,
+            state=state,
+            why=redacted(seen, why),
+            start=seen.spec.start,
+            queries=_queries(seen, state, now),
+            is_current=seen.is_current,
+            fencing_token=seen.spec.fencing_token,
+            version_label=seen.spec.version_label,
+            application=seen.spec.application.name,
+            created_at=seen.spec.created_at,
+            heartbeat_age_seconds=None if beat is None else _age(now, beat.at),
+            snapshot_age_seconds=None if snapshot_at is None else _age(now, snapshot_at),
+            snapshot_id=snapshot_id,
+            last_event=None if last is None or last.event is None else redacted_event(seen, last.event),
+            last_event_number=0 if last is None else last.number,
+            error=redacted(seen, error),
+            traceback=redacted(seen, traceback),
+            application_id="" if started is None else started.application_id,
+            upgrade=upgrade_in_words(self._home.control(seen.stream_id), seen.register),
+            intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
+            attempt_reason=redacted(seen, _attempt_reason(seen)),
+            moves=tuple(_moves(seen)),
+            running_since_at=None if started is None else started.at,
+            next_step=self._next_step(seen, state),
+            orders=tuple(
+                dataclasses.replace(order, reason=redacted(seen, order.reason))
+                for order in pending_orders(seen, slots, state)
+            ),
+            unreadable=_unreadable(seen, slots),
+            repeats=repeated(self._home, seen),
+            remarks=_remarks(seen),
+        )
+
+    def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
+        """What is shown of a stream whose control objects cannot be read, in one line."""
+        short = {name: fact for name, fact in error.context.items() if "\n" not in str(fact)}
+        return StreamStatus(
+            stream_id=stream_id,
+            deployment_id="",
+            attempt=0,
+            state="unreadable",
+            why="its control objects cannot be read",
+            start=StartPlan(mode="fresh"),
+            queries={},
+            is_current=False,
+            fencing_token=0,
+            error=str(type(error)(error.message, next_step=error.next_step, **short)),
+        )
+
+    def outcome(self, seen: Observation, end: End, command_id: str = "") -> Outcome:
+        """The end as a view, with what its snapshot is."""
+        return Outcome(
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            outcome=end.outcome,
+            state=end.state,
+            snapshot=self._facts(self._home.control(seen.stream_id), end.snapshot_id),
+            queries=end.queries,
+            reason=redacted(seen, end.reason),
+            traceback=redacted(seen, end.traceback),
+            event=end.event,
+            number=end.number or None,
+            command_id=command_id,
+        )
+
+    def command_end(self, seen: Observation, command_id: str, kind: str = "") -> End | None:
+        """What became of a command; None while it is under way."""
+        return decide_command_outcome(seen, command_id, kind or self.command_kind(seen, command_id))
+
+    def command_kind(self, seen: Observation, command_id: str) -> str:
+        """The kind of a command that still lies there; "" where it does not."""
+        if any(getattr(entry.event, "command_id", None) == command_id for entry in seen.events):
+            return ""  # the events know it
+        for slot in self._home.control(seen.stream_id).journal(seen.deployment_id).commands():
+            if slot.command is not None and slot.command.command_id == command_id:
+                return slot.command.kind
+        return ""
+
+    def drain_end(self, seen: Observation) -> End | None:
+        """What a drain by whomever has come to; None while one may come."""
+        end = decide_drain_outcome(seen, is_pending=False)
+        if end is not None and (end.outcome in ("expired", "rejected") or end.state in ALIVE):
+            slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
+            return decide_drain_outcome(seen, is_pending=pending_drain(seen, slots) is not None)
+        return end
+
+    def failure(self, seen: Observation, end: End) -> DeploymentFailedError:
+        """The error that tells how a deployment failed: its words, the script's traceback, the end of its log."""
+        is_drain = end.outcome == "drain_failed"
+        return DeploymentFailedError(
+            "the drain failed" if is_drain else "the deployment failed",
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            attempt=seen.attempt,
+            state=end.state,
+            error=redacted(seen, end.reason),
+            snapshot_id=end.snapshot_id,
+            traceback=redacted(seen, end.traceback),
+            log_tail=self.log_tail(seen),
+            next_step=next_step_of_drain(seen, end.event) if is_drain else self._next_step(seen, "failed"),
+        )
+
+    def query_failure(self, seen: Observation) -> DeploymentFailedError:
+        """The error that tells of queries that failed while the others run on."""
+        error, traceback = _failure_in_words(seen, "degraded", explain_state(seen, seen.observed_at))
+        return DeploymentFailedError(
+            "a query of the deployment has failed, and the others run on",
+            stream_id=seen.stream_id,
+            deployment_id=seen.deployment_id,
+            attempt=seen.attempt,
+            state="degraded",
+            error=redacted(seen, error),
+            traceback=redacted(seen, traceback),
+            next_step=self._next_step(seen, "degraded"),
+        )
+
+    def log_tail(self, seen: Observation) -> str:
+        """The last lines of the driver's log, secrets hidden, or why they are not shown; "" where there is none."""
+        is_alive = seen.launch_status is not None and seen.launch_status.state in ("running", "pending")
+        return log_tail_of(self._launcher, self._home, seen.spec, seen.handle, is_alive=is_alive)
+
+    def end_of(self, seen: Observation) -> End | None:
+        """How the deployment ended; None while it has not."""
+        return decide_end(seen)
+
+    def _next_step(self, seen: Observation, state: State) -> str:
+        if state not in ("failed", "degraded"):
+            return ""
+        one_time = one_time_sources(self._home, seen)
+        repeats = foreseen_in_words(self._home, seen) if state == "failed" and not one_time else ""
+        return next_step_of(seen, state, repeats, one_time)
+
+    def _facts(self, control: StreamControl, snapshot_id: str | None) -> SnapshotFacts | None:
+        if snapshot_id is None:
+            return None
+        try:
+            manifest = control.manifest(snapshot_id)
+        except DataError:
+            manifest = None
+        if manifest is None:
+            return SnapshotFacts(snapshot_id, "unreadable", 0, 0)
+        return SnapshotFacts(snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes)
+
+    def _last_snapshot(self, seen: Observation) -> tuple[str | None, datetime | None]:
+        for entry in reversed(seen.events):
+            event = entry.event
+            if isinstance(event, Drained | Stopped | Finished | SnapshotReady) and event.snapshot_id is not None:
+                return event.snapshot_id, event.at
+        start = seen.spec.start.snapshot_id
+        if start is None:
+            return None, None
+        try:
+            manifest = self._home.control(seen.stream_id).manifest(start)
+        except DataError:
+            manifest = None
+        return start, None if manifest is None else manifest.taken_at
+
+
+def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:
+    """Per query, what its last start said beside the facts; those that said nothing are left out."""
+    starts = {event.query_name: event for event in reversed(list(seen.of_kind(QueryStarted, any_attempt=True)))}
+    return {
+        name: tuple(redacted(seen, one) for one in start.remarks) for name, start in starts.items() if start.remarks
+    }
+
+
+def log_tail_of(
+    launcher: Launcher, home: Home, spec: DeploymentSpec, handle: LaunchHandle | None, *, is_alive: bool = False
+) -> str:
+    """The last lines of a driver's log, as ``Watching.log_tail``; ``is_alive``: it may be writing its last one."""
+    if handle is None or handle.launcher != launcher.name:
+        return ""
+    try:
+        text = launcher.logs(handle, LOG_TAIL_BYTES)
+    except StreamStateError:
+        return ""
+    if len(text.encode(errors="replace")) >= LOG_TAIL_BYTES:
+        text = text.partition("\n")[2]  # cut in two, it could begin with half a secret
+    if is_alive:
+        text = text[: text.rfind("\n") + 1]  # and a line that is still being written could end with one
+    try:
+        text = redact_text(text, secrets_in_log(spec, handle, home)) if text else ""
+    except DataError as error:
+        return str(error)
+    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+
+
+def secrets_seen(spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...]:
+    """What must not be shown of a deployment; of what its record only refers to, as far as it is known here.
+
+    Enough for what its agent said, which has hidden all of them before it said it.
+    """
+    return secrets_of(spec.conf, spec.arguments, spec.environment, _handed_over(spec, handle) or ())
+
+
+def secrets_in_log(spec: DeploymentSpec, handle: LaunchHandle | None, home: Home) -> tuple[str, ...]:
+    """What must not be shown of a driver's log, in which nobody has hidden anything; what it reaches its home with too.
+
+    Raises:
+        DataError: its record refers to secrets, and what they stood for at this launch cannot be read.
+    """
+    looked_up = _handed_over(spec, handle)
+    if looked_up is None:
+        path = None if handle is None else handle.data.get("log_path")
+        raise DataError(
+            "this log cannot be shown without the driver's secrets, since what they are cannot be read here",
+            log=path,
+            next_step=f"Read the log itself, as its owner on the machine that launched the driver; {DRIVER_CONFIG} "
+            "beside it is damaged, gone, or another user's.",
+        )
+    return secrets_of(spec.conf, spec.arguments, spec.environment, (*looked_up, *home.credentials(os.environ)))
+
+
+def _handed_over(spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...] | None:
+    return handed_over_secrets(handle) if has_references(spec) else ()
+
+
+def redacted(seen: Observation, text: str) -> str:
+    """The text without the secrets of this deployment."""
+    return redact_text(text, secrets_seen(seen.spec, seen.handle)) if text else text
+
+
+def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
+    """The event without the secrets of this deployment; its agent has hidden those that it knew itself."""
+    secrets = secrets_seen(seen.spec, seen.handle)
+    if not secrets:
+        return event
+    texts: dict[str, Any] = {
+        name: redact_text(value, secrets)
+        for name, value in vars(event).items()
+        if isinstance(value, str) and any(secret in value for secret in secrets)
+    }
+    return dataclasses.replace(event, **texts)
+
+
+def _unreadable(seen: Observation, slots: Sequence[CommandSlot]) -> dict[str, str]:
+    """What is wrong with each object of the deployment that cannot be read, by its key (Law 7)."""
+    found = {layout.event_key(seen.stream_id, seen.deployment_id, one.number): one.problem for one in seen.events}
+    found |= {slot.key: slot.problem for slot in slots}
+    return {
+        key: str(problem.context.get("reason") or problem.message)
+        for key, problem in found.items()
+        if problem is not None
+    }
+
+
+def _failure_in_words(seen: Observation, state: State, why: str) -> tuple[str, str]:
+    """The error and the traceback of a failed or degraded deployment."""
+    if state == "degraded":
+        return why, "\n".join(event.traceback for event in seen.failed_queries.values())
+    failed = next(seen.of_kind(Failed), None)
+    if state != "failed" or failed is None:
+        return why if state == "failed" else "", ""
+    return failed.in_words, failed.traceback
+
+
+def _attempt_reason(seen: Observation) -> str:
+    """Why the attempt was asked for: as the register says, or the record of the deployment for its first one; of a
+    deployment that is not current any more, as its driver said."""
+    said = seen.register.attempt_reason if seen.is_current else ""
+    if seen.attempt == 1:
+        return said or seen.spec.reason
+    claimed = next(seen.of_kind(Claimed), None)
+    return (claimed.reason if claimed is not None else "") or said
+
+
+def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:
+    for event in moves_in([entry.event for entry in seen.events]):
+        yield redacted_event(seen, event)
+
+
+def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryStatus]:
+    found: dict[str, QueryStatus] = {}
+    beat = seen.heartbeat
+    if beat is not None:
+        for name, query in beat.queries.items():
+            is_active = query.is_active and beat.attempt == seen.attempt and state in ALIVE
+            caught_up = query_caught_up(query)
+            asked = asked_at(query) or beat.at
+            found[name] = QueryStatus(
+                batch_id=query.batch_id,
+                committed_at=query.committed_at,
+                state_rows=query.state_rows,
+                watermark_at=query.watermark_at,
+                idle_triggers=query.idle_triggers,
+                skipped_batches=query.skipped_batches,
+                rows_behind=query.rows_behind,
+                is_active=is_active,
+                lags=query.lags,
+                lags_at=query.lags_at,
+                caught_up=caught_up.is_so if is_active else None,
+                caught_up_why=caught_up.why if is_active else "",
+                batches_since_snapshot=query.batches_since_snapshot,
+                batch_seconds=query.batch_seconds,
+                behind_age_seconds=_age(now, asked) if is_active and query.lags else None,
+            )
+    end = seen.drained or seen.terminal
+    if isinstance(end, Drained | Stopped | Finished):
+        for name, position in end.queries.items():
+            found[name] = _ended(position, found.get(name))
+    for name, failed in seen.failed_queries.items():
+        known = found.get(name, QueryStatus(batch_id=failed.batch_id))
+        found[name] = dataclasses.replace(known, is_active=False, error=redacted(seen, failed.in_words))
+    for name, phase in drain_phases(seen).items():
+        found[name] = dataclasses.replace(found.get(name, QueryStatus(batch_id=None)), drain_phase=phase)
+    return found
+
+
+def _ended(position: QueryPosition, known: QueryStatus | None) -> QueryStatus:
+    """What the end says; what it does not say is as the last sign of life had it, if that was of the same batch."""
+    skipped = 0 if known is None else known.skipped_batches
+    if known is None or known.batch_id != position.batch_id:
+        known = QueryStatus(position.batch_id)
+    rows = position.state_rows_left
+    return QueryStatus(
+        batch_id=position.batch_id,
+        committed_at=known.committed_at,
+        state_rows=known.state_rows if rows is None else rows,
+        watermark_at=position.watermark_at,
+        skipped_batches=skipped,
+    )
+
+
+def _age(now: datetime, then: datetime) -> float:
+    return round(max(0.0, (now - then).total_seconds()), 3)

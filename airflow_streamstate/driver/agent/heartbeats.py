@@ -1,0 +1,210 @@
+"""Signs of life: where every query stands, as its log and its last progress tell."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+from airflow_streamstate.driver.agent.lag import TREND_BATCHES, LagLook
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.auditing import Audit, tell_skipped
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.downtimes import FirstBatch
+from airflow_streamstate.protocol.events import Draining, QueryStarted
+from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+
+
+class Pace:
+    """How long it takes from one commit to the next, over the last batches that were seen."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, datetime]] = deque(maxlen=TREND_BATCHES)
+
+    def batch_seconds(self, batch_id: int, committed_at: datetime | None) -> float | None:
+        """Take in the last committed batch; the mean over the window, None before there were two batches."""
+        if committed_at is not None and (not self._seen or batch_id > self._seen[-1][0]):
+            self._seen.append((batch_id, committed_at))
+        if len(self._seen) < 2:
+            return None
+        (first_id, first_at), (last_id, last_at) = self._seen[0], self._seen[-1]
+        if first_id == last_id:
+            return None  # both threads of the agent have taken in the first batch
+        return round(max(0.0, (last_at - first_at).total_seconds()) / (last_id - first_id), 3)
+
+
+class Heart:
+    """Writes the beacon of an attempt."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._last: dict[str, QueryBeat] = {}
+        self._earlier: tuple[Heartbeat, ...] | None = None
+        self._first: dict[str, FirstBatch] = {}
+        self._alive: set[str] = set()
+        self._paces: dict[str, Pace] = {}
+        self._audit = Audit(attempt)
+        self._lag = LagLook(attempt)
+
+    def beat(self) -> None:
+        """Write it now; raises what the store raises."""
+        attempt = self._attempt
+        if self._earlier is None:
+            self._earlier = self._left()
+            for left in self._earlier:
+                if left.deployment_id == attempt.deployment_id:
+                    self._first |= left.first_batches
+        beats = {name: self._beat_of(query) for name, query in list(attempt.queries.items())}
+        for name, beat in beats.items():
+            self._note_first(attempt.queries[name], beat.batch_id)
+        attempt.control.put_heartbeat(
+            Heartbeat(
+                stream_id=attempt.stream_id,
+                deployment_id=attempt.deployment_id,
+                attempt=attempt.number,
+                at=attempt.clock.now(),
+                queries=beats,
+                first_batches=dict(self._first),
+            )
+        )
+        self._last = beats
+        self._audit.look_back()
+
+    def has_news(self) -> bool:
+        """Whether a query came to life since the last look: its first batch is committed, or it found no input."""
+        fresh = {
+            query.runs[-1].query_run_id
+            for query in list(self._attempt.queries.values())
+            if query.runs and query.runs[-1].query_run_id not in self._alive and _is_alive(query)
+        }
+        self._alive |= fresh
+        return bool(fresh)
+
+    def _beat_of(self, query: LogicalQuery) -> QueryBeat:
+        before = self._last.get(query.name)
+        batch_id = self._committed(query, before)
+        progress = query.last_progress()
+        behind = self._lag.of(query)
+        idle_triggers = query.run.idle_triggers() if query.run is not None else 0
+        query.rows_dropped()  # Spark remembers 100 batches: whoever counts has to look now and then
+        beat = QueryBeat(
+            batch_id=batch_id,
+            committed_at=self._committed_at(query.name, batch_id, before),
+            is_active=query.is_active(),
+            idle_triggers=idle_triggers,
+            skipped_batches=tell_skipped(self._attempt, query),
+            is_idle=idle_triggers > 0 if progress is None else progress.is_idle,
+        )
+        if behind is not None:
+            rows = behind.rows
+            beat = replace(
+                beat,
+                rows_behind=rows,
+                rows_behind_at=None if rows is None else behind.at,
+                lags=behind.lags,
+                lags_at=behind.at,
+                snapshot_id=behind.snapshot_id,
+                batches_since_snapshot=behind.batches_since_snapshot,
+            )
+        if progress is None:
+            return beat
+        return replace(
+            beat,
+            state_rows=sum(operator.rows for operator in progress.state),
+            watermark_at=progress.watermark_at,
+            input_rows_per_second=progress.input_rows_per_second,
+            processed_rows_per_second=progress.processed_rows_per_second,
+            batch_seconds=self._paces.setdefault(query.name, Pace()).batch_seconds(
+                progress.batch_id, progress.committed_at
+            ),
+        )
+
+    def _committed(self, query: LogicalQuery, before: QueryBeat | None) -> int | None:
+        try:
+            commits = query.checkpoint.commit_ids()
+        except StreamStateError:
+            return before.batch_id if before is not None else None
+        self._audit.follow(query.name, commits)
+        return commits[-1] if commits else None
+
+    def _committed_at(self, query_name: str, batch_id: int | None, before: QueryBeat | None) -> datetime | None:
+        if batch_id is None:
+            return None
+        if before is not None and before.batch_id == batch_id and before.committed_at is not None:
+            return before.committed_at
+        has_moved = before is not None and before.batch_id not in (None, batch_id)
+        if has_moved or self._is_own(query_name, batch_id):
+            return self._attempt.clock.now()
+        return self._seen_before(query_name, batch_id)
+
+    def _note_first(self, query: LogicalQuery, committed_id: int | None) -> None:
+        """Once a query has committed its first batch in this deployment: which it was, and what its trigger took."""
+        if query.name in self._first or committed_id is None:
+            return
+        starts = [one for one in self._started() if one.query_name == query.name]
+        if not starts:
+            return
+        began = starts[0]
+        first_id = 0 if began.batch_id is None else began.batch_id + 1
+        if committed_id < first_id:
+            return
+        progress = query.progress_of(first_id)
+        if progress is None and committed_id == first_id and query.is_active():
+            return  # Spark tells of a batch right after its commit: the next look finds it
+        committed_at = None
+        with suppress(StreamStateError):
+            committed_at = query.checkpoint.committed_at(first_id)
+        own = next((one for one in starts if one.attempt == self._attempt.number), None)
+        is_own = own is not None and own.batch_id == began.batch_id
+        seen_at = self._attempt.clock.now() if is_own else committed_at
+        if seen_at is None:
+            return  # an attempt before this one committed it, and nothing tells when
+        first = FirstBatch(first_id, seen_at, committed_at)
+        if progress is not None:
+            first = replace(
+                first,
+                triggered_at=progress.triggered_at,
+                durations_ms=dict(progress.durations_ms),
+                state_load_ms=progress.state_load_ms,
+            )
+        self._first[query.name] = first
+
+    def _started(self) -> Iterator[QueryStarted]:
+        """The starts of queries in this deployment, whichever attempt that was, in order."""
+        return (event for event in self._attempt.reporter.events if isinstance(event, QueryStarted))
+
+    def _is_own(self, query_name: str, batch_id: int) -> bool:
+        """Whether this attempt has committed a batch, as far as it has said by now: behind the start of its query, or
+        as its flush, for which it may have started none."""
+        first: QueryStarted | None = None
+        for event in self._attempt.reporter.events:
+            if event.attempt != self._attempt.number:
+                continue
+            if isinstance(event, Draining) and event.flush_batch_ids.get(query_name) == batch_id:
+                return True
+            if first is None and isinstance(event, QueryStarted) and event.query_name == query_name:
+                first = event
+        return first is not None and first.batch_id != batch_id
+
+    def _seen_before(self, query_name: str, batch_id: int) -> datetime | None:
+        """When an earlier attempt, or the deployment whose end this one began with, saw a batch committed; None where
+        none did: the files of a copied log are as old as the copy."""
+        found = (beat.queries.get(query_name) for beat in self._earlier or ())
+        return next((query.committed_at for query in found if query is not None and query.batch_id == batch_id), None)
+
+    def _left(self) -> tuple[Heartbeat, ...]:
+        """The signs of life of those before: looked for before the first one of this attempt takes the place of one."""
+        attempt, start = self._attempt, self._attempt.spec.start
+        known = [attempt.deployment_id]
+        if start.predecessor_id is not None and str(start.snapshot_id).startswith(f"{start.predecessor_id}-"):
+            known.append(start.predecessor_id)
+        beats = (attempt.control.heartbeat(deployment_id) for deployment_id in known)
+        return tuple(beat for beat in beats if beat is not None)
+
+
+def _is_alive(query: LogicalQuery) -> bool:
+    run = query.run
+    return run is not None and (run.last_progress() is not None or run.idle_triggers() > 0)

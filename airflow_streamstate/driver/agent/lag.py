@@ -1,0 +1,302 @@
+"""How far each query is behind its sources: asked of the sources, beside the sign of life and never before it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from airflow_streamstate.connectors.source import Lag
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.ports import Progress
+from airflow_streamstate.driver.attempt.source_lags import SourceLags
+from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
+from airflow_streamstate.protocol.positions import QueryPosition
+
+SHARE = 0.01
+"""Of the time goes into asking: a topic of a thousand partitions is asked more seldom than one of ten."""
+FRESH_SECONDS = 10.0
+"""An answer that came in less than a tenth of this is asked for again after it, also where ``SHARE`` would have it
+older: a person reads it beside a heartbeat of now."""
+FRESH_SHARE = 0.1
+LONGEST_QUIET_SECONDS = 60.0
+LONGEST_QUIET_AFTER_LISTING_SECONDS = 3_600.0
+LONG_LISTING_SECONDS = 2.0
+"""A folder is as long to list as it is large, for whoever keeps it as well."""
+TREND_BATCHES = 12
+"""So many batches are in a trend: several teeth of the saw that what is behind makes."""
+
+LATELY_BATCHES = 3
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What the sources of one query said last.
+
+    Attributes:
+        lags: of each.
+        at: when they were asked.
+        snapshot_id: the newest snapshot that has the query; None for none.
+        batches_since_snapshot: committed batches that are not in it.
+    """
+
+    lags: tuple[SourceLag, ...]
+    at: datetime
+    snapshot_id: str | None = None
+    batches_since_snapshot: int | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """All that is behind in rows; None where no source counts in rows."""
+        told = [lag.behind for lag in self.lags if lag.unit == "rows" and lag.behind is not None]
+        return sum(told) if told else None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one source said after one batch.
+
+    Attributes:
+        batch_id: the last committed batch.
+        committed_at: when its trigger was over; None where Spark does not say.
+        offset: of the source, at the end of that batch.
+        asked_at: when the source was asked.
+        behind: what it had by then, and the batch had not.
+        idle_triggers: how many triggers of the query had found no input by then.
+    """
+
+    batch_id: int
+    committed_at: datetime | None
+    offset: str
+    asked_at: datetime
+    behind: int
+    idle_triggers: int = 0
+
+
+class Trend:
+    """How what is behind one source went over the last batches of this attempt.
+
+    Each batch is looked at once, as early as anyone looked: until the next commit what is behind can only grow. A
+    trigger that found no input between two looks is a moment at which nothing was behind; how fast the query reads is
+    counted from the last such moment on, since before it waited for input.
+    """
+
+    def __init__(self) -> None:
+        self._looks: deque[Look] = deque(maxlen=TREND_BATCHES)
+
+    def take(self, look: Look) -> None:
+        """Take in a look."""
+        if not self._looks or look.batch_id > self._looks[-1].batch_id:
+            self._looks.append(look)
+
+    @property
+    def first_offset(self) -> str | None:
+        """Where the count of what is read begins; None where nothing was looked at."""
+        return self._looks[self._first()].offset if self._looks else None
+
+    def told(self, read: int | None) -> LagTrend | None:
+        """The trend; None before there were looks at two batches.
+
+        Args:
+            read: how much lies between ``first_offset`` and the offset of the last look; None where that is not known.
+        """
+        if len(self._looks) < 2:
+            return None
+        first, last = self._looks[self._first()], self._looks[-1]
+        middle, count = len(self._looks) // 2, len(self._looks)
+        read_seconds = None
+        if first.committed_at is not None and last.committed_at is not None:
+            read_seconds = (last.committed_at - first.committed_at).total_seconds()
+        is_told = read is not None and read_seconds is not None and read_seconds > 0
+        return LagTrend(
+            batches=last.batch_id - first.batch_id,
+            read=read if is_told else None,
+            read_seconds=read_seconds if is_told else None,
+            came=max(0, read + last.behind - first.behind) if read is not None and is_told else None,
+            came_seconds=(last.asked_at - first.asked_at).total_seconds() if is_told else None,
+            least_before=min(map(self._least, range(middle))),
+            least=min(map(self._least, range(middle, count))),
+            least_lately=min(map(self._least, range(max(0, count - LATELY_BATCHES), count))),
+        )
+
+    def seconds_to_zero(self, behind: int) -> float | None:
+        """Until nothing is behind, if it goes on like this. None where the least that is behind does not fall.
+
+        Args:
+            behind: what is behind now.
+        """
+        if behind == 0:
+            return 0.0
+        if len(self._looks) < 2:
+            return None
+        before, later = self._halves()
+        seconds = (later.asked_at - before.asked_at).total_seconds()
+        if later.behind >= before.behind or seconds <= 0:
+            return None
+        since_seconds = (self._looks[-1].asked_at - later.asked_at).total_seconds()
+        left_seconds = later.behind * seconds / (before.behind - later.behind) - since_seconds
+        return round(max(0.0, left_seconds), 1)
+
+    def _least(self, number: int) -> int:
+        return 0 if self._was_idle(number) else self._looks[number].behind
+
+    def _was_idle(self, number: int) -> bool:
+        """Whether a trigger found no input between a look and the one before."""
+        return number > 0 and self._looks[number].idle_triggers > self._looks[number - 1].idle_triggers
+
+    def _first(self) -> int:
+        """The last look that came after a moment without input and that another one follows; else the first."""
+        return next((number for number in range(len(self._looks) - 2, 0, -1) if self._was_idle(number)), 0)
+
+    def _halves(self) -> tuple[Look, Look]:
+        """The least of the older half of the window, and the newest least of its newer half."""
+        looks = list(self._looks)
+        middle = len(looks) // 2
+        return min(looks[:middle], key=_behind), min(reversed(looks[middle:]), key=_behind)
+
+
+def _behind(look: Look) -> int:
+    return look.behind
+
+
+class LagLook:
+    """The last answers of one attempt; a source that answers late or not at all delays nothing."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._measures = SourceLags(attempt.sources)
+        self._found: dict[str, Behind] = {}
+        self._trends: dict[tuple[str, int], Trend] = {}
+        self._kept: dict[str, dict[str, QueryPosition]] = {}
+        self._asking: set[str] = set()
+        self._quiet_until_seconds: dict[str, float] = {}
+
+    def of(self, query: LogicalQuery) -> Behind | None:
+        """What was answered last; asks again in the background where a query is running. None: nobody knows."""
+        if self._may_ask(query):
+            progress = query.last_progress()
+            idle_triggers = 0 if query.run is None else query.run.idle_triggers()
+            self._asking.add(query.name)
+            self._attempt.in_background(lambda: self._ask(query, progress, idle_triggers), gives_way=False)
+        return self._found.get(query.name)
+
+    def _may_ask(self, query: LogicalQuery) -> bool:
+        if query.name in self._asking or not query.is_active():
+            return False
+        if not self._attempt.sources.sources(query.name):
+            return False  # its plan does not show them
+        return self._attempt.clock.monotonic_seconds() >= self._quiet_until_seconds.get(query.name, 0.0)
+
+    def _ask(self, query: LogicalQuery, progress: Progress | None, idle_triggers: int) -> None:
+        clock = self._attempt.clock
+        began = clock.monotonic_seconds()
+        try:
+            batch_id, offsets, metrics = _committed(query, progress)
+            if batch_id is not None:
+                lags = self._measures.behind(query.name, query.checkpoint, offsets, metrics)
+                self._keep(query, batch_id, offsets, lags, progress, idle_triggers)
+            if progress is not None and query.plans_batch_by_batch:
+                # The batch behind the last one may be under way: its offsets may be older than the answer.
+                self._attempt.sources.sight(query.name, progress.batch_id, lambda: query.newest_batch_id() + 1)
+        except StreamStateError:
+            pass  # Spark's JVM is ending, and the query with it; or the store does not answer
+        finally:
+            now = clock.monotonic_seconds()
+            listed = now - began > LONG_LISTING_SECONDS and self._measures.has_listings(query.name)
+            self._quiet_until_seconds[query.name] = now + quiet_seconds(now - began, listed=listed)
+            self._asking.discard(query.name)
+
+    def _keep(
+        self,
+        query: LogicalQuery,
+        batch_id: int,
+        offsets: Sequence[str],
+        lags: tuple[SourceLag, ...],
+        progress: Progress | None,
+        idle_triggers: int,
+    ) -> None:
+        """Nothing is kept where the sources cannot tell (any more). Before the first batch of this attempt no trend
+        begins: until then it is not this attempt that reads."""
+        if not lags:
+            self._found.pop(query.name, None)
+            return
+        clock = self._attempt.clock
+        now = clock.now()
+        snapshot_id, kept = self._newest_snapshot(query.name)
+        between: tuple[Lag | None, ...] = ()
+        if kept is not None:
+            between = self._measures.between(query.name, query.checkpoint, kept.end_offsets, offsets)
+        trends = [self._trends.setdefault((query.name, number), Trend()) for number in range(len(lags))]
+        for trend, offset, lag in zip(trends, offsets, lags, strict=True):
+            if lag.behind is not None and progress is not None:
+                trend.take(Look(batch_id, progress.committed_at, offset, now, lag.behind, idle_triggers))
+        begun_at = [trend.first_offset or offset for trend, offset in zip(trends, offsets, strict=True)]
+        read = self._measures.between(query.name, query.checkpoint, begun_at, offsets)
+        told = []
+        for number, lag in enumerate(lags):
+            since = between[number] if number < len(between) else None
+            told.append(
+                replace(
+                    lag,
+                    seconds_to_zero=None if lag.behind is None else trends[number].seconds_to_zero(lag.behind),
+                    since_snapshot=None if since is None else since.behind,
+                    since_snapshot_unit="" if since is None else since.unit,
+                    trend=None if lag.behind is None else trends[number].told(_of_unit(read[number], lag.unit)),
+                )
+            )
+        since_batch = None if kept is None or kept.batch_id is None else max(0, batch_id - kept.batch_id)
+        self._found[query.name] = Behind(tuple(told), now, snapshot_id, since_batch)
+
+    def _newest_snapshot(self, query_name: str) -> tuple[str | None, QueryPosition | None]:
+        """The newest snapshot of this deployment that has the query, else what it started from; each is read once."""
+        attempt, start = self._attempt, self._attempt.spec.start
+        said = [getattr(event, "snapshot_id", None) for event in reversed(attempt.reporter.events)]
+        for snapshot_id in (*said, start.snapshot_id):
+            if snapshot_id is None or (snapshot_id == start.snapshot_id and begins_elsewhere(start, query_name)):
+                continue
+            if snapshot_id not in self._kept:
+                manifest = attempt.control.readable_manifest(snapshot_id)
+                queries = {} if manifest is None else manifest.queries
+                self._kept[snapshot_id] = {name: known.position for name, known in queries.items()}
+            if query_name in self._kept[snapshot_id]:
+                return snapshot_id, self._kept[snapshot_id][query_name]
+        return None, None
+
+
+def quiet_seconds(took_seconds: float, *, listed: bool) -> float:
+    """How long the sources of a query are not asked again.
+
+    Args:
+        took_seconds: that they took to answer.
+        listed: that went into a listing of a large folder, which costs its server as much.
+    """
+    if listed:
+        return min(took_seconds / SHARE, LONGEST_QUIET_AFTER_LISTING_SECONDS)
+    fresh = max(FRESH_SECONDS, took_seconds / FRESH_SHARE)
+    return min(took_seconds / SHARE, fresh, LONGEST_QUIET_SECONDS)
+
+
+def _of_unit(lag: Lag | None, unit: str) -> int | None:
+    return lag.behind if lag is not None and lag.unit == unit else None
+
+
+def _committed(
+    query: LogicalQuery, progress: Progress | None
+) -> tuple[int | None, tuple[str, ...], tuple[dict[str, str], ...]]:
+    """The last committed batch, its offsets, and what the sources said of themselves at it. By the last progress; where
+    this attempt has none yet, by the log that it goes on from."""
+    if progress is not None:
+        facts = query.startable.facts
+        metrics = facts.in_line_order(tuple(dict(one) for one in progress.source_metrics))
+        return progress.batch_id, facts.in_line_order(progress.end_offsets), metrics
+    with suppress(StreamStateError):
+        batch_id = query.checkpoint.position().batch_id
+        entry = None if batch_id is None else query.checkpoint.read_offset(batch_id)
+        if entry is not None:
+            return batch_id, entry.source_lines, ()
+    return None, (), ()

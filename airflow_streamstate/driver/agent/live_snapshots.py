@@ -1,0 +1,148 @@
+"""Snapshots of a running deployment, each at a committed batch, sealed later at low priority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from airflow_streamstate.control.command_status import is_accepted
+from airflow_streamstate.driver.attempt.answering import accept, clean_up, ignore
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.latch import Order
+from airflow_streamstate.driver.attempt.sealing import seal_in_background
+from airflow_streamstate.driver.attempt.snapshotting import positions_in, queries_to_capture, take_snapshot
+from airflow_streamstate.driver.shutdown.pausing import while_all_stand
+from airflow_streamstate.errors import (
+    FencedError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol.commands import Command, SnapshotRequest
+from airflow_streamstate.protocol.events import Rejected, SnapshotReady
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.snapshot.requested import requested_snapshot
+
+PATIENCE_SECONDS = 60.0
+
+
+class GaveWayError(UnavailableError):
+    """A snapshot was given up, because an end of the deployment was ordered, which comes first."""
+
+
+class LiveSnapshots:
+    """Takes the snapshots that are asked for while the queries run on.
+
+    Args:
+        attempt: this attempt.
+        give_way: called while one is copied to its place; raises where something else comes first.
+    """
+
+    def __init__(self, attempt: Attempt, give_way: Callable[[], None]) -> None:
+        self._attempt = attempt
+        self._give_way = give_way
+        self._first_tried: dict[str, float] = {}
+
+    def take(self, order: Order, key: str) -> None:
+        """One try; what does not work because the disk is full or the store is away is tried again by later looks."""
+        attempt = self._attempt
+        attempt.check_current()
+        snapshot_id, request_id = attempt.snapshot_id("live", order.command_number), _request_id_of(order)
+        try:
+            if self._has_become_one(order, request_id):
+                return
+            accept(attempt, order)
+
+            def take(when_linked: Callable[[], None] = lambda: None) -> SnapshotManifest:
+                queries = queries_to_capture(attempt)
+                return take_snapshot(
+                    attempt,
+                    snapshot_id,
+                    "live",
+                    order.command_id,
+                    queries,
+                    request_id,
+                    when_linked=when_linked,
+                    go_on=self._give_way,
+                )
+
+            if isinstance(order.command, SnapshotRequest) and order.command.consistent:
+                manifest = while_all_stand(attempt, order, take, lambda: self._is_enough(order.command))
+            else:
+                manifest = take()
+        except FencedError:
+            raise
+        except GaveWayError as error:
+            self._reject(order, key, error)
+        except (UnavailableError, OutcomeUnknownError) as error:
+            attempt.reporter.outage(f"snapshot {snapshot_id}", error)
+            if self._is_hopeless(order):
+                self._reject(order, key, error)
+        except StreamStateError as error:
+            self._reject(order, key, error)
+        else:
+            self._report(order, manifest)
+            seal_in_background(attempt, manifest.snapshot_id)
+
+    def _has_become_one(self, order: Order, request_id: str) -> bool:
+        """Whether its request has become a snapshot already, by another command: then this one is ignored (Law 2)."""
+        attempt, command = self._attempt, order.command
+        events = attempt.reporter.events
+        if command is None or not request_id or is_accepted(events, order.command_id):
+            return False
+        found = requested_snapshot(attempt.control, request_id, attempt.deployment_id, events)
+        if found is None:
+            return False
+        ignore(attempt, command, order.command_number, f"its request has become snapshot {found.snapshot_id} already")
+        return True
+
+    def _report(self, order: Order, manifest: SnapshotManifest) -> None:
+        self._attempt.reporter.write(
+            SnapshotReady,
+            snapshot_id=manifest.snapshot_id,
+            snapshot_kind=manifest.snapshot_kind,
+            queries=positions_in(manifest),
+            command_id=order.command_id,
+            command_number=order.command_number,
+            request_id=_request_id_of(order),
+        )
+        self._attempt.reporter.say(
+            f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
+        )
+        clean_up(self._attempt)
+
+    def _is_enough(self, command: Command | None) -> bool:
+        """Whether to wait no longer for the batches in flight; raises GaveWayError where somebody wants an end, whose
+        deadlines nobody would hear of meanwhile."""
+        self._give_way()
+        return self._is_late(command)
+
+    def _is_late(self, command: Command | None) -> bool:
+        """Whether nobody would want it any more, so that no query is to stand still for it."""
+        now = self._attempt.clock.now()
+        if command is None or (command.deadline_at is not None and now > command.deadline_at):
+            return True
+        ttl_seconds = command.ttl_seconds if isinstance(command, SnapshotRequest) else None
+        return ttl_seconds is not None and now > command.requested_at + timedelta(seconds=ttl_seconds)
+
+    def _is_hopeless(self, order: Order) -> bool:
+        clock = self._attempt.clock
+        first = self._first_tried.setdefault(order.command_id, clock.monotonic_seconds())
+        deadline_at = order.command.deadline_at if order.command is not None else None
+        late = deadline_at is not None and clock.now() > deadline_at
+        return late or clock.monotonic_seconds() - first > PATIENCE_SECONDS
+
+    def _reject(self, order: Order, key: str, error: StreamStateError) -> None:
+        self._attempt.reporter.write(
+            Rejected,
+            command_id=order.command_id,
+            command_number=order.command_number,
+            key=key,
+            reason=str(error),
+        )
+        self._attempt.reporter.say(f"the snapshot was not taken: {error}")
+        clean_up(self._attempt)
+
+
+def _request_id_of(order: Order) -> str:
+    return order.command.request_id if isinstance(order.command, SnapshotRequest) else ""

@@ -1,0 +1,230 @@
+"""Commands: each is read and judged once, then obeyed or answered. No object stops the agent (Law 7)."""
+
+from __future__ import annotations
+
+from airflow_streamstate.control.command_status import answered_ids, is_accepted, is_late, out_of_date
+from airflow_streamstate.control.journal import CommandSlot
+from airflow_streamstate.driver.agent.foresight import Foresight
+from airflow_streamstate.driver.agent.live_snapshots import GaveWayError, LiveSnapshots
+from airflow_streamstate.driver.attempt.answering import clean_up, ignore
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.cancelling import cancel_drains
+from airflow_streamstate.driver.attempt.latch import Order, order_of
+from airflow_streamstate.driver.shutdown.carrying_on import carry_on
+from airflow_streamstate.driver.shutdown.draining import cannot_drain_reason, drain_deployment
+from airflow_streamstate.driver.shutdown.stopping import stop_deployment
+from airflow_streamstate.errors import DataError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    Command,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.events import Drained, Expired, Rejected
+
+_SAID_OF_ENDS = {
+    None: "ended",
+    "stopped": "stopped",
+    "drained": "drained",
+    "failed": "failed",
+    "finished": "finished",
+    "superfluous": "ended",
+}
+
+
+class CommandDesk:
+    """Takes the commands of a deployment for one attempt of it."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._live_snapshots = LiveSnapshots(attempt, self.give_way)
+        self._looked_at_seconds = attempt.clock.monotonic_seconds()
+        self._foresight = Foresight(attempt)
+
+    @property
+    def is_trying_a_drain(self) -> bool:
+        """Whether a drain is being tried, which is how its ending begins."""
+        return self._foresight.is_busy
+
+    def give_way(self) -> None:
+        """See, as often as commands are looked at, that nobody wants an end while a snapshot is copied to its place.
+
+        Raises:
+            GaveWayError: somebody does.
+            FencedError: this attempt was replaced.
+        """
+        attempt = self._attempt
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        now_seconds = attempt.clock.monotonic_seconds()
+        if now_seconds - self._looked_at_seconds < attempt.spec.settings.command_poll_seconds:
+            return
+        self._looked_at_seconds = now_seconds
+        try:
+            commands = [slot.command for slot in attempt.journal.commands()]
+        except (UnavailableError, OutcomeUnknownError) as error:  # no reason to begin the copy anew
+            attempt.reporter.outage("a look at the commands", error)
+            return
+        if any(self._is_end(command) for command in commands):
+            raise GaveWayError(
+                "the deployment is being ended, and that comes first", next_step="Its end has a snapshot of its own."
+            )
+
+    def _is_end(self, command: Command | None) -> bool:
+        """Whether a command is one to end, which is still to be obeyed here."""
+        return (
+            isinstance(command, StopRequest | DrainNotification)
+            and command.command_id not in answered_ids(self._attempt.reporter.events)
+            and self._meant_elsewhere(command) is None
+            and not self._is_for_a_later_attempt(command)
+            and not self._is_expired(command)
+        )
+
+    def poll(self) -> None:
+        """Look at every command that lies there, in the order of their numbers.
+
+        Raises:
+            FencedError: this attempt was replaced.
+            UnavailableError, OutcomeUnknownError: the store does not answer; the next look goes on.
+        """
+        self._looked_at_seconds = self._attempt.clock.monotonic_seconds()
+        latch = self._attempt.latch
+        if not latch.is_released and latch.state == "drain":
+            # Ordered before this attempt began, or cut short.
+            drain_deployment(self._attempt, latch.order, tried=self._foresight.tried(latch.order))
+        elif latch.state == "snapshot":
+            carry_on(self._attempt)  # cut short
+        elif not latch.is_released and latch.state == "stop" and latch.order.command is not None:
+            stop_deployment(self._attempt, latch.order)
+        for slot in self._attempt.journal.commands():
+            self._take(slot)
+
+    def _take(self, slot: CommandSlot) -> None:
+        attempt = self._attempt
+        command = slot.command
+        if command is None:
+            self._reject_object(slot, slot.problem)
+        elif command.command_id in answered_ids(attempt.reporter.events):
+            clean_up(attempt)
+        elif (elsewhere := self._meant_elsewhere(command)) is not None:
+            self._ignore(command, slot, elsewhere)
+        elif self._is_for_a_later_attempt(command):
+            return
+        elif self._is_expired(command):
+            attempt.reporter.write(
+                Expired, command_id=command.command_id, command_number=slot.number or 0, command=to_json(command)
+            )
+            attempt.reporter.say(f"{command.kind} {command.command_id} had expired when it was read")
+            clean_up(attempt)
+        elif isinstance(command, SnapshotRequest) and (stale := self._out_of_date(command)) is not None:
+            self._ignore(command, slot, stale)
+        elif attempt.latch.is_open:
+            self._obey(command, slot)
+        elif attempt.latch.is_released:
+            self._answer_after_the_end(command, slot)
+
+    def _obey(self, command: Command, slot: CommandSlot) -> None:
+        order = order_of(command, slot.number or 0)
+        if isinstance(command, StopRequest):
+            stop_deployment(self._attempt, order)
+        elif isinstance(command, SnapshotRequest):
+            self._live_snapshots.take(order, slot.key)
+        elif isinstance(command, DrainNotification):
+            self._drain(order, slot)
+        elif isinstance(command, CancelRequest):
+            self._cancel(command, slot)
+        elif isinstance(command, SkipRequest) and command.query_name in self._attempt.queries:
+            # Before the query's start this is its starter's; a batch that Spark has in hand is nobody else's.
+            reject(
+                self._attempt, order, slot.key, f"query {command.query_name} runs: a batch is skipped before a start"
+            )
+
+    def _cancel(self, command: CancelRequest, slot: CommandSlot) -> None:
+        """Of a drain that is only being tried, or was never looked at; what is obeyed looks for itself."""
+        if not cancel_drains(self._attempt):
+            self._ignore(command, slot, "no drain of this deployment is under way")
+
+    def _drain(self, order: Order, slot: CommandSlot) -> None:
+        reason = cannot_drain_reason(self._attempt)
+        if reason is None:
+            foreseen = self._foresight.look(order)
+            if foreseen is None:
+                return  # it is being tried, and the next look tells
+            reason = "; ".join(f"query {name}: {problem}" for name, problem in foreseen.problems.items()) or None
+        if reason is None:
+            drain_deployment(self._attempt, order, tried=self._foresight.tried(order))
+        else:
+            reject(self._attempt, order, slot.key, reason)
+
+    def _answer_after_the_end(self, command: Command, slot: CommandSlot) -> None:
+        attempt = self._attempt
+        if isinstance(command, CancelRequest) and attempt.latch.outcome != "drained":
+            return  # as the drain that it takes back, it lies there for the next attempt
+        if not isinstance(command, DrainNotification):
+            ended = _SAID_OF_ENDS[attempt.latch.outcome]
+            self._ignore(command, slot, f"the deployment had {ended} before it could be obeyed")
+        elif attempt.latch.outcome == "drained":
+            done = [event for event in attempt.reporter.events if isinstance(event, Drained)]
+            if done:
+                attempt.reporter.write(
+                    Drained,
+                    command_id=command.command_id,
+                    command_number=slot.number or 0,
+                    snapshot_id=done[-1].snapshot_id,
+                    queries=done[-1].queries,
+                )
+                clean_up(attempt)
+        # Else it lies there for the next attempt: a notification holds for the deployment.
+
+    def _meant_elsewhere(self, command: Command) -> str | None:
+        attempt = self._attempt
+        if (command.stream_id, command.deployment_id) != (attempt.stream_id, attempt.deployment_id):
+            return f"it is meant for deployment {command.deployment_id} of stream {command.stream_id}"
+        if isinstance(command, StopRequest | SnapshotRequest) and command.attempt < attempt.number:
+            return f"it is meant for attempt {command.attempt}, and this is attempt {attempt.number}"
+        return None
+
+    def _is_for_a_later_attempt(self, command: Command) -> bool:
+        return isinstance(command, StopRequest | SnapshotRequest) and command.attempt > self._attempt.number
+
+    def _is_expired(self, command: Command) -> bool:
+        # What was begun is ended, however late.
+        accepted = is_accepted(self._attempt.reporter.events, command.command_id)
+        begun = accepted or self._foresight.is_trying(command.command_id)
+        return is_late(command, self._attempt.clock.now()) and not begun
+
+    def _out_of_date(self, request: SnapshotRequest) -> str | None:
+        if is_accepted(self._attempt.reporter.events, request.command_id):
+            return None
+        return out_of_date(request, self._attempt.clock.now(), self._attempt.spec.settings.clock_skew_seconds)
+
+    def _ignore(self, command: Command, slot: CommandSlot, reason: str) -> None:
+        ignore(self._attempt, command, slot.number or 0, reason)
+
+    def _reject_object(self, slot: CommandSlot, problem: DataError | None) -> None:
+        """Once per object; it stays where it is, for a person to look at."""
+        events = self._attempt.reporter.events
+        known = {(event.key, event.object_version) for event in events if isinstance(event, Rejected)}
+        if (slot.key, slot.version) in known:
+            return
+        self._attempt.reporter.write(
+            Rejected,
+            command_id="",
+            command_number=slot.number or 0,
+            key=slot.key,
+            reason="unreadable" if problem is None else str(problem.context.get("reason") or problem.message),
+            object_version=slot.version,
+        )
+        self._attempt.reporter.say(f"{slot.key} is no command that can be read, and is left alone")
+
+
+def reject(attempt: Attempt, order: Order, key: str, reason: str) -> None:
+    """Say why a command cannot be obeyed; the job runs on."""
+    attempt.reporter.write(
+        Rejected, command_id=order.command_id, command_number=order.command_number, key=key, reason=reason
+    )
+    attempt.reporter.say(f"command {order.command_id} is rejected: {reason}")
+    clean_up(attempt)

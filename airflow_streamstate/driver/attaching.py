@@ -1,0 +1,170 @@
+"""``attach()``: a script that is submitted itself becomes an attempt of its deployment by a line of its own.
+
+What the runner does around a script is done here from within it. A script that says this line runs as well under the
+runner, in a rehearsal, and by a plain ``spark-submit``, where there is nothing to attach to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.driver.agent.agent import Agent
+from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
+from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
+from airflow_streamstate.driver.config import read_driver_config
+from airflow_streamstate.driver.main import (
+    FAILED_STATUS,
+    begin_attempt,
+    end_process,
+    intercept_classic,
+    with_own_credentials,
+)
+from airflow_streamstate.driver.script import join_threads, print_refusal
+from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure, refusal_in
+from airflow_streamstate.errors import FencedError, StreamStateError
+
+DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
+"""Where ``deploy --attach`` says which attempt this is."""
+
+
+class Attached:
+    """The script's hold on its supervision; nothing needs to be done with it.
+
+    As a context manager it ends the deployment with its block, and knows of every way in which that ends. Without one,
+    the end of the process is the end; what ended it is then known of uncaught errors and of ``sys.exit``, but not of a
+    bare ``raise SystemExit``; a ``sys.exit`` that somebody catches counts.
+
+    Attributes:
+        is_supervised: whether this process is an attempt of a deployment.
+    """
+
+    def __init__(self, supervisor: Supervisor | None = None, agent: Agent | None = None) -> None:
+        self.is_supervised = supervisor is not None or OF_THIS_PROCESS.is_supervised
+        self._supervisor = supervisor
+        self._agent = agent
+        self._redacted = _as_it_is if supervisor is None else supervisor.attempt.reporter.redacted
+        self._failure: ScriptFailure | None = None
+
+    def __enter__(self) -> Attached:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._supervisor is None:
+            return  # the error, if there is one, is the script's own affair
+        self._failure = None if error is None else _failure_of(error)
+        refusal = None if error is None else self._refusal_in(error)
+        own, status = _status_of(self._failure), self._end()
+        if error is not None and refusal is not None:
+            print_refusal(error, refusal)
+            raise SystemExit(status) from None
+        if status != own:
+            if error is not None:
+                traceback.print_exception(error)
+            raise SystemExit(status)
+
+    def watch(self) -> None:
+        """Be told how the script ends, where no block says it."""
+        leave, show = sys.exit, sys.excepthook
+
+        def exit_with(status: str | int | None = None, /) -> NoReturn:
+            self._failure = _failure_of(SystemExit(status))
+            leave(status)
+
+        def show_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            refusal = self._refusal_in(error)
+            if refusal is None:
+                show(kind, error, trace)
+            else:
+                print_refusal(error, refusal)
+
+        sys.exit, sys.excepthook = exit_with, show_uncaught
+        # Right after the script's last line, while threads can still be started; ``atexit`` comes too late for that.
+        # What is registered later is called earlier: the pool that a snapshot needs registers its own end first.
+        importlib.import_module("concurrent.futures.thread")
+        threading._register_atexit(self._end_process)  # type: ignore[attr-defined]
+
+    def _end_process(self) -> None:
+        join_threads()
+        uncaught = getattr(sys, "last_value", None)
+        if uncaught is not None:
+            self._failure = _failure_of(uncaught)
+        own, status = _status_of(self._failure), self._end()
+        if status != own:
+            end_process(status)
+
+    def _refusal_in(self, error: BaseException) -> ScriptFailure | None:
+        return refusal_in(error, self._redacted)
+
+    def _end(self) -> int:
+        """What became of it, once; the exit status of the process."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            return _status_of(self._failure)
+        try:
+            return supervisor.script_ended(self._failure)
+        finally:
+            if self._agent is not None:
+                self._agent.stop()
+
+
+def attach() -> Attached:
+    """Become the attempt of a deployment that this process was started as; before the first query is started.
+
+    Only ``deploy --attach`` starts a process as one. Elsewhere it does nothing, and says so.
+
+    Returns:
+        The hold on it.
+
+    Raises:
+        StreamStateError: this process cannot become that attempt; the driver ends with status 4 where another one is
+            it.
+    """
+    path = os.environ.pop(DRIVER_VARIABLE, None)  # whatever this script starts is none
+    if path is None:
+        if not OF_THIS_PROCESS.is_supervised:
+            say_to_driver_log("there is no deployment to attach to; the script runs as it is")
+        return Attached()
+    try:
+        supervisor, agent, intercept = begin_attempt(with_own_credentials(read_driver_config(Path(path))), SYSTEM_CLOCK)
+    except StreamStateError as error:
+        say_to_driver_log(str(error))
+        sys.exit(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
+    OF_THIS_PROCESS.is_supervised = True
+    attached = Attached(supervisor, agent)
+    attached.watch()
+    intercept_classic(intercept)
+    return attached
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _status_of(failure: ScriptFailure | None) -> int:
+    return 0 if failure is None else failure.exit_status
+
+
+def _failure_of(error: BaseException) -> ScriptFailure | None:
+    """How a script failed; None where python would exit with 0."""
+    if isinstance(error, SystemExit):
+        code = error.code
+        if code is None or code == 0:
+            return None
+        status = code & 0xFF if isinstance(code, int) else 1
+        return ScriptFailure(f"SystemExit: {code}" if isinstance(code, int) else str(code), "", status)
+    refusal = refusal_in(error)
+    if refusal is not None:
+        return refusal
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    return ScriptFailure(summary, "".join(traceback.format_exception(error)), 1)

@@ -1,0 +1,65 @@
+"""The ends of commands: each gets one, told by an event that carries its ``command_id``, and is then cleaned up."""
+
+from __future__ import annotations
+
+from airflow_streamstate.control.command_status import answered_ids, is_accepted
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.latch import Order
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import Command
+from airflow_streamstate.protocol.events import Accepted, Ignored, Rejected
+
+CLEAN_UP_TRIES = 3
+CLEAN_UP_PAUSE_SECONDS = 0.2
+
+
+def accept(attempt: Attempt, order: Order) -> None:
+    """Say that a command is obeyed from here on; its content outlives the object. Once per command."""
+    command = order.command
+    if command is not None and not is_accepted(attempt.reporter.events, command.command_id):
+        attempt.reporter.write(
+            Accepted, command_id=command.command_id, command_number=order.command_number, command=to_json(command)
+        )
+        attempt.reporter.say(f"{command.kind} {command.command_id} of {command.requested_by} is accepted")
+
+
+def ignore(attempt: Attempt, command: Command, number: int, reason: str) -> None:
+    """Say that a command is not obeyed, and was not meant to be or need not be; the job runs on."""
+    attempt.reporter.write(
+        Ignored, command_id=command.command_id, command_number=number, command=to_json(command), reason=reason
+    )
+    attempt.reporter.say(f"{command.kind} {command.command_id} is ignored: {reason}")
+    clean_up(attempt)
+
+
+def clean_up(attempt: Attempt) -> None:
+    """Delete the commands that have had their end; where that does not work, a later look does it."""
+    for _ in range(CLEAN_UP_TRIES):
+        try:
+            _delete_answered(attempt)
+            return
+        except StreamStateError as error:
+            attempt.reporter.outage("clean-up of commands", error)
+        attempt.clock.sleep(CLEAN_UP_PAUSE_SECONDS)
+
+
+def _delete_answered(attempt: Attempt) -> None:
+    answered = answered_ids(attempt.reporter.events)
+    for slot in attempt.journal.commands():
+        if slot.command is not None and slot.command.command_id in answered:
+            attempt.journal.delete_command(slot)
+
+
+def call_off_drain(attempt: Attempt, reason: str) -> None:
+    """A drain that waited for the first query, and cannot work with it: rejected, and the queries run after all."""
+    order = attempt.latch.order
+    attempt.reporter.write(
+        Rejected, command_id=order.command_id, command_number=order.command_number, key="", reason=reason
+    )
+    attempt.reporter.say(f"the drain is rejected: {reason}")
+    clean_up(attempt)
+    if attempt.only_drains:
+        attempt.latch.release("superfluous")
+    else:
+        attempt.latch.reopen()

@@ -1,0 +1,117 @@
+"""What nobody could prevent must not stay unknown: it is looked for at starts, ends and signs of life, and told once.
+
+Three things are looked for. A commit log that passes over a batch: its rows were read and never written (Law 12). A
+predecessor that was taken for dead and went on (1a.8): its last batches are in the sink twice. And batches that moved
+offsets on and read nothing: so it looks when a sink skips what it holds (Law 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from airflow_streamstate.checkpoint.log import batches_passed_over
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.data_events import BatchesSkipped
+from airflow_streamstate.protocol.events import Noted
+from airflow_streamstate.snapshot.outrun import OUTRUN, batches_after
+
+GAP = "the commit log of this query passes over batches: their rows may be lost; compare the sink with the source"
+
+
+class Audit:
+    """The looks of one attempt while its queries run."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._suspected: dict[str, set[int]] = {}
+        self._looks = 0
+
+    def follow(self, query_name: str, commit_ids: Sequence[int]) -> None:
+        """Look at the commits as a sign of life has just listed them.
+
+        What is missing at two looks is missing: a listing may show a file and not the one before it, and Spark may be
+        in the middle of removing the oldest.
+        """
+        passed_over = set(batches_passed_over(commit_ids))
+        certain = passed_over & self._suspected.get(query_name, set())
+        self._suspected[query_name] = passed_over
+        if certain:
+            note_once(self._attempt, GAP, query=query_name, batches=_listed(certain))
+
+    def look_back(self) -> None:
+        """Look at the predecessor: often at first, then more and more seldom."""
+        self._looks += 1
+        if self._looks & (self._looks - 1) == 0:
+            look_back(self._attempt)
+
+
+def audit_at_end(attempt: Attempt) -> None:
+    """Look once more before the last word, when no query runs any more."""
+    note_gaps(attempt, sorted(attempt.queries))
+    look_back(attempt)
+    for query in list(attempt.queries.values()):
+        tell_skipped(attempt, query, at_end=True)
+
+
+def tell_skipped(attempt: Attempt, query: LogicalQuery, *, at_end: bool = False) -> int:
+    """Tell of batches that moved offsets and read nothing: at the first, whenever their number has doubled, at the end.
+
+    Returns:
+        How many there were in this attempt.
+    """
+    try:
+        skipped = query.skipped()
+    except StreamStateError:
+        return 0
+    told = max(
+        (
+            event.count
+            for event in attempt.reporter.events
+            if isinstance(event, BatchesSkipped) and (event.attempt, event.query_name) == (attempt.number, query.name)
+        ),
+        default=0,
+    )
+    if skipped.count > told and (at_end or skipped.count >= 2 * told):
+        attempt.reporter.say(
+            f"query {query.name}: batches {_listed(skipped.newest)} moved their offsets on and read no row:"
+            " a sink that holds these ids already skips them like this; a filter that leaves nothing for Delta looks"
+            " the same; compare the sink with the source"
+        )
+        attempt.reporter.write_soon(
+            BatchesSkipped, query_name=query.name, batch_ids=skipped.newest, count=skipped.count
+        )
+    return skipped.count
+
+
+def note_gaps(attempt: Attempt, query_names: Sequence[str]) -> None:
+    """Look at the logs of queries that do not run just now."""
+    for name in query_names:
+        with suppress(StreamStateError):  # what cannot be read is told by whoever needs it
+            passed_over = batches_passed_over(attempt.checkpoint_of(name).commit_ids())
+            if passed_over:
+                note_once(attempt, GAP, query=name, batches=_listed(passed_over))
+
+
+def look_back(attempt: Attempt) -> None:
+    """See whether the deployment before this one went on after its end was taken."""
+    with suppress(StreamStateError):
+        manifest = attempt.start_manifest()
+        if manifest is None or attempt.spec.start.undoes is not None:
+            return  # behind an older snapshot that is gone back to, whoever went on did as he should
+        for name, later in batches_after(attempt.checkpoints, manifest).items():
+            note_once(attempt, OUTRUN, deployment_id=manifest.deployment_id, query=name, batches=_listed(later))
+
+
+def note_once(attempt: Attempt, text: str, **facts: str) -> None:
+    """Tell people, unless it was told in this deployment already."""
+    for event in attempt.reporter.events:
+        if isinstance(event, Noted) and event.text == text and dict(event.facts) == facts:
+            return
+    attempt.reporter.note(text, **facts)
+
+
+def _listed(batch_ids: Sequence[int] | set[int]) -> str:
+    return ", ".join(str(batch_id) for batch_id in sorted(batch_ids))

@@ -1,0 +1,70 @@
+"""Drains that are taken back before anything was done for them."""
+
+from __future__ import annotations
+
+from airflow_streamstate.control.command_status import cancel_requests, cancelled_drains
+from airflow_streamstate.driver.attempt.answering import clean_up
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.protocol.commands import CancelRequest
+from airflow_streamstate.protocol.events import DrainFailed
+
+
+def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
+    """Give the drains of this deployment that somebody takes back, and that have not begun to flush, their end.
+
+    Args:
+        attempt: of the deployment.
+        but: the one that is obeyed just now: its own end answers the requests.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    requests = holding_requests(attempt)
+    if not requests:
+        return False
+    drains = cancelled_drains(
+        attempt.journal.commands(),
+        attempt.reporter.events,
+        stream_id=attempt.stream_id,
+        deployment_id=attempt.deployment_id,
+        now=attempt.clock.now(),
+    )
+    drains = [drain for drain in drains if drain.command.command_id != but]
+    for number, drain in enumerate(drains, 1):
+        why, is_last = cancelled_in_words(requests[-1][1]), number == len(drains) and not but
+        attempt.reporter.write(
+            DrainFailed,
+            command_id=drain.command.command_id,
+            command_number=drain.number,
+            query_name="",
+            error=why,
+            withdrawn=True,
+            cause="cancelled",
+            then="" if attempt.only_drains else "runs_on",
+            # With the last of them the requests have their end, and not before (Law 1).
+            also_answers=tuple(request.command_id for _, request in requests) if is_last else (),
+        )
+        attempt.reporter.say(f"drain {drain.command.command_id} is not begun: {why}")
+    if drains:
+        clean_up(attempt)
+    return bool(drains)
+
+
+def holding_requests(attempt: Attempt, above: int = 0) -> list[tuple[int, CancelRequest]]:
+    """The requests to take a drain back that lie there for this deployment; raises UnavailableError."""
+    return cancel_requests(
+        attempt.journal.commands(),
+        attempt.reporter.events,
+        stream_id=attempt.stream_id,
+        deployment_id=attempt.deployment_id,
+        now=attempt.clock.now(),
+        above=above,
+    )
+
+
+def cancelled_in_words(request: CancelRequest) -> str:
+    """Who has taken a drain back, and why."""
+    return f"{request.requested_by} has taken it back" + (f": {request.reason}" if request.reason else "")

@@ -1,0 +1,301 @@
+"""Which checkpoints a snapshot of this attempt holds, and taking it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.state_files import has_begun_planned
+from airflow_streamstate.control.source_history import identities_taken_over, identities_when_planned
+from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
+from airflow_streamstate.driver.attempt.ports import Progress
+from airflow_streamstate.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StoreRefusedError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.ids import SnapshotKind
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
+from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
+
+RETRY_SECONDS = 0.5
+MAX_RETRY_SECONDS = 5.0
+Result = TypeVar("Result")
+
+
+def persist(attempt: Attempt, doing: str, act: Callable[[], Result]) -> Result:
+    """Do what must be done, again and again while the store is out of reach, or refuses what it gave before.
+
+    Raises:
+        FencedError: this attempt was replaced meanwhile.
+        DeadlineExceededError: the store has refused it for ``lost_after_seconds`` (Law 6).
+        StoreRefusedError: it refuses, and no query was started yet, so that it may never have given access.
+        whatever else ``act`` raises.
+    """
+    pause, refused_since = RETRY_SECONDS, None
+    while True:
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        try:
+            done = act()
+        except (UnavailableError, OutcomeUnknownError) as error:
+            refused_since = None
+            attempt.reporter.outage(doing, error)
+        except StoreRefusedError as error:
+            if attempt.last_start_at_seconds is None:
+                raise
+            refused_since = _bear_refusal(attempt, doing, error, refused_since)
+        else:
+            attempt.reporter.answered(doing)
+            return done
+        attempt.clock.sleep(pause)
+        pause = min(pause * 2, MAX_RETRY_SECONDS)
+
+
+def _bear_refusal(attempt: Attempt, doing: str, error: StoreRefusedError, since: float | None) -> float:
+    """Since when the store has refused; an event says so once, since every query may have ended by now."""
+    now, most = attempt.clock.monotonic_seconds(), attempt.spec.settings.lost_after_seconds
+    if since is None:
+        text = f"a store refuses what it gave before; it is asked again for {most:g} s"
+        attempt.reporter.note(text, doing=doing, reason=str(error))
+        return now
+    attempt.reporter.outage(doing, error)
+    if now - since >= most:
+        raise DeadlineExceededError(
+            "a store that gave access before has refused it for too long",
+            doing=doing,
+            refused_seconds=round(now - since),
+            reason=str(error),
+            next_step=f"Give it access again; then `streamstate resume {attempt.stream_id}` goes on with the state.",
+        ) from error
+    return since
+
+
+def need_current(attempt: Attempt) -> None:
+    """See that nobody replaced this attempt, before it does what its successor could not bear; waits for the store.
+
+    Raises:
+        FencedError: somebody did (Law 4).
+    """
+    persist(attempt, "the register", attempt.check_current)
+
+
+def query_names(attempt: Attempt) -> list[str]:
+    """Every query of the deployment: started in this attempt, in an earlier one, or known from its start snapshot.
+
+    Raises:
+        SnapshotNotFoundError, DataError: that is gone, or damaged, and no query has come to a checkpoint of its own.
+    """
+    return _query_names(attempt, holders(attempt))
+
+
+def _query_names(attempt: Attempt, held: Collection[str]) -> list[str]:
+    built = checkpoint_names(attempt)
+    if not held and not any(attempt.checkpoint_of(name).exists() for name in built):
+        attempt.need_start_manifest()
+    return sorted({*attempt.queries, *built, *held})
+
+
+def holders(attempt: Attempt) -> dict[str, SnapshotManifest]:
+    """Which snapshot holds each query as it was before this deployment: the one that it started from; where that is
+    gone, or damaged, its own ones hold what it never started."""
+    manifest = attempt.start_manifest()
+    if manifest is not None:
+        return dict.fromkeys(manifest.queries, manifest)
+    if not attempt.is_start_lost():
+        return {}
+    events = attempt.reporter.events
+    own = {event.query_name for event in events if isinstance(event, QueryStarted)}
+    own |= {name for name in checkpoint_names(attempt) if attempt.checkpoint_of(name).exists()}
+    return kept_by_own_snapshots(attempt.control, attempt.places, attempt.deployment_id, events, own)
+
+
+def checkpoint_names(attempt: Attempt, deployment_id: str | None = None) -> list[str]:
+    """The queries that have a folder for their checkpoint in this deployment, or in another one of the stream."""
+    owner = attempt.deployment_id if deployment_id is None else deployment_id
+    folders = attempt.checkpoints.list_folders(layout.checkpoints_folder(attempt.stream_id, owner))
+    names = []
+    for folder in folders:
+        with suppress(InvalidRequestError):  # whatever else somebody keeps there (Law 7)
+            names.append(layout.query_name_of(folder))
+    return names
+
+
+def queries_to_capture(attempt: Attempt) -> dict[str, QueryToCapture]:
+    """What a snapshot of the whole deployment is made of, started in this attempt or not (1a.11)."""
+    held = holders(attempt)
+    return {name: _to_capture(attempt, name, held.get(name)) for name in _query_names(attempt, held)}
+
+
+def _to_capture(attempt: Attempt, name: str, holder: SnapshotManifest | None) -> QueryToCapture:
+    need_checkpoint(attempt, name)
+    logical = attempt.queries.get(name)
+    known = last_known(attempt, name)
+    progress = logical.last_progress() if logical is not None else None
+    facts = logical.startable.facts if logical is not None else None
+    sources = facts.in_line_order(progress.source_descriptions) if progress is not None and facts is not None else ()
+    watermarks = facts.watermarks if facts is not None else ()
+    return QueryToCapture(
+        checkpoint=attempt.checkpoint_of(name),
+        carried=holder.queries[name] if holder is not None else None,
+        carried_snapshot_id=holder.snapshot_id if holder is not None else None,
+        sources=sources or (known.sources if known is not None else ()),
+        watermarks=watermarks or (known.watermarks if known is not None else ()),
+        identities_at=partial(_identities_at, attempt, name, known),
+        state_rows=_state_rows(progress, known),
+        rows_dropped=logical.rows_dropped() if logical is not None else None,
+        before=known,
+    )
+
+
+def _identities_at(
+    attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
+) -> tuple[SourceIdentity, ...]:
+    """What the sources were when the offsets of a position were taken: they are asked now, behind that position."""
+    book, logical = attempt.sources, attempt.queries.get(name)
+    if logical is None or batch_id is None or not book.identities(name):
+        return _last_identities(attempt, name, known, batch_id) or book.identities(name)
+    if logical.plans_batch_by_batch:
+        book.sight(name, batch_id, lambda: max(batch_id, logical.newest_batch_id()) + 1)
+    return book.identities_at(name, batch_id, partial(_lines_at, logical.checkpoint))
+
+
+def own_identities(
+    attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
+) -> tuple[SourceIdentity, ...]:
+    """What the offsets of a query's own checkpoint are kept under: as this attempt saw its sources, else as was said.
+
+    Args:
+        attempt: of the deployment.
+        name: of the query.
+        known: it, as ``last_known`` gives it.
+        batch_id: the last committed batch; None for none.
+    """
+    logical = attempt.queries.get(name)
+    if logical is not None and batch_id is not None:
+        seen = attempt.sources.identities_at(name, batch_id, partial(_lines_at, logical.checkpoint))
+        if any(identity.marks for identity in seen):
+            return seen
+    return _last_identities(attempt, name, known, batch_id)
+
+
+def _lines_at(checkpoint: Checkpoint, batch_id: int) -> tuple[str, ...]:
+    """The offsets at the end of a batch, source by source; () where the log has it no more."""
+    entry = checkpoint.read_offset(batch_id) if batch_id >= 0 else None
+    return entry.source_lines if entry is not None else ()
+
+
+def _state_rows(progress: Progress | None, known: QuerySnapshot | None) -> dict[int, int]:
+    """Rows in the state after those batches of which somebody counted them."""
+    found = {}
+    before = known.position if known is not None and not known.drained else None
+    if before is not None and before.batch_id is not None and before.state_rows_left is not None:
+        found[before.batch_id] = before.state_rows_left
+    if progress is not None:
+        found[progress.batch_id] = sum(operator.rows for operator in progress.state)
+    return found
+
+
+def last_known(attempt: Attempt, name: str) -> QuerySnapshot | None:
+    """The query in the newest snapshot of this deployment, else in the one that it started from.
+
+    Of one that cannot be read whoever starts from it is told; what it knew is known from an older one (Law 7).
+    """
+    for event in reversed(attempt.reporter.events):
+        snapshot_id = getattr(event, "snapshot_id", None)
+        manifest = attempt.control.readable_manifest(snapshot_id) if snapshot_id else None
+        if manifest is not None and name in manifest.queries:
+            return manifest.queries[name]
+    start = attempt.start_manifest()
+    return start.queries.get(name) if start is not None else None
+
+
+def _last_identities(
+    attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
+) -> tuple[SourceIdentity, ...]:
+    said = identities_when_planned(attempt.reporter.events, name, batch_id, attempt.control.readable_manifest)
+    return said or identities_taken_over(known, name, attempt.spec.start)
+
+
+def take_snapshot(
+    attempt: Attempt,
+    snapshot_id: str,
+    kind: SnapshotKind,
+    command_id: str,
+    queries: Mapping[str, QueryToCapture],
+    request_id: str = "",
+    *,
+    when_linked: Callable[[], None] = lambda: None,
+    go_on: Callable[[], None] = lambda: None,
+) -> SnapshotManifest:
+    """Capture these queries; one try. ``when_linked`` and ``go_on`` as in ``capture``."""
+    return capture(
+        attempt.control,
+        attempt.checkpoints,
+        snapshot_id=snapshot_id,
+        snapshot_kind=kind,
+        deployment_id=attempt.deployment_id,
+        attempt=attempt.number,
+        fencing_token=attempt.spec.fencing_token,
+        taken_by="agent",
+        queries=queries,
+        command_id=command_id,
+        request_id=request_id,
+        spark_version=_written_by(attempt, queries) if kind == "stopped" else attempt.spark_version,
+        places=attempt.places,
+        kept_at=attempt.spec.snapshots,
+        when_linked=when_linked,
+        go_on=go_on,
+    )
+
+
+def _written_by(attempt: Attempt, queries: Mapping[str, QueryToCapture]) -> str:
+    positions: dict[str, int | None] = dict.fromkeys(queries)
+    begun = []
+    for name, query in queries.items():
+        if query.checkpoint is not None:
+            position = query.checkpoint.position()
+            positions[name] = position.batch_id
+            if has_begun_planned(query.checkpoint, position):
+                begun.append(name)
+    start, is_lost = attempt.start_manifest(), attempt.is_start_lost()
+    held = holders(attempt) if is_lost else {}
+    carried = [held[name].spark_version for name in queries if name in held]
+    wrote = spark_that_wrote(attempt.reporter.events, positions, start, begun, is_start_lost=is_lost)
+    return newest_spark((wrote, *carried)) or attempt.spark_version
+
+
+def take_final_snapshot(attempt: Attempt, kind: SnapshotKind, command_id: str) -> SnapshotManifest:
+    """The snapshot at the end of this attempt: every checkpoint of the deployment. Comes back when it is there.
+
+    Raises:
+        FencedError: this attempt was replaced; nothing was written (Law 4).
+        DataError: a checkpoint or the start snapshot is damaged.
+    """
+
+    def take() -> SnapshotManifest:
+        attempt.check_current()
+        return take_snapshot(attempt, attempt.snapshot_id(kind), kind, command_id, queries_to_capture(attempt))
+
+    return persist(attempt, f"snapshot {kind}", take)
+
+
+def has_queries(attempt: Attempt) -> bool:
+    """Whether this deployment has any query at all."""
+    return bool(persist(attempt, "the list of checkpoints", lambda: query_names(attempt)))
+
+
+def positions_in(manifest: SnapshotManifest) -> dict[str, QueryPosition]:
+    """Where each query of a snapshot stands."""
+    return {name: query.position for name, query in manifest.queries.items()}

@@ -1,0 +1,331 @@
+"""The sources of the queries of an attempt: what each is, by the adapter that knows it, and the questions to it.
+
+Nothing that an adapter raises gets further than here: it is told once, and what it would have said is unknown. What it
+says is made what the objects on the wire hold, which nobody could read else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from airflow_streamstate.connectors.registry import SOURCES, Found, find_adapters
+from airflow_streamstate.connectors.source import NO_OFFSET, Lag, OpenSource, Preflight, Source, SourceAdapter
+from airflow_streamstate.driver.attempt.ports import QuerySource, StartableQuery
+from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS, Reporter
+from airflow_streamstate.driver.attempt.source_marks import MarkHistory, Sighting
+from airflow_streamstate.protocol.positions import SourceIdentity
+
+Answer = TypeVar("Answer")
+UNKNOWN = SourceIdentity("", "")
+MADE_ANEW = (
+    "a source was made anew while this query reads it: what was not read of the old one is gone, and the first rows of"
+    " the new one may be passed over"
+)
+
+
+@dataclass
+class KnownSource:
+    """One source of a query.
+
+    Attributes:
+        source: as the plan shows it.
+        adapter: who knows its kind; None where nobody does.
+        identity: what it is, with its marks of when it was about to start; ``UNKNOWN`` but for the folder where nobody
+            knows it.
+        opened: the connection to it, once it was asked.
+        history: the marks that it had since.
+    """
+
+    source: QuerySource
+    adapter: SourceAdapter | None
+    identity: SourceIdentity
+    opened: OpenSource | None = None
+    history: MarkHistory = field(default_factory=MarkHistory)
+
+    @property
+    def planned(self) -> Source:
+        """What the plan says of it."""
+        return self.source.planned
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an adapter said what it is."""
+        return self.adapter is not None
+
+
+class SourceBook:
+    """What the sources of this attempt's queries are.
+
+    Args:
+        reporter: is told of adapters that cannot be used.
+    """
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._found: Found[SourceAdapter] | None = None
+        self._queries: dict[str, tuple[KnownSource, ...]] = {}
+        self._startables: dict[str, StartableQuery] = {}
+        self._told: set[str] = set()
+        self._guard = threading.RLock()
+        self._sighting = threading.RLock()
+
+    def look_up(self, query_name: str, startable: StartableQuery) -> tuple[KnownSource, ...]:
+        """The sources of a query that is about to start, in the order of its offsets, with their marks of now; () where
+        its plan tells none."""
+        with self._guard:
+            before = self._queries.get(query_name)
+            if before is not None and self._startables[query_name] is startable:
+                return before
+            self.close(query_name)
+            before = before or ()
+            known = tuple(self._known(source) for source in startable.facts.sources)
+            if [one.identity.what for one in before] == [one.identity.what for one in known]:
+                for old, new in zip(before, known, strict=True):
+                    new.history = old.history  # started again in this attempt
+            self._queries[query_name], self._startables[query_name] = known, startable
+        for one, marks in self._ask_marks(query_name, known):
+            one.identity = replace(one.identity, marks=marks)
+        return known
+
+    def identities(self, query_name: str) -> tuple[SourceIdentity, ...]:
+        """What each source of a query is, as far as it was looked up in this attempt."""
+        with self._guard:
+            return tuple(known.identity for known in self._queries.get(query_name, ()))
+
+    def mark(
+        self,
+        query_name: str,
+        before: Sequence[SourceIdentity],
+        last_batch_id: int,
+        moved_on: Collection[int] = (),
+        silent: Collection[int] = (),
+    ) -> None:
+        """Keep what tells each source from others of its name, as it was asked when it was looked up, before the start.
+
+        Args:
+            query_name: the query; it was looked up.
+            before: the identities that its offsets were kept under, source by source.
+            last_batch_id: the newest batch that is planned or committed; -1 for none.
+            moved_on: the numbers of the sources whose offsets are not those that were kept, but of now.
+            silent: the numbers of the sources that did not say what is lost behind their offsets: nobody knows whether
+                those are of what they are now.
+        """
+        for number, known in enumerate(self._queries.get(query_name, ())):
+            kept = before[number].marks if number < len(before) and number not in moved_on else {}
+            now = known.identity.marks
+            if number in silent:
+                known.history.kept = kept  # so that one which was made anew is said to be
+            self._keep(query_name, known, Sighting(now, last_batch_id, last_batch_id))
+            known.history.kept = kept
+            known.identity = replace(known.identity, marks={**now, **kept} if number in silent else {**kept, **now})
+
+    def sight(self, query_name: str, batch_id: int, newest_batch_id: Callable[[], int]) -> None:
+        """Ask the sources of a query that runs, or ran, for their marks.
+
+        Args:
+            query_name: the query.
+            batch_id: a batch that is planned already.
+            newest_batch_id: the newest batch that may be planned; called when an answer is there.
+        """
+        with self._sighting:  # one after the other: answers are kept in the order in which they were true
+            sources = self._queries.get(query_name, ())
+            for known, marks in self._ask_marks(query_name, sources):
+                newest = newest_batch_id()
+                if self._queries.get(query_name) is not sources:
+                    return  # started again meanwhile: nobody here knows how far that run has come
+                self._keep(query_name, known, Sighting(marks, batch_id, newest))
+
+    def identities_at(
+        self, query_name: str, batch_id: int, lines_at: Callable[[int], Sequence[str]]
+    ) -> tuple[SourceIdentity, ...]:
+        """What each source was when the offsets at the end of a batch were taken.
+
+        Args:
+            query_name: the query.
+            batch_id: the batch.
+            lines_at: the offsets at the end of a batch, source by source; () where nobody has them.
+        """
+        found = []
+        for number, known in enumerate(self._queries.get(query_name, ())):
+            with self._sighting:
+                marks = known.history.at(batch_id, _line_of(number, lines_at), self._moves_back(known))
+            found.append(replace(known.identity, marks=marks))
+        return tuple(found)
+
+    def _ask_marks(
+        self, query_name: str, sources: Sequence[KnownSource]
+    ) -> list[tuple[KnownSource, Mapping[str, str]]]:
+        """Those of these sources that have any."""
+        answers: list[tuple[KnownSource, Mapping[str, str]]] = []
+        for known in sources:
+            marks = self._ask(query_name, known, "its ids", lambda opened: _texts(opened.marks()))
+            if marks is None and known.is_known:
+                break  # nobody is to wait for each source of a system that is away
+            if marks:
+                answers.append((known, marks))
+        return answers
+
+    def _keep(self, query_name: str, known: KnownSource, sighting: Sighting) -> None:
+        if not sighting.marks:
+            return
+        changed = known.history.add(sighting)
+        if changed:
+            self._reporter.note(MADE_ANEW, query=query_name, source=known.identity.what, changed=", ".join(changed))
+
+    def _moves_back(self, known: KnownSource) -> Callable[[str, str], bool]:
+        def moves_back(first: str, second: str) -> bool:
+            adapter = known.adapter
+            if adapter is None:
+                return False
+            order = self._guarded("comparing offsets of a source", lambda: adapter.compare(second, first))
+            return order == "behind"
+
+        return moves_back
+
+    def preflight(self, query_name: str, number: int, offset: str, marks: Mapping[str, str]) -> Preflight | None:
+        """What of the input behind an offset of one source is lost; None where nobody can tell."""
+        if offset == NO_OFFSET:
+            return None
+        known = self._queries[query_name][number]
+        return self._ask(query_name, known, "what it still has", lambda opened: opened.preflight(offset, marks))
+
+    def lag(self, query_name: str, offsets: Sequence[str]) -> dict[int, Lag]:
+        """How far each source is ahead of these offsets, by its number; those that cannot tell are left out."""
+        sources = self._queries.get(query_name, ())
+        if len(sources) != len(offsets):
+            return {}
+        found = {}
+        for number, known in enumerate(sources):
+            lag = self._ask(query_name, known, "its lag", _lag_at(offsets[number]))
+            if lag is not None:
+                found[number] = lag
+        return found
+
+    def sources(self, query_name: str) -> tuple[KnownSource, ...]:
+        """The sources of a query as they were looked up last, in the order of its offsets."""
+        return self._queries.get(query_name, ())
+
+    def ask(self, query_name: str, number: int, what: str, question: Callable[[OpenSource], Answer]) -> Answer | None:
+        """What one source answers, connected to it first; None where nobody knows it, or it does not answer, which is
+        told once.
+
+        Args:
+            query_name: the query; it was looked up.
+            number: of the source.
+            what: is asked for, in words.
+            question: to put.
+        """
+        return self._ask(query_name, self._queries[query_name][number], what, question)
+
+    def explain(self, failure: str) -> str:
+        """Spark's words for a failure as one sentence, by whichever adapter knows them; "" where none does."""
+        for known in self._queries_sources():
+            try:
+                sentence = known.adapter.explain(failure) if known.adapter is not None else None
+            except Exception as error:
+                self._tell(f"a source adapter failed over an error: {self._words(error)}")
+                continue
+            if sentence:
+                return str(sentence)
+        return ""
+
+    def remarks(self, query_name: str, numbers: Collection[int] | None = None) -> tuple[str, ...]:
+        """What a person should know of how the sources of a query are read: all of them, or those of these numbers."""
+        found: list[str] = []
+        for number, known in enumerate(self._queries.get(query_name, ())):
+            if numbers is not None and number not in numbers:
+                continue
+            try:
+                found += map(str, known.adapter.remarks(known.planned) if known.adapter is not None else ())
+            except Exception as error:
+                self._tell(f"a source adapter has no remarks: {self._words(error)}")
+        return tuple(dict.fromkeys(found))
+
+    def close(self, query_name: str) -> None:
+        """Let go of the connections to a query's sources."""
+        for known in self._queries.get(query_name, ()):
+            opened, known.opened = known.opened, None
+            if opened is not None:
+                self._guarded("closing a source", opened.close)
+
+    def _queries_sources(self) -> list[KnownSource]:
+        with self._guard:
+            return [known for sources in self._queries.values() for known in sources]
+
+    def _known(self, source: QuerySource) -> KnownSource:
+        for adapter in self._adapters().adapters:
+            what = self._identified(adapter, source.planned)
+            if what is not None:
+                return KnownSource(source, adapter, SourceIdentity(str(adapter.name), what, source.log_folder))
+        return KnownSource(source, None, replace(UNKNOWN, log_folder=source.log_folder))
+
+    def _identified(self, adapter: SourceAdapter, planned: Source) -> str | None:
+        return self._guarded("identifying a source", lambda: _text_or_none(adapter.identify(planned)))
+
+    def _adapters(self) -> Found[SourceAdapter]:
+        if self._found is None:
+            self._found = find_adapters(SOURCES, SourceAdapter)  # type: ignore[type-abstract]
+            for problem in self._found.problems:
+                self._reporter.note(self._reporter.shortened(problem, MAX_REASON_CHARACTERS, in_a_line=True))
+        return self._found
+
+    def _ask(
+        self, query_name: str, known: KnownSource, what: str, question: Callable[[OpenSource], Answer]
+    ) -> Answer | None:
+        adapter = known.adapter
+        if adapter is None:
+            return None
+        if known.opened is None:
+            door = self._startables[query_name].door
+            known.opened = self._guarded("connecting to a source", lambda: adapter.open(known.planned, door))
+        opened = known.opened
+        if opened is None:
+            return None
+        return self._guarded(f"asking {known.identity.what} for {what}", lambda: question(opened))
+
+    def _guarded(self, doing: str, act: Callable[[], Answer]) -> Answer | None:
+        try:
+            return act()
+        except Exception as error:
+            self._tell(f"{doing}: {self._words(error)}")
+            return None
+
+    def _words(self, error: Exception) -> str:
+        text = f"{type(error).__name__}: {error}"
+        return self._reporter.shortened(text, MAX_REASON_CHARACTERS, in_a_line=True)
+
+    def _tell(self, text: str) -> None:
+        """Each kind of trouble once: a broker that is away is away at every sign of life."""
+        kind = text.partition(":")[0]
+        if kind not in self._told:
+            self._told.add(kind)
+            self._reporter.note(f"a source could not be asked, the query is not stopped by that ({text})")
+
+
+def _lag_at(offset: str) -> Callable[[OpenSource], Lag | None]:
+    def ask(opened: OpenSource) -> Lag | None:
+        lag = opened.lag(offset)
+        return replace(lag, behind=int(lag.behind)) if isinstance(lag, Lag) else None
+
+    return ask
+
+
+def _line_of(number: int, lines_at: Callable[[int], Sequence[str]]) -> Callable[[int], str | None]:
+    def line(batch_id: int) -> str | None:
+        lines = lines_at(batch_id)
+        return lines[number] if number < len(lines) else None
+
+    return line
+
+
+def _texts(marks: Mapping[Any, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in marks.items()}
+
+
+def _text_or_none(what: object) -> str | None:
+    if what is None or isinstance(what, str):
+        return what
+    raise TypeError(f"an identity is no {type(what).__name__}")

@@ -1,0 +1,316 @@
+"""The driver's main: becomes an attempt, patches pyspark, and runs the user's script in this very process.
+
+``spark-submit … runner.py -- driver.json``. The exit status is the script's own; 0 after a complete stop or drain; 4
+where this attempt was replaced, or never was the current one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.presence import HomePresence
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.driver.agent.agent import Agent
+from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
+from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
+from airflow_streamstate.driver.config import DriverConfig, read_driver_config
+from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
+from airflow_streamstate.driver.script import keep_surroundings, origins_of, run_script
+from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.driver.standby import WaitingDriver
+from airflow_streamstate.driver.start.claiming import need_spec, patiently
+from airflow_streamstate.driver.state_reader import read_state
+from airflow_streamstate.driver.uncaught import hide_in_uncaught
+from airflow_streamstate.driver.watchdog import is_child_of_jvm, watch_parent
+from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
+from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
+from airflow_streamstate.snapshot.state_order import StateOrder
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
+
+FAILED_STATUS = 1
+USAGE_STATUS = 2
+LOST_JVM_SECONDS = 10.0
+REHEARSAL_VARIABLE = "STREAMSTATE_REHEARSAL"
+"""In the environment of a script that is rehearsed: by it a script leaves out what is not to happen then."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one driver.
+
+    Args:
+        arguments: ``["--", path of driver.json]``; None for those of the process.
+
+    Returns:
+        The exit status.
+    """
+    given = [argument for argument in (sys.argv[1:] if arguments is None else arguments) if argument != "--"]
+    if len(given) != 1:
+        say_to_driver_log("usage: runner.py -- DRIVER_JSON")
+        return USAGE_STATUS
+    secrets: tuple[str, ...] = ()
+    try:
+        config = with_own_credentials(read_driver_config(Path(given[0])))
+        secrets = config.secrets
+        known = secrets_of({}, (), looked_up=secrets)
+        hide_in_uncaught(lambda text: redact_text(text, known))
+        if config.reading is not None:
+            return read_state(config, StateOrder.from_json(config.reading), SYSTEM_CLOCK, end_process)
+        run = run_rehearsal if is_rehearsal_id(config.deployment_id) else run_driver
+        return run(config, SYSTEM_CLOCK)
+    except StreamStateError as error:
+        _say(error, secrets)
+        return FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS
+
+
+def with_own_credentials(config: DriverConfig) -> DriverConfig:
+    """The same, with what this driver reaches its home with, handed over by its environment, among the secrets: no
+    script's error may show it either."""
+    names = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    return replace(config, secrets=(*config.secrets, *(os.environ[name] for name in names if os.environ.get(name))))
+
+
+def run_driver(config: DriverConfig, clock: Clock) -> int:
+    """Run the driver that this configuration describes; its exit status.
+
+    Raises:
+        FencedError: this attempt is not, or no longer, the current one.
+        StreamStateError: the driver cannot become this attempt. The script has not run.
+    """
+    supervisor, agent, intercept = begin_attempt(config, clock)
+    try:
+        return supervisor.script_ended(_run_script(config, intercept, clock, supervisor.attempt.reporter.redacted))
+    finally:
+        agent.stop()
+
+
+def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent, Callable[[], None]]:
+    """Become the attempt that this configuration names, its agent at work.
+
+    Returns:
+        Supervisor and agent, and what makes the starts of queries known to them: it imports pyspark.
+
+    Raises:
+        FencedError, StreamStateError: as ``run_driver``.
+    """
+    if is_child_of_jvm(os.environ):
+        watch_parent(clock, end_process)
+    supervisor = _become_attempt(config, *_open_stores(config, clock), clock)
+    hide_in_uncaught(supervisor.attempt.reporter.redacted)
+    agent = Agent(supervisor, end_process, partial(open_store, options=config.s3_options, clock=clock))
+    agent.start()
+
+    def intercept() -> None:
+        from airflow_streamstate.driver.spark.interception import Interception
+
+        Interception(supervisor, clock).install()
+
+    return supervisor, agent, intercept
+
+
+def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
+    """Run the script once without running a query of it, and give the verdict; 0 where the script came to its end.
+
+    Where its record asks for it, and the state does not fit, the script runs once more, and its queries are tried as
+    they would be started after a drain. Where the record says ``waits_until`` and the verdict is good, the script runs
+    once more, and waits at its first ``start()`` to become the attempt that a handover names.
+
+    Raises:
+        DataError: nobody recorded such a rehearsal.
+        StreamStateError: its record cannot be read. The script has not run.
+    """
+    if is_child_of_jvm(os.environ):
+        watch_parent(clock, end_process)
+    control, checkpoints = _open_stores(config, clock)
+    rehearsal = patiently(clock, lambda: control.rehearsal(config.deployment_id))
+    if rehearsal is None:
+        raise DataError("nobody recorded this rehearsal", rehearsal_id=config.deployment_id)
+    spec, folder = need_spec(control, config.deployment_id, clock), _folder_of(checkpoints.uri)
+    attempt = RehearsedAttempt(
+        control,
+        checkpoints,
+        spec,
+        config.attempt,
+        clock,
+        lambda key: f"{folder}/{key}",
+        looked_up=config.secrets,
+        open_place=partial(open_store, options=config.s3_options, clock=clock),
+    )
+    rehearsing = Rehearsing(attempt, rehearsal, _spark_words)
+    hide_in_uncaught(attempt.reporter.redacted)
+    put_back = keep_surroundings()
+    os.environ[REHEARSAL_VARIABLE] = "1"
+    threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
+
+    def intercept() -> None:
+        from airflow_streamstate.driver.spark.rehearsed import RehearsedInterception
+
+        RehearsedInterception(rehearsing, clock).install()
+
+    def intercept_again() -> None:
+        from airflow_streamstate.driver.spark.fresh_session import forget_session
+
+        forget_session()
+        intercept()
+
+    status = rehearsing.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+    if rehearsing.begins_seeds():
+        put_back()
+        os.environ[REHEARSAL_VARIABLE] = "1"
+        status = rehearsing.script_ended(_run_script(config, intercept_again, clock, attempt.reporter.redacted))
+    if not rehearsing.goes_on():
+        return status
+    put_back()
+    return _run_waiting(config, clock, attempt, rehearsal)
+
+
+def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, rehearsal: Rehearsal) -> int:
+    """The second pass, in the same process and JVM; its status is that of the attempt that it became."""
+    agents: list[Agent] = []
+
+    def become(handover: Handover) -> Supervisor:
+        this = replace(
+            config, deployment_id=handover.deployment_id, attempt=handover.attempt, launch_key=handover.launch_key
+        )
+        supervisor = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
+        hide_in_uncaught(supervisor.attempt.reporter.redacted)
+        agents.append(Agent(supervisor, end_process, partial(open_store, options=config.s3_options, clock=clock)))
+        agents[-1].start()
+        return supervisor
+
+    waiting = WaitingDriver(attempt, rehearsal, become, end_process)
+    threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
+
+    def intercept() -> None:
+        from airflow_streamstate.driver.spark.fresh_session import forget_session
+        from airflow_streamstate.driver.spark.interception import Interception
+
+        forget_session()
+        Interception(waiting, clock).install()
+
+    try:
+        return waiting.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+    finally:
+        for agent in agents:
+            agent.stop()
+
+
+def _spark_words(error: BaseException) -> str:
+    from airflow_streamstate.driver.spark.words import spark_words
+
+    return spark_words(error)
+
+
+def _run_script(
+    config: DriverConfig, intercept: Callable[[], None], clock: Clock, redacted: Callable[[str], str]
+) -> ScriptFailure | None:
+    OF_THIS_PROCESS.begin()
+    try:
+        # Only now: importing pyspark takes a second, and an order given before the start is then already known.
+        intercept_classic(intercept)
+        from airflow_streamstate.driver.spark.jvm import jvm_is_gone
+    except (InvalidRequestError, ImportError) as error:
+        _say(error, config.secrets)
+        return ScriptFailure(error=f"{type(error).__name__}: {error}", traceback="", exit_status=FAILED_STATUS)
+
+    def before_report(error: BaseException) -> None:
+        # With the JVM went everything that the script could say about its queries; the watchdog ends this process.
+        if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
+            clock.sleep(LOST_JVM_SECONDS)
+
+    return run_script(config.application, config.arguments, before_report, redacted)
+
+
+def intercept_classic(intercept: Callable[[], None]) -> None:
+    """Intercept the starts of queries, where there is nothing of Spark Connect by which they would escape.
+
+    Raises:
+        InvalidRequestError: there is.
+        ImportError: there is no pyspark.
+    """
+    refuse_connect_environment(os.environ)
+    intercept()
+    refuse_connect_writers()
+
+
+def _say(error: Exception, secrets: Iterable[str]) -> None:
+    """What ends a driver while there is no reporter that could say it."""
+    say_to_driver_log(redact_text(str(error), secrets_of({}, (), looked_up=secrets)))
+
+
+def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Store]:
+    home = open_store(config.home_uri, options=config.s3_options, clock=clock, makes_root=False)
+    checkpoints = home
+    if config.checkpoints_uri != config.home_uri:
+        checkpoints = open_store(config.checkpoints_uri, options=config.s3_options, clock=clock)
+    presence = HomePresence(home, clock, is_expected=True)
+    return StreamControl(home, config.stream_id, clock, presence), checkpoints
+
+
+def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock) -> Supervisor:
+    folder = _folder_of(checkpoints.uri)
+    spec = need_spec(control, config.deployment_id, clock)
+    supervisor = Supervisor(
+        control,
+        checkpoints,
+        spec,
+        config.attempt,
+        clock,
+        lambda key: f"{folder}/{key}",
+        looked_up=config.secrets,
+        open_place=partial(open_store, options=config.s3_options, clock=clock),
+    )
+    supervisor.claim(config.launch_key, socket.gethostname(), os.getpid())
+    return supervisor
+
+
+def _folder_of(checkpoints_uri: str) -> str:
+    """Where checkpoints lie, as Spark is to be told it.
+
+    Raises:
+        InvalidRequestError: neither in a folder of this machine nor where Spark has a connector for.
+    """
+    if checkpoints_uri.startswith(SERVER_SCHEMES):
+        return s3a_uri(checkpoints_uri)
+    if "://" in checkpoints_uri and not checkpoints_uri.startswith("file://"):
+        raise InvalidRequestError(
+            "checkpoints must lie in a folder of this machine, or on S3, GCS or Azure",
+            checkpoints_uri=checkpoints_uri,
+            next_step="Set checkpoints_uri to a folder, s3://…, gs://… or abfss://…; the home may lie elsewhere.",
+        )
+    return "file://" + str(Path(checkpoints_uri.removeprefix("file://")).resolve())
+
+
+def end_process(status: int) -> None:
+    """End this process now, whatever its threads do; what was printed is kept."""
+    for stream in (sys.stdout, sys.stderr):
+        # A reader that is gone, or a thread that holds the buffer, must not keep the process alive.
+        flusher = threading.Thread(target=_flush, args=(stream,), daemon=True)
+        flusher.start()
+        flusher.join(1.0)
+    os._exit(status)
+
+
+def _flush(stream: object) -> None:
+    try:
+        stream.flush()  # type: ignore[attr-defined]
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,331 @@
+"""A rehearsal as the script sees it: each ``start()`` is tried at once and gives back a query that is over.
+
+So the waits return, and whatever the script starts after them is seen, too. What a query's start would be refused with
+is kept, and not raised: the next query is tried all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.trial import build, expected_start, run_empty_batch, run_last_again
+from airflow_streamstate.driver.rehearsal.warming import WARM_SECONDS, warm
+from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
+from airflow_streamstate.driver.start.building import Builder
+from airflow_streamstate.driver.start.naming import NameBook
+from airflow_streamstate.driver.start.plans import plan_of, record_before_start
+from airflow_streamstate.errors import ObjectExistsError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.plan.comparison import compare
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol.rehearsals import (
+    QueryOutcome,
+    Rehearsal,
+    RehearsalOutcome,
+    RehearsalVerdict,
+    RehearsedQuery,
+)
+
+DONE_STATUS = 0
+FAILED_STATUS = 1
+MAX_LINE_CHARACTERS = 1_000
+MAX_TRACEBACK_CHARACTERS = 8_000
+RETRY_SECONDS = 1.0
+_NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
+Words = Callable[[BaseException], str]
+
+
+class Rehearsing:
+    """One pass of a script.
+
+    Args:
+        attempt: whose keys everything lies under.
+        rehearsal: what is asked for.
+        words: what Spark itself says in an error, in one line.
+    """
+
+    def __init__(self, attempt: RehearsedAttempt, rehearsal: Rehearsal, words: Words) -> None:
+        self.attempt = attempt
+        self._rehearsal = rehearsal
+        self._words = words
+        self._builder = Builder(attempt)
+        self._names = NameBook()
+        self._queries: dict[str, RehearsedQuery] = {}
+        self._before: dict[str, RehearsedQuery] | None = None
+        self._plan_refuses = False
+        self._needs_drain = False
+        self._refused: dict[int, StreamStateError] = {}
+        self._doing = "the script before its first query"
+        self._begun_at_seconds = attempt.clock.monotonic_seconds()
+        self._quiet_since_seconds: float | None = None
+        self._guard = threading.Lock()
+        self._verdict: RehearsalVerdict | None = None
+        self._is_own_verdict = False
+        self._is_ending = False
+        self._is_over = False
+
+    @property
+    def _is_seeding(self) -> bool:
+        """Whether this is the pass in which queries are tried as after a drain."""
+        return self._before is not None
+
+    # what the script does
+
+    def session_started(self, spark_version: str, application_id: str) -> None:  # noqa: ARG002 - as the supervisor's
+        """The Spark session is there."""
+        self.attempt.spark_version = spark_version
+
+    def refuse(self, startable: StartableQuery, error: StreamStateError) -> None:
+        """This writer's start would be refused, whatever its checkpoint is."""
+        self._refused[id(startable)] = error
+
+    def start_query(
+        self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
+    ) -> LogicalQuery:
+        """The intercepted ``start()``: its trial, and a query that is over.
+
+        Raises:
+            InvalidRequestError: its name is not certain.
+        """
+        attempt = self.attempt
+        with attempt.latch.held():
+            self._quiet_since_seconds = None
+            name = self._names.name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
+            if name in self._queries:
+                self._note(f"query {name} was started again; its first start alone was rehearsed")
+            else:
+                self._doing = f"query {name}"
+                attempt.reporter.say(f"query {name} is rehearsed")
+                self._queries[name] = self._tried(name, startable)
+                attempt.reporter.say(
+                    f"query {name}: {self._queries[name].outcome} {self._queries[name].error}".rstrip()
+                )
+                self._doing = f"the script after query {name}"
+            logical = LogicalQuery(attempt, name, startable, attempt.checkpoint_of(name))
+            logical.end()
+            attempt.queries[name] = logical
+            if self._queries[name].outcome == "accepted" and not self._is_seeding:
+                # Once more: the batch has left in the state what the script's own processors say of their variables.
+                record_before_start(attempt, name, startable)
+            self._quiet_since_seconds = attempt.clock.monotonic_seconds()
+            return logical
+
+    def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
+        attempt, begun = self.attempt, self.attempt.clock.monotonic_seconds()
+        outcome: QueryOutcome = "not_run"
+        start, error, notes, built = "", "", tuple[str, ...](), None
+        try:
+            refusal = self._refused.pop(id(startable), None)
+            if refusal is not None:
+                raise refusal
+            start = expected_start(attempt, name) or ""
+            if start == "restored":
+                self._hold_against_old(name, startable)
+            if self._rehearsal.runs_batches and not self._plan_refuses:
+                built = build(attempt, self._builder, name, startable)
+                start = built.how
+        except Exception as problem:
+            outcome, error = self._judged(problem)
+        # Now: what a checkpoint that is there holds a query to is a part of its plan.
+        for word in () if self._is_seeding else record_before_start(attempt, name, startable):
+            self._note(f"query {name}: {word}")
+        if built is not None:
+            try:
+                outcome, notes = run_empty_batch(attempt, name, startable, built)
+            except Exception as problem:
+                outcome, error = self._judged(problem)
+        seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
+        may_wait = self._rehearsal.waits_until is not None and not self._plan_refuses
+        if may_wait and outcome in ("accepted", "not_run"):
+            if built is not None and built.how == "restored" and outcome == "accepted":
+                run_last_again(attempt, name, startable, self._left_seconds() / 4)
+            warm(attempt, name, startable, min(WARM_SECONDS, self._left_seconds() / 4))
+        attempt.sources.close(name)
+        return RehearsedQuery(outcome, start, seconds, self._line(error), tuple(map(self._line, notes)))
+
+    def _left_seconds(self) -> float:
+        return (self._rehearsal.deadline_at - self.attempt.clock.now()).total_seconds()
+
+    def _hold_against_old(self, name: str, startable: StartableQuery) -> None:
+        """Find out whether this query's plan alone decides; not where one of the two is not known: the controller tells
+        that of the recorded ones."""
+        if not self._rehearsal.refuses and self._rehearsal.seeds == "never":
+            return
+        try:
+            old = recorded_plans(self.attempt.control, self._rehearsal.deployment_id).get(name)
+            found = () if old is None else compare(old, plan_of(self.attempt, name, startable)).differences
+        except Exception as error:
+            self.attempt.reporter.say(f"query {name}: its plan could not be compared: {type(error).__name__}: {error}")
+            return
+        verdicts = {str(each.verdict) for each in found}
+        self._needs_drain = self._needs_drain or "needs-drain" in verdicts
+        self._plan_refuses = self._plan_refuses or bool(verdicts & set(self._rehearsal.refuses))
+
+    def _judged(self, problem: Exception) -> tuple[QueryOutcome, str]:
+        if not isinstance(problem, StreamStateError):
+            return "failed", self._words(problem)
+        return "failed" if isinstance(problem, _NO_REFUSALS) else "refused", str(problem)
+
+    def _note(self, text: str) -> None:
+        self.attempt.reporter.note(self._line(text))
+
+    def _line(self, text: str) -> str:
+        return self.attempt.reporter.shortened(text, MAX_LINE_CHARACTERS, in_a_line=True)
+
+    # its end
+
+    def script_ended(self, failure: ScriptFailure | None) -> int:
+        """This pass of the script is over: gives the verdict, unless ``begins_seeds`` is to follow; the exit status of
+        the process."""
+        if self._is_seeding:
+            self._give("done", "", seed_error="" if failure is None else failure.error)
+        elif failure is None and self._wants_seeds():
+            return DONE_STATUS
+        elif failure is None:
+            self._give("done", "")
+        else:
+            self._give("failed", failure.error, failure.traceback)
+        return DONE_STATUS if self._verdict is not None and self._verdict.outcome == "done" else FAILED_STATUS
+
+    def _wants_seeds(self) -> bool:
+        """Whether the queries are to be tried as after a drain, too: only what would be restored can be drained."""
+        wanted = self._rehearsal.seeds
+        if (
+            wanted == "never"
+            or self._plan_refuses
+            or not any(each.start == "restored" for each in self._queries.values())
+        ):
+            return False
+        return (
+            wanted == "always"
+            or self._needs_drain
+            or any(each.outcome in ("refused", "failed") for each in self._queries.values())
+        )
+
+    def begins_seeds(self) -> bool:
+        """Whether the script is to run once more, its queries tried as after a drain; asked once, after its first end.
+        From then on this is that pass."""
+        with self._guard:
+            if self._verdict is not None or self._is_ending or self._is_seeding or not self._wants_seeds():
+                return False
+            self._before, self._queries = self._queries, {}
+            self._names, self._quiet_since_seconds = NameBook(), None
+            self._doing = "the script, tried as after a drain, before its first query"
+            first = self.attempt
+            self.attempt = first.after_a_drain()
+            self.attempt.notes.extend(first.notes)
+            self._builder = Builder(self.attempt)
+        self.attempt.reporter.say("each query is tried once more, as it would be started after a drain")
+        return True
+
+    def goes_on(self) -> bool:
+        """Whether another pass is to begin, which waits; asked once, after the script's end. This pass is over then,
+        and nobody ends the process for it any more."""
+        until = self._rehearsal.waits_until
+        with self._guard:
+            self._is_over = not self._is_ending
+            is_accepted = self._verdict is not None and self._is_own_verdict and self._verdict.can_take_over
+            return self._is_over and is_accepted and until is not None and self.attempt.clock.now() < until
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is not watched any more."""
+        return self._is_over
+
+    def end_if_overdue(self) -> int | None:
+        """The status to end the process with, once the deadline has passed, or the script has run on for too long
+        after its last start; None before."""
+        status = self._overdue()
+        with self._guard:
+            if status is None or self._is_over:
+                return None
+            self._is_ending = True
+            return status
+
+    def _overdue(self) -> int | None:
+        clock = self.attempt.clock
+        if clock.now() >= self._rehearsal.deadline_at:
+            late = f"it was not over at its deadline; it was busy with {self._doing}"
+            if self._is_seeding:
+                self._give("done", "", seed_error=late)
+            else:
+                self._give("deadline", late)
+            return FAILED_STATUS
+        since, grace = self._quiet_since_seconds, self.attempt.spec.settings.exit_grace_seconds
+        if since is None or clock.monotonic_seconds() - since < grace:
+            return None
+        self._note(f"the script ran on for {grace:g} s after its last start; it was ended")
+        self._give("done", "")
+        return DONE_STATUS
+
+    def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
+        with self._guard:
+            if self._verdict is None:
+                verdict = self._made(outcome, error, traceback)
+                if self._before is not None:
+                    seeded, seed_error = verdict.queries, self._line(seed_error)
+                    verdict = replace(verdict, queries=self._before, seeded=seeded, seed_error=seed_error)
+                self._verdict = verdict
+                self._is_own_verdict = self._write(self._verdict)
+
+    def _made(self, outcome: RehearsalOutcome, error: str, traceback: str) -> RehearsalVerdict:
+        attempt = self.attempt
+        reporter, clock = attempt.reporter, attempt.clock
+        return RehearsalVerdict(
+            stream_id=attempt.stream_id,
+            rehearsal_id=self._rehearsal.rehearsal_id,
+            outcome=outcome,
+            queries=dict(self._queries),
+            error=self._line(error),
+            seconds=round(clock.monotonic_seconds() - self._begun_at_seconds, 3),
+            given_by="driver",
+            given_at=clock.now(),
+            write_id=clock.new_uuid(),
+            traceback=reporter.shortened(traceback, MAX_TRACEBACK_CHARACTERS, from_end=True),
+            spark_version=attempt.spark_version,
+            notes=tuple(attempt.notes),
+        )
+
+    def _write(self, verdict: RehearsalVerdict) -> bool:
+        while True:
+            try:
+                self.attempt.control.create_verdict(verdict)
+                return True
+            except ObjectExistsError:
+                return False  # a controller was first: nobody waits for this one any more
+            except (UnavailableError, OutcomeUnknownError) as error:
+                self.attempt.reporter.outage("the verdict", error)
+                if self.attempt.clock.now() >= self._rehearsal.deadline_at:
+                    return False
+            self.attempt.clock.sleep(RETRY_SECONDS)
+
+
+class HasTime(Protocol):
+    """A pass of a script that may take so long and no longer."""
+
+    @property
+    def attempt(self) -> Attempt:
+        """Whose clock it goes by."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is not watched any more."""
+
+    def end_if_overdue(self) -> int | None:
+        """The status to end the process with; None while there is time."""
+
+
+def oversee(watched: HasTime, end_process: Callable[[int], None], pause_seconds: float = 0.5) -> None:
+    """End the process when a pass is overdue; comes back where that pass is over, or ``end_process`` does."""
+    while not watched.is_over:
+        watched.attempt.clock.sleep(pause_seconds)
+        status = watched.end_if_overdue()
+        if status is not None:
+            end_process(status)
+            return

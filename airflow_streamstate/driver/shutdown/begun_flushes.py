@@ -1,0 +1,67 @@
+"""Flushes that lie begun in the logs, of this attempt or of an earlier one.
+
+The sink may hold such a batch already, so that its query is never kept with its state, nor seeded uncounted (Law 14).
+"""
+
+from __future__ import annotations
+
+from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, persist
+from airflow_streamstate.errors import ConflictError
+
+
+def begun_flushes(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:
+    """What lies in the log of each query of this deployment whose flush was begun by it. Waits for the store.
+
+    Raises:
+        DataError: a log is damaged.
+        FencedError: this attempt was replaced.
+    """
+    return persist(attempt, "the logs", lambda: _begun(attempt))
+
+
+def _begun(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:
+    found = {}
+    for name in checkpoint_names(attempt):
+        checkpoint = attempt.checkpoint_of(name)
+        if not checkpoint.exists():
+            continue
+        finding = classify(checkpoint, attempt.deployment_id)
+        beneath = finding.beneath if isinstance(finding, Foreign) else finding
+        if isinstance(beneath, DrainPending | DrainCommitted) and beneath.mark.deployment_id == attempt.deployment_id:
+            found[name] = beneath
+    return found
+
+
+def refuse_carrying_on(attempt: Attempt, missing: list[str]) -> None:
+    """See that no query that the script does not start stands within a drain, or behind one that nobody counted.
+
+    Raises:
+        ConflictError: one does.
+    """
+    begun = begun_flushes(attempt)
+    for name in missing:
+        if name in begun:
+            raise ConflictError(
+                "the flush of this query was begun in an earlier attempt, and the script has not started the query",
+                query_name=name,
+                flush_batch_id=begun[name].drain_id,
+                next_step="Resume the deployment with a script that starts it: its flush is then run to its end.",
+            )
+
+
+def refuse_pending_flush(attempt: Attempt) -> None:
+    """Before a snapshot at the end: a query whose flush is begun and not committed has no position to keep (Law 14).
+
+    Raises:
+        ConflictError: there is one.
+    """
+    for name, found in begun_flushes(attempt).items():
+        if isinstance(found, DrainPending):
+            raise ConflictError(
+                "the flush of this query was begun and is not committed, so the sink may hold its batch already",
+                query_name=name,
+                flush_batch_id=found.drain_id,
+                next_step=f"`streamstate drain {attempt.stream_id}` runs that batch to its end.",
+            )

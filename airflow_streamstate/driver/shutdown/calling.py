@@ -1,0 +1,82 @@
+"""The job's own part of its end: the functions that its script has named are called."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.callbacks import Callback, JobEnd
+from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS
+from airflow_streamstate.protocol.events import FunctionCalled, Occasion
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+
+MAX_ERROR_CHARACTERS = 1_000
+
+
+def call_functions(
+    attempt: Attempt, occasion: Occasion, manifest: SnapshotManifest, *, within_seconds: float | None = None
+) -> dict[str, str]:
+    """Call what the script has named for this occasion, each once over all attempts that come to this end.
+
+    Args:
+        attempt: this attempt.
+        occasion: the end.
+        manifest: the snapshot at it.
+        within_seconds: how long each may take at the most, beside its own limit.
+
+    Returns:
+        Why functions failed, by name.
+
+    Raises:
+        FencedError: this attempt was replaced.
+    """
+    positions = {name: query.position for name, query in manifest.queries.items()}
+    end = JobEnd(occasion, attempt.stream_id, attempt.deployment_id, manifest.snapshot_id, positions)
+    done = {
+        event.name
+        for event in attempt.reporter.events
+        if isinstance(event, FunctionCalled)
+        and not event.error
+        and event.occasion == occasion
+        # A deployment is drained once, whichever snapshot tells of it.
+        and (occasion == "drain" or event.snapshot_id == manifest.snapshot_id)
+    }
+    failures: dict[str, str] = {}
+    for callback in attempt.callbacks.named[occasion]:
+        if callback.name in done:
+            continue
+        attempt.reporter.say(f"{callback.name} is called: the job's own part of its {occasion}")
+        limits = (callback.within_seconds, *(() if within_seconds is None else (within_seconds,)))
+        error = attempt.reporter.shortened(_called(attempt, callback, end, min(limits)), MAX_ERROR_CHARACTERS)
+        attempt.reporter.write(
+            FunctionCalled, name=callback.name, occasion=occasion, snapshot_id=manifest.snapshot_id, error=error
+        )
+        if error:
+            failures[callback.name] = error
+    return failures
+
+
+def _called(attempt: Attempt, callback: Callback, end: JobEnd, within_seconds: float) -> str:
+    """Why it failed; "" where it did not."""
+    found: list[str] = []
+    is_over = threading.Event()
+
+    def call() -> None:
+        try:
+            callback.function(end)
+        except (Exception, SystemExit) as error:
+            attempt.reporter.say(traceback.format_exc())
+            found.append("".join(traceback.format_exception_only(error)).strip())
+        finally:
+            is_over.set()
+
+    attempt.in_background(call, gives_way=False)
+    until = attempt.clock.monotonic_seconds() + within_seconds
+    while not is_over.is_set():
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        if attempt.clock.monotonic_seconds() >= until:
+            return f"it did not come back within {within_seconds:g} s"
+        attempt.clock.sleep(POLL_SECONDS)
+    return found[0] if found else ""

@@ -1,0 +1,87 @@
+"""An ending that is called off: the queries of the script run on in the same driver, as if nothing had been asked.
+
+A query that is still in its batch loses the barrier from under it and notices nothing. One that has ended at its
+barrier is started again where it stands, as a resume would start it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.driver.attempt.query_failures import tell_failed_queries
+from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.shutdown.stopping import Ending, running_queries, wait_until_ended
+from airflow_streamstate.driver.start.running import Runs
+from airflow_streamstate.errors import FencedError, OutcomeUnknownError, UnavailableError
+
+
+def carry_on(attempt: Attempt, endings: Iterable[Ending] = (), command_id: str = "") -> None:
+    """Take the barriers back, start what has ended at one, and open the latch.
+
+    Args:
+        attempt: this attempt, whose latch is closed and whose logs hold no entry of a drain.
+        endings: the queries that were on their way to their barriers.
+        command_id: goes into the marks of barriers that have to be put again.
+
+    Raises:
+        FencedError: this attempt was replaced.
+    """
+    known = {ending.query.name: ending for ending in endings}
+    live = []
+    for query in running_queries(attempt):
+        if query.runs_once and query.run is not None:
+            wait_until_ended(attempt, query.run)  # one batch, that was planned: it belongs to the query
+        else:
+            live.append(known.get(query.name) or Ending(attempt, query, command_id))
+    while live:
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        live = [ending for ending in live if _is_undecided(attempt, ending)]
+        if live:
+            attempt.clock.sleep(POLL_SECONDS)
+    with attempt.latch.held():
+        runs = Runs(attempt)
+        for query in list(attempt.queries.values()):
+            if query.is_over:
+                continue
+            if query.has_ended_itself:
+                _end(query)
+            elif query.has_stopped_running():
+                _begin_again(attempt, runs, query)
+        attempt.flush_has_begun = False
+        attempt.latch.reopen()
+    tell_failed_queries(attempt)
+
+
+def _is_undecided(attempt: Attempt, ending: Ending) -> bool:
+    try:
+        return ending.goes_on() is None
+    except (UnavailableError, OutcomeUnknownError) as error:
+        attempt.reporter.outage(f"barrier of {ending.query.name}", error)
+        return True
+
+
+def _end(query: LogicalQuery) -> None:
+    """The script stopped it, or it came to its end, while the ending was under way."""
+    if query.run is not None and not query.run.has_ended():
+        query.run.stop()
+    query.end()
+
+
+def _begin_again(attempt: Attempt, runs: Runs, query: LogicalQuery) -> None:
+    """What fails here is the query's failure, as that of any other start."""
+    run = query.run
+    failure = run.failure() if run is not None else None
+    try:
+        if failure is not None and persist(attempt, "the log", query.checkpoint.position).planned is not None:
+            query.fail(failure, run)  # its batch failed: no barrier of ours was the cause (Law 13)
+            return
+        persist(attempt, "the start of a query", lambda: runs.begin(query))
+    except FencedError:
+        raise
+    except Exception as error:
+        attempt.reporter.say(traceback.format_exc())
+        query.fail(f"{type(error).__name__}: {error}")

@@ -1,0 +1,301 @@
+"""Drain (1a.5): a stop, then each query flushes in one batch that reads nothing, then the deployment is over.
+
+Every part asks the log and the events what is done already, so that the next attempt goes on wherever this one was
+killed: before the barrier, between pre-drain snapshot and exchange, within the flush, before the snapshot, before the
+event.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+
+from airflow_streamstate.driver.attempt.answering import accept
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.latch import Order
+from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.driver.attempt.query_failures import failed_queries
+from airflow_streamstate.driver.attempt.reporting import PASSING
+from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.shutdown.begun_flushes import begun_flushes
+from airflow_streamstate.driver.shutdown.calling_off import call_off
+from airflow_streamstate.driver.shutdown.catching_up import catch_up, stages_of
+from airflow_streamstate.driver.shutdown.cutting import cut_runs
+from airflow_streamstate.driver.shutdown.drain_ends import DrainEnds
+from airflow_streamstate.driver.shutdown.drain_rehearsal import foresee
+from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
+from airflow_streamstate.driver.shutdown.flush_reach import FlushReach
+from airflow_streamstate.driver.shutdown.flushing import Flush
+from airflow_streamstate.driver.shutdown.gathering import (
+    QueryFailedError,
+    are_all_started,
+    bring_to_barrier,
+    has_committed,
+    stands_at_barrier,
+)
+from airflow_streamstate.driver.shutdown.limits import CalledOffError, Limits
+from airflow_streamstate.driver.shutdown.open_windows import OpenWindows
+from airflow_streamstate.driver.shutdown.stopping import (
+    Ending,
+    NotWaitedForError,
+    close_latch,
+    end_at_barriers,
+    running_queries,
+    wait_until_ended,
+)
+from airflow_streamstate.errors import DataError, FencedError, StreamStateError
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol.causes import cause_in
+from airflow_streamstate.protocol.events import AfterDrain, Draining
+
+
+def cannot_drain_reason(attempt: Attempt) -> str | None:
+    """Why a drain is known not to work; None where nothing is known."""
+    for query in list(attempt.queries.values()):
+        reason = query.startable.cannot_flush_reason()
+        if reason is not None:
+            return f"query {query.name} cannot be flushed: {reason}"
+    for query in failed_queries(attempt):
+        try:
+            planned_id = query.checkpoint.position().planned_id
+        except DataError as error:
+            return (
+                f"query {query.name} has failed, and its log, which says what a drain would have to run first, cannot"
+                f" be judged: {error} Stop the stream; mend that log, or deploy from an earlier snapshot; then drain"
+            )
+        if planned_id is not None:
+            return (
+                f"query {query.name} has failed in batch {planned_id}, which a drain would have to run first:"
+                f" {cause_in(query.failure() or '')}; stop the stream, then mend the cause and resume, or deploy a"
+                " mended version, or skip that batch; then drain"
+            )
+    return None
+
+
+def drain_deployment(attempt: Attempt, order: Order, *, tried: frozenset[str] = frozenset()) -> None:
+    """Obey a drain, from the closing of the latch (or from where it was cut short) to the release of the waits.
+
+    Args:
+        attempt: this attempt.
+        order: the drain.
+        tried: the queries whose flush was tried while they ran; that of others is tried at their barriers.
+
+    Raises:
+        FencedError: this attempt was replaced.
+    """
+    if attempt.latch.is_open:
+        close_latch(attempt, "drain", order)
+    if attempt.latch.state == "drain" and attempt.latch.order == order:
+        _Drain(attempt, order, tried).run()
+
+
+class _Drain:
+    def __init__(self, attempt: Attempt, order: Order, tried: frozenset[str]) -> None:
+        self._attempt = attempt
+        self._order = order
+        self._tried = tried
+        self._limits = Limits(attempt, order)
+        self._snapshots = DrainSnapshots(attempt, order)
+        self._ends = DrainEnds(attempt, order, self._snapshots)
+
+    def run(self) -> None:
+        endings: list[Ending] = []
+        try:
+            accept(self._attempt, self._order)
+            said = self._ends.said()
+            if said is not None and said.then:
+                call_off(self._attempt, self._ends, self._order, said.then)  # where it was interrupted
+                return
+            self._run(endings)
+        except (FencedError, *PASSING):
+            raise  # replaced, or tried again from where the log says it is
+        except QueryFailedError as failed:
+            self._ends.given_up(failed.failures)
+        except CalledOffError as off:
+            self._ends.called_off(off.call_off, then := self._then(off))
+            call_off(self._attempt, self._ends, self._order, then, endings)
+        except StreamStateError as error:
+            self._ends.broken_off(error)
+
+    def _then(self, off: CalledOffError) -> AfterDrain:
+        if off.call_off.on_deadline != "fail":
+            return off.call_off.on_deadline
+        return "" if self._attempt.only_drains else "runs_on"
+
+    def _run(self, endings: list[Ending]) -> None:
+        attempt, limits = self._attempt, self._limits
+        for query in list(attempt.queries.values()):
+            # A flush is never stopped before its deadline.
+            if query.runs_once and query.run is not None and not wait_until_ended(attempt, query.run, self._is_enough):
+                limits.check()
+        at_barrier = running_queries(attempt)
+        try:
+            failures = end_at_barriers(attempt, at_barrier, self._order.command_id, is_enough=self._is_enough)
+        except NotWaitedForError as late:
+            endings += late.endings
+            failures = late.failures
+            if failures:  # of others: what is in its batch still has some time to come to its end
+                self._wait_a_while([ending.query for ending in late.waiting])
+        if failures:
+            raise QueryFailedError(failures)
+        self._check()
+        if not are_all_started(attempt):
+            return
+        with attempt.latch.held():
+            if attempt.latch.state != "drain":
+                return  # called off by a start()
+            attempt.flush_has_begun = True
+            queries = [query for query in list(attempt.queries.values()) if query.checkpoint.exists()]
+        for query in queries:
+            if query not in at_barrier or not stands_at_barrier(attempt, query):
+                bring_to_barrier(attempt, query, self._order.command_id, self._is_enough)
+                self._check()
+        self._flush(queries)
+
+    def _wait_a_while(self, queries: list[LogicalQuery]) -> None:
+        clock, began = self._attempt.clock, self._attempt.clock.monotonic_seconds()
+        grace = self._attempt.spec.settings.exit_grace_seconds
+        with suppress(NotWaitedForError):
+            end_at_barriers(
+                self._attempt,
+                queries,
+                self._order.command_id,
+                is_enough=lambda: clock.monotonic_seconds() - began > grace,
+            )
+
+    def _is_enough(self) -> bool:
+        return not self._has_begun() and self._limits.is_enough()
+
+    def _check(self) -> None:
+        if not self._has_begun():
+            self._limits.check()
+
+    def _check_cancelled(self) -> None:
+        if not self._has_begun():
+            self._limits.check_cancelled()
+
+    def _has_begun(self) -> bool:
+        """What was begun to be flushed, in this attempt or an earlier one, only goes forward."""
+        return bool(self._said()) or self._lies_begun
+
+    @cached_property
+    def _lies_begun(self) -> bool:
+        """Whether a drain before this one has failed, and left a flush in a log. None is begun before it is said."""
+        is_said = any(isinstance(event, Draining) for event in self._attempt.reporter.events)
+        return is_said and bool(begun_flushes(self._attempt))
+
+    # the flush
+
+    def _flush(self, queries: list[LogicalQuery]) -> None:
+        attempt = self._attempt
+        plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
+        reach = FlushReach(attempt, self._order, plans)
+        untried = [each for each in queries if each.name not in self._tried and has_committed(attempt, each)]
+        if untried and not self._has_begun():
+            foreseen = foresee(attempt, self._order, untried)
+            if foreseen.problems:
+                self._ends.kept_all(foreseen.problems, [], None)
+                return
+            self._check()
+        stages = stages_of(queries, plans) or [[]]
+        kept_id = self._keep_before(queries)
+        self._limits.begin_flush()
+        windows = OpenWindows(attempt, kept_id, stages[0])  # those behind read on before they flush
+        done: list[Flush] = []
+        for number, stage in enumerate(stages):
+            if number > 0 and not catch_up(
+                attempt, stage, self._order.command_id, self._announced(), self._limits.is_flush_late
+            ):
+                self._stop_part_way(stages[number:], done, windows)
+                return
+            standing = [query for query in stage if has_committed(attempt, query)]
+            flushes = [Flush(attempt, query, self._order.command_id, reach) for query in standing]
+            self._announce({flush.query.name: persist(attempt, "the log", flush.prepare) for flush in flushes})
+            unread = {flush.query.name: why for flush in flushes if (why := flush.look_ahead()) is not None}
+            if unread:
+                self._ends.kept_all(unread, done, windows)
+                return
+            failed = self._run_flushes(flushes)
+            if failed:
+                committed = [*done, *(flush for flush in flushes if flush.failure is None)]
+                self._end_failed(failed, committed, windows)
+                return
+            done += flushes
+        self._ends.drained(done, windows, self._limits.flush_left_seconds())
+
+    def _run_flushes(self, flushes: list[Flush]) -> list[Flush]:
+        """Side by side; those that failed, or were cut at their deadline."""
+        attempt, limits = self._attempt, self._limits
+        for flush in flushes:
+            flush.start()
+        while not all(flush.has_ended() for flush in flushes):
+            if attempt.is_fenced:
+                raise attempt.fenced_error()
+            if limits.is_flush_late():
+                cut_runs(attempt, [flush.query for flush in flushes if not flush.has_ended()])
+                break
+            attempt.clock.sleep(POLL_SECONDS)
+        is_killed = limits.reached is not None and limits.reached.on_deadline == "kill"
+        for flush in flushes:
+            flush.conclude(may_withdraw=not is_killed)
+        return [flush for flush in flushes if flush.failure is not None]
+
+    def _end_failed(self, failed: list[Flush], committed: list[Flush], windows: OpenWindows) -> None:
+        reached = self._limits.reached
+        is_undone = all(flush.failure is not None and flush.failure.withdrawn for flush in failed)
+        can_run_on = is_undone and not committed and not self._attempt.only_drains
+        if reached is not None and reached.on_deadline == "fail" and can_run_on:
+            self._ends.flush_called_off(failed, reached)
+            call_off(self._attempt, self._ends, self._order, "runs_on")
+        else:
+            self._ends.flush_failed(failed, committed, windows, reached)
+
+    def _stop_part_way(self, behind: list[list[LogicalQuery]], done: list[Flush], windows: OpenWindows) -> None:
+        """The flush was late while a later stage read what the earlier ones had flushed."""
+        attempt, reached = self._attempt, self._limits.reached
+        running = [query for stage in behind for query in stage if not query.has_stopped_running()]
+        not_cut = cut_runs(attempt, running) if reached is not None and reached.on_deadline == "kill" else []
+        if not_cut:
+            self._ends.not_cut(not_cut)
+            return
+        failures = end_at_barriers(attempt, running, self._order.command_id)
+        if failures:
+            raise QueryFailedError(failures)
+        if reached is not None:
+            self._ends.stopped_part_way(reached, done, windows)
+
+    def _said(self) -> list[Draining]:
+        command_id = self._order.command_id
+        return [
+            event
+            for event in self._attempt.reporter.events
+            if isinstance(event, Draining) and event.command_id == command_id
+        ]
+
+    def _announced(self) -> dict[str, int]:
+        """The batch that flushes, by query, as far as it was announced."""
+        announced: dict[str, int] = {}
+        for event in self._said():
+            announced |= event.flush_batch_ids
+        return announced
+
+    def _keep_before(self, queries: list[LogicalQuery]) -> str | None:
+        """The snapshot pre-drain, once per drain, before anything is flushed: its id."""
+        if said := self._said():
+            return said[-1].snapshot_id
+        if not any(has_committed(self._attempt, query) for query in queries):
+            return None
+        return self._snapshots.take("pre-drain", check=self._check_cancelled).snapshot_id
+
+    def _announce(self, batch_ids: dict[str, int]) -> None:
+        """Say which queries are flushed now, and in which batches; once."""
+        announced, said = self._announced(), self._said()
+        if said and all(announced.get(name) == batch_id for name, batch_id in batch_ids.items()):
+            return
+        made = self._snapshots.made_before_flush()
+        self._attempt.reporter.write(
+            Draining,
+            command_id=self._order.command_id,
+            snapshot_id=said[-1].snapshot_id if said else None if made is None else made.snapshot_id,
+            flush_batch_ids=batch_ids,
+        )

@@ -1,0 +1,345 @@
+"""Stop (1a.4): the batches in flight are committed, every query ends between two batches, the state is kept aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from airflow_streamstate.checkpoint.barrier import (
+    BarrierPlacement,
+    BatchFailed,
+    Certain,
+    NotInitialised,
+    Overwritten,
+    Placed,
+    Step,
+)
+from airflow_streamstate.driver.attempt.answering import accept, clean_up
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.auditing import audit_at_end
+from airflow_streamstate.driver.attempt.latch import Order
+from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
+from airflow_streamstate.driver.attempt.ports import QueryRun
+from airflow_streamstate.driver.attempt.query_failures import failed_queries, tell_failed_queries
+from airflow_streamstate.driver.attempt.reporting import PASSING
+from airflow_streamstate.driver.attempt.snapshotting import need_current, persist, positions_in, take_final_snapshot
+from airflow_streamstate.driver.shutdown.begun_flushes import refuse_pending_flush
+from airflow_streamstate.driver.shutdown.calling import call_functions
+from airflow_streamstate.driver.shutdown.overtaken import note_overtaken_drain
+from airflow_streamstate.driver.start.building import has_positions
+from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol.downtimes import QueryEnd
+from airflow_streamstate.protocol.events import Failed, Stopped
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+
+PROGRESS_LINE_SECONDS = 10.0
+
+
+class NotWaitedForError(Exception):
+    """Internal: somebody would not wait any longer for queries to reach their barriers.
+
+    Attributes:
+        endings: of all of them, those that have reached theirs, too.
+    """
+
+    def __init__(self, endings: Sequence[Ending]) -> None:
+        super().__init__([ending.query.name for ending in endings if not ending.done])
+        self.endings = endings
+
+    @property
+    def waiting(self) -> list[Ending]:
+        """Those that stand at no barrier yet."""
+        return [ending for ending in self.endings if not ending.done]
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why batches failed meanwhile, by query."""
+        return failures_of(self.endings)
+
+
+class Ending:
+    """One query on its way to its barrier.
+
+    Attributes:
+        failure: why it ended with its batch not committed; None where it did not.
+        done: whether it stands at its barrier, or has failed.
+    """
+
+    def __init__(self, attempt: Attempt, query: LogicalQuery, command_id: str) -> None:
+        self._attempt = attempt
+        self.query = query
+        self.failure: str | None = None
+        self.done = False
+        self.last_seen: object = "nothing yet"
+        self._is_stopped_here = False
+        if query.last_end.ended_at is None:
+            query.last_end = QueryEnd()  # of a barrier that was taken back from under it
+        self._placement = BarrierPlacement(
+            query.checkpoint,
+            attempt.mark("stop", command_id),
+            query.view,
+            partial(need_checkpoint, attempt, query.name),
+        )
+
+    def step(self) -> Step | None:
+        """Look and act once; never blocks, but for Spark's own ``stop()`` of a query that runs nothing.
+
+        Returns:
+            What was seen; None where the store did not answer, or the log is damaged.
+        """
+        run = self.query.run
+        try:
+            self.last_seen = seen = self._placement.step()
+            self._act_on(seen)
+        except PASSING as error:
+            self._attempt.reporter.outage(f"barrier of {self.query.name}", error)
+        except FencedError:
+            self._attempt.fence(None)
+            raise
+        except DataError as error:
+            self.failure, self.done = str(error), True
+            if run is not None:
+                run.stop()
+        else:
+            return seen
+        return None
+
+    def _act_on(self, seen: Step) -> None:
+        run = self.query.run
+        if isinstance(seen, Certain | Placed) and self.query.last_end.barrier_at is None:
+            self.query.last_end = replace(self.query.last_end, barrier_at=self._attempt.clock.now())
+        if isinstance(seen, BatchFailed):
+            # Ended by the script's own stop() in the middle of a batch, it has no failure: the batch is run again.
+            self.failure = run.failure() if run is not None else None
+            self.query.has_ended_itself = run is not None and self.failure is None
+            self.done = True
+        elif isinstance(seen, Placed):
+            if run is not None and not run.has_ended():
+                self._is_stopped_here = True
+                run.stop()  # safe now, and not before (1a.4)
+            self.done = run is None or run.has_ended()
+            if self.done and run is not None:
+                self._note_end()
+            if run is not None and self.done and not self._is_stopped_here and run.failure() is None:
+                self.query.has_ended_itself = self.query.has_ended_itself or not self.query.runs_once
+
+    def _note_end(self) -> None:
+        """Once: a query that stands at its barrier is brought there again before its flush."""
+        if self.query.last_end.ended_at is None:
+            self.query.last_end = replace(self.query.last_end, ended_at=self._attempt.clock.now())
+
+    def goes_on(self) -> bool | None:
+        """One step of taking the barrier back from under a query that runs: whether it runs on as if there had been
+        none. False: it stands at its barrier, and has to be started again. None: not known yet. Never blocks."""
+        if self.done or self.query.run is None:
+            return False
+        seen = self.step()
+        if self.done:
+            return False
+        if isinstance(seen, Certain):
+            # Met or not: what is put again by the next step ends it at a barrier.
+            return self._placement.take_back() or None
+        if isinstance(seen, NotInitialised | Overwritten):
+            return None if self._has_barrier() else True
+        return None
+
+    def _has_barrier(self) -> bool:
+        """Whether an entry of this deployment lies in the log."""
+        barriers = self.query.checkpoint.position().barriers
+        marks = (barrier.entry.mark for barrier in barriers)
+        return any(mark is not None and mark.deployment_id == self._attempt.deployment_id for mark in marks)
+
+
+def end_at_barriers(
+    attempt: Attempt,
+    queries: Sequence[LogicalQuery],
+    command_id: str,
+    *,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> dict[str, str]:
+    """End running queries between two batches, all at the same time.
+
+    Bounded by the batches in flight: nothing else ends a query without cutting one.
+
+    Args:
+        attempt: this attempt.
+        queries: those that run.
+        command_id: goes into the marks.
+        is_enough: asked again and again; whether to wait no longer.
+
+    Returns:
+        The failures of those whose last batch failed, by name.
+
+    Raises:
+        FencedError: this attempt was replaced.
+        NotWaitedForError: it is enough.
+    """
+    endings = [Ending(attempt, query, command_id) for query in queries]
+    said = attempt.clock.monotonic_seconds()
+    while True:
+        if attempt.is_fenced:
+            raise attempt.fenced_error()
+        for ending in endings:
+            if not ending.done:
+                ending.step()
+        waiting = [ending for ending in endings if not ending.done]
+        if not waiting:
+            return failures_of(endings)
+        if is_enough():
+            raise NotWaitedForError(endings)
+        now = attempt.clock.monotonic_seconds()
+        if now - said >= PROGRESS_LINE_SECONDS:
+            said = now
+            attempt.reporter.say("; ".join(f"waiting for {e.query.name} ({e.last_seen})" for e in waiting))
+        attempt.clock.sleep(POLL_SECONDS)
+
+
+def failures_of(endings: Sequence[Ending]) -> dict[str, str]:
+    """Why batches failed, by query."""
+    return {ending.query.name: ending.failure for ending in endings if ending.failure is not None}
+
+
+def cut(attempt: Attempt, query: LogicalQuery) -> None:
+    """Stop a query in the middle of its batch, which the next start runs again."""
+    attempt.reporter.say(f"query {query.name} is stopped in the middle of a batch, which the next start runs again")
+    if query.run is not None:
+        query.run.stop()
+
+
+def close_latch(attempt: Attempt, state: Literal["stop", "drain", "snapshot"], order: Order) -> bool:
+    """Close the latch; False where it was closed already."""
+    latch = attempt.latch
+    with latch.held():
+        for query in list(attempt.queries.values()):
+            query.settle()  # what ended before the latch closed ended by itself
+        is_closed = latch.close(state, order)
+    if is_closed:
+        tell_failed_queries(attempt, is_last_look=True)
+    return is_closed
+
+
+def running_queries(attempt: Attempt) -> list[LogicalQuery]:
+    """The queries that Spark runs just now."""
+    return [query for query in list(attempt.queries.values()) if not query.has_stopped_running()]
+
+
+def wait_until_ended(attempt: Attempt, run: QueryRun, is_enough: Callable[[], bool] = lambda: False) -> bool:
+    """Wait for a run that ends by itself: one batch. Whether it has; not where it was enough before.
+
+    Raises:
+        FencedError: this attempt was replaced.
+    """
+    while not persist(attempt, "Spark", run.has_ended):
+        if is_enough():
+            return False
+        attempt.clock.sleep(POLL_SECONDS)
+    return True
+
+
+def stop_deployment(attempt: Attempt, order: Order) -> None:
+    """Obey a stop, from the closing of the latch (or from where it was cut short) to the release of the waits.
+
+    Raises:
+        FencedError: this attempt was replaced.
+    """
+    if attempt.latch.is_open:
+        close_latch(attempt, "stop", order)
+    if attempt.latch.state != "stop" or attempt.latch.order != order:
+        return
+    accept(attempt, order)
+    running = running_queries(attempt)
+    attempt.reporter.say(f"stopping {len(running)} running queries")
+    failures = end_at_barriers(attempt, running, order.command_id)
+    if failures:
+        fail_queries(attempt, failures)
+        return
+    finish_stopped(attempt, order)
+
+
+def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotManifest] | None = None) -> None:
+    """Every query has ended at a committed batch: snapshot, event, release.
+
+    Args:
+        attempt: this attempt.
+        order: the stop; one of no command where a drain ended in this.
+        take: takes the snapshot, where more is known about it than every checkpoint of the deployment.
+    """
+    try:
+        refuse_pending_flush(attempt)
+        manifest = take() if take is not None else take_final_snapshot(attempt, "stopped", order.command_id)
+    except (FencedError, UnavailableError, OutcomeUnknownError):
+        raise
+    except StreamStateError as error:
+        fail_without_snapshot(attempt, error)
+        return
+    call_functions(attempt, "stop", manifest)  # what fails is told, and the state is safe
+    note_at_end(attempt, manifest)
+    need_current(attempt)
+    attempt.reporter.write(
+        Stopped,
+        snapshot_id=manifest.snapshot_id,
+        queries=positions_in(manifest),
+        command_id=order.command_id,
+        command_number=order.command_number,
+        ends=ends_of(attempt),
+    )
+    attempt.reporter.say(f"stopped; snapshot {manifest.snapshot_id}")
+    clean_up(attempt)
+    attempt.latch.release("stopped")
+
+
+def ends_of(attempt: Attempt) -> dict[str, QueryEnd]:
+    """When the queries of this attempt came to their ends, as far as it was seen."""
+    found = {name: query.last_end for name, query in list(attempt.queries.items())}
+    return {name: end for name, end in found.items() if end != QueryEnd()}
+
+
+def note_at_end(attempt: Attempt, manifest: SnapshotManifest) -> None:
+    """Tell what a person should know of this end: queries with a position that this attempt never started are kept as
+    they were (1a.12), a drain was not begun, and what an audit finds.
+
+    Args:
+        attempt: this attempt, at its end.
+        manifest: its final snapshot.
+    """
+    kept = [name for name, query in manifest.queries.items() if has_positions(query) and name not in attempt.queries]
+    if kept:
+        attempt.reporter.note("queries that were not started are carried on unchanged", queries=sorted(kept))
+    failed = sorted(query.name for query in failed_queries(attempt))
+    if failed:
+        attempt.reporter.note(
+            "queries that had failed are kept where they stood; the next start runs what they had planned first",
+            queries=failed,
+        )
+    note_overtaken_drain(attempt)
+    audit_at_end(attempt)
+
+
+def fail_without_snapshot(attempt: Attempt, error: StreamStateError) -> None:
+    """A checkpoint or the start snapshot is not what it must be: said, and nothing more is touched."""
+    for query in list(attempt.queries.values()):
+        query.end(str(error))
+    need_current(attempt)
+    attempt.reporter.write(Failed, error=f"the final snapshot could not be taken: {error}")
+    attempt.latch.release("failed")
+
+
+def fail_queries(attempt: Attempt, failures: dict[str, str]) -> None:
+    """Batches failed on the way to a barrier: the ending is over, every wait of the script returns or raises that, and
+    the script's end says what became of the deployment."""
+    end_failed(attempt, failures)
+    attempt.reporter.note(
+        "a batch failed on its way to a barrier, so that this end failed; the next start runs that batch first",
+        queries=sorted(failures),
+    )
+    attempt.latch.release("failed")
+
+
+def end_failed(attempt: Attempt, failures: dict[str, str]) -> None:
+    """Queries whose last batch failed are over, and told."""
+    for name, failure in failures.items():
+        attempt.queries[name].fail(failure, attempt.queries[name].run)
+    tell_failed_queries(attempt, is_last_look=True)

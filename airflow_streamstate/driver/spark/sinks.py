@@ -1,0 +1,313 @@
+"""The sink of a script's writer: what it is, and how it is asked, through the adapter that knows it.
+
+Places are reached by Spark's own Hadoop file systems, with the options of the writer: the output is the user's, and may
+lie wherever Spark reaches.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from airflow_streamstate.connectors.file_sink import FORMATS
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks, repeat_means
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoingSink, UndoMeans, UndoWish, cannot_undo, means_of
+from airflow_streamstate.connectors.warming import WarmingSink
+from airflow_streamstate.driver.spark.jvm import jvm_is_gone, read_field, scala_text_map
+from airflow_streamstate.errors import ConflictError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol.data_events import RepeatMeans
+
+_PATH = "path"
+SESSION_CATALOG = "spark_catalog"
+NOT_LOOKED_AT = "the sink could not be looked at, so nothing was undone"
+UNKNOWN_FORMAT = "of a kind that its catalog does not say"
+
+
+def stated_sink(spark: Any, jwriter: Any, path: str | None, table_name: str | None) -> Sink:
+    """What this JVM ``DataStreamWriter`` says that it writes to, without a look at any catalog.
+
+    Args:
+        spark: the script's session.
+        jwriter: its writer.
+        path: what ``start()`` was given.
+        table_name: what ``toTable()`` was given.
+    """
+    options = scala_text_map(spark._jvm, read_field(jwriter, "extraOptions").originalMap())
+    options = {name.lower(): value for name, value in options.items()}
+    output_mode = str(read_field(jwriter, "outputMode").toString()).lower()
+    source = str(read_field(jwriter, "source")).lower()
+    return Sink(source, path if path is not None else options.get(_PATH), table_name, options, output_mode)
+
+
+def read_sink(spark: Any, stated: Sink) -> Sink:
+    """What a writer writes to; of a table, what its catalog says of it.
+
+    Args:
+        spark: the script's session.
+        stated: what the writer says.
+    """
+    if stated.table is None:
+        return stated
+    if not spark.catalog.tableExists(stated.table):
+        return stated
+    provider, location = _table(spark, stated.table)
+    # Spark's own catalog says of each table of files that it is one: whose catalog says nothing is none.
+    unsaid = UNKNOWN_FORMAT if stated.format in FORMATS else stated.format
+    return replace(stated, format=provider or unsaid, path=location or stated.path, is_there=True)
+
+
+class AskedSink:
+    """A writer's sink with its adapter.
+
+    Args:
+        spark: the script's session.
+        jwriter: its writer.
+        path, table_name: what ``start()`` or ``toTable()`` was given.
+    """
+
+    def __init__(self, spark: Any, jwriter: Any, path: str | None, table_name: str | None) -> None:
+        self._spark = spark
+        self._jwriter = jwriter
+        self._target = (path, table_name)
+        self._reach = HadoopReach(spark, jwriter)
+
+    def held_batches(self, query_id: str | None, from_batch_id: int) -> HeldBatches:
+        """See ``ports.StartableQuery``. A sink that cannot be asked is one that cannot tell."""
+        try:
+            sink = self._sink()
+            adapter = self._adapter(sink)
+            if adapter is None:
+                return HeldBatches(unknown_reason=f"no adapter knows a sink of format {sink.format}")
+            return adapter.held_batches(sink, query_id, from_batch_id, self._reach)
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            return HeldBatches(unknown_reason=f"it could not be asked: {_in_a_line(error)}")
+
+    def prepare(self, next_batch_id: int) -> tuple[str, ...]:
+        """See ``ports.StartableQuery``."""
+        try:
+            try:
+                sink = self._sink()
+            except Exception as error:
+                if jvm_is_gone(error) or not self._needs_nothing(next_batch_id):
+                    raise
+                return ()
+            adapter = self._adapter(sink)
+            return () if adapter is None else adapter.prepare(sink, next_batch_id, self._reach)
+        except StreamStateError:
+            raise
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            raise UnavailableError(
+                "the sink could not be made ready for batch ids that go on",
+                next_batch_id=next_batch_id,
+                reason=_in_a_line(error),
+                next_step="See that the script may write there, and resume the deployment.",
+            ) from error
+
+    def warm(self, query_id: str, row_of: Callable[[], Any], scratch_uri: str) -> tuple[str, ...]:
+        """See ``ports.StartableQuery``.
+
+        Args:
+            query_id: as there.
+            row_of: makes the row that is written.
+            scratch_uri: as there.
+        """
+        cold = []
+        held = self.held_batches(query_id, 0)
+        try:
+            sink = self._sink()
+            adapter = self._adapter(sink)
+            if held.unknown_reason and adapter is not None and adapter.skips not in ("nothing", "unknown"):
+                cold.append(f"what it holds: {held.unknown_reason}")
+            if isinstance(adapter, WarmingSink):
+                adapter.warm(sink, row_of(), scratch_uri, self._reach)
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            cold.append(f"what writes to it: {_in_a_line(error)}")
+        return tuple(cold)
+
+    def undo_means(self) -> UndoMeans:
+        """See ``ports.StartableQuery``. A sink of which nobody can say what it is, is unknown."""
+        return means_of(self._adapter(self.found()))
+
+    def repeat_means(self, conf: Mapping[str, str]) -> RepeatMeans:
+        """See ``ports.StartableQuery``. ``conf``: of the session (``REPEAT_SETTINGS``)."""
+        return repeat_means(self.found(), known_sinks().adapters, conf)
+
+    def undo_needs_query_id(self) -> bool:
+        """See ``ports.StartableQuery``. What the writer says of a table is not enough: its catalog has to answer."""
+        with _in_words(NOT_LOOKED_AT):
+            adapter = self._adapter(self._sink())
+        return isinstance(adapter, UndoingSink) and adapter.undo_needs_query_id
+
+    def find_undo(self, wish: UndoWish) -> FoundUndo:
+        """See ``ports.StartableQuery``."""
+        with _in_words(NOT_LOOKED_AT, to_batch_id=wish.to_batch_id):
+            sink = self._sink()
+            return self._undoing(sink, wish).find_undo(sink, wish, self._reach)
+
+    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+        """See ``ports.StartableQuery``."""
+        with _in_words("the sink could not be undone to the end", to_batch_id=wish.to_batch_id):
+            sink = self._sink()
+            self._undoing(sink, wish).undo_batches(sink, wish, found, self._reach)
+
+    def _undoing(self, sink: Sink, wish: UndoWish) -> UndoingSink:
+        adapter = self._adapter(sink)
+        if not isinstance(adapter, UndoingSink):
+            raise cannot_undo("it is another one than a moment ago", sink, wish)
+        return adapter
+
+    def found(self) -> Sink:
+        """What it is; of a table whose catalog does not answer, what the writer says."""
+        try:
+            return self._sink()
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            return replace(self._stated(), path=None)
+
+    def place(self) -> str:
+        """Where it is, for people."""
+        try:
+            return self._sink().place
+        except Exception as error:
+            if jvm_is_gone(error):
+                raise
+            return "its sink"
+
+    def _sink(self) -> Sink:
+        # Read anew each time: the first batch may have made the table.
+        return read_sink(self._spark, self._stated())
+
+    def _stated(self) -> Sink:
+        return stated_sink(self._spark, self._jwriter, *self._target)
+
+    def _needs_nothing(self, next_batch_id: int) -> bool:
+        """Whether a table needs nothing made ready, whatever its catalog would say of it: what is made ready lies in
+        output folders, which tables of other catalogs than Spark's own are not."""
+        stated = replace(self._stated(), path=None)
+        adapter = self._adapter(stated)
+        if stated.table is None or adapter is None:
+            return adapter is None
+        try:
+            return (
+                self._catalog_of(stated.table) != SESSION_CATALOG
+                or adapter.prepare(stated, next_batch_id, self._reach) == ()
+            )
+        except StreamStateError:
+            return False
+
+    def _catalog_of(self, table: str) -> str:
+        first = table.partition(".")[0].strip("`")
+        if self._spark.conf.get(f"spark.sql.catalog.{first}", None) is not None:
+            return first
+        return str(self._spark.catalog.currentCatalog())
+
+    def _adapter(self, sink: Sink) -> SinkAdapter | None:
+        return adapter_for(sink, known_sinks().adapters)
+
+
+class HadoopReach:
+    """Files by Hadoop's API, in the configuration that Spark gives this writer. Implements ``SinkReach``."""
+
+    def __init__(self, spark: Any, jwriter: Any) -> None:
+        self.session = spark
+        self._jvm = spark._jvm
+        self._jwriter = jwriter
+
+    def names_in(self, folder: str) -> tuple[str, ...] | None:
+        path, file_system = self._at(folder)
+        try:
+            return tuple(str(status.getPath().getName()) for status in file_system.listStatus(path))
+        except Py4JJavaError as error:
+            if "FileNotFoundException" in str(error.java_exception.getClass().getName()):
+                return None
+            raise
+
+    def read_text(self, uri: str) -> str:
+        path, file_system = self._at(uri)
+        stream = file_system.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def create_text(self, uri: str, text: str) -> None:
+        path, file_system = self._at(uri)
+        if file_system.exists(path):
+            return
+        # A file that is half written is never seen under its name: a driver may die at any point here.
+        beside = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.streamstate.tmp")
+        stream = file_system.create(beside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not file_system.rename(beside, path):
+            raise OSError(f"{beside} cannot be renamed to {path}")
+
+    def delete(self, uri: str) -> None:
+        path, file_system = self._at(uri)
+        if not file_system.delete(path, False) and file_system.exists(path):
+            raise OSError(f"{path} cannot be deleted")
+
+    def move(self, uri: str, to_uri: str) -> None:
+        path, file_system = self._at(uri)
+        if not file_system.exists(path):
+            return
+        target, _ = self._at(to_uri)
+        file_system.mkdirs(target.getParent())
+        if not file_system.rename(path, target):
+            raise OSError(f"{path} cannot be moved to {target}")
+
+    @cached_property
+    def _conf(self) -> Any:
+        state = self.session._jsparkSession.sessionState()
+        return state.newHadoopConfWithOptions(read_field(self._jwriter, "extraOptions"))
+
+    def _at(self, uri: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        return path, path.getFileSystem(self._conf)
+
+
+@contextmanager
+def _in_words(fact: str, **facts: object) -> Iterator[None]:
+    """What Spark and Hadoop raise, as one sentence."""
+    try:
+        yield
+    except StreamStateError:
+        raise
+    except Exception as error:
+        if jvm_is_gone(error):
+            raise
+        raise ConflictError(
+            fact,
+            **facts,
+            reason=_in_a_line(error),
+            next_step="See to its reason, and resume the deployment: it goes on where it was cut off.",
+        ) from error
+
+
+def _table(spark: Any, name: str) -> tuple[str | None, str | None]:
+    """Provider and location of a table; None for what its catalog does not say."""
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    found = {str(row["col_name"]).strip(): str(row["data_type"]).strip() for row in rows}
+    return found.get("Provider", "").lower() or None, found.get("Location") or None
+
+
+def _in_a_line(error: BaseException) -> str:
+    line = next(iter(str(error).strip().splitlines()), "")
+    if isinstance(error, Py4JJavaError):
+        line = str(error.java_exception.toString()).splitlines()[0]
+    return f"{type(error).__name__}: {line}" if line else traceback.format_exception_only(error)[-1].strip()

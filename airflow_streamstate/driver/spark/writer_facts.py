@@ -1,0 +1,131 @@
+"""What a script's ``DataStreamWriter`` says about its query, read from the JVM without changing anything.
+
+The writer's fields are private in Spark, so they are read by reflection; the plan is walked as Spark analyzed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_streamstate.driver.attempt.ports import WriterFacts
+from airflow_streamstate.driver.spark.jvm import read_field, scala_option, scala_sequence, scala_text_map
+from airflow_streamstate.driver.spark.sources import RELATIONS, read_sources
+from airflow_streamstate.protocol.positions import WatermarkSpec
+
+CHECKPOINT_OPTION = "checkpointLocation"
+_FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro"})
+_TRIGGERS = {
+    "ProcessingTimeTrigger": "processing_time",
+    "OneTimeTrigger": "once",
+    "AvailableNowTrigger": "available_now",
+    "ContinuousTrigger": "continuous",
+    "RealTimeTrigger": "real_time",
+}
+_CHANGING_IDS = re.compile(r"#\d+L?|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]{4,8}\b")
+_STATEFUL = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "FlatMapGroupsWithState",
+        "FlatMapGroupsInPandasWithState",
+        "GlobalLimit",
+        "TransformWithState",
+        "TransformWithStateInPandas",
+        "TransformWithStateInPySpark",
+    }
+)
+
+
+@dataclass(frozen=True)
+class WriterSettings:
+    """What the script set on its writer.
+
+    Attributes:
+        query_name: by ``queryName``; None where it set none.
+        checkpoint_location: the script's own, of which only the last part is used, as a name; None where it set none.
+        options: all options, spelled as the script spelled them.
+        trigger: Spark's words for the trigger, e.g. ``ProcessingTimeTrigger(5000)``.
+    """
+
+    query_name: str | None
+    checkpoint_location: str | None
+    options: dict[str, str]
+    trigger: str
+
+
+def read_settings(jvm: Any, jwriter: Any) -> WriterSettings:
+    """The settings of a JVM ``DataStreamWriter``."""
+    extra_options = read_field(jwriter, "extraOptions")
+    return WriterSettings(
+        query_name=scala_option(extra_options.get("queryName")),
+        checkpoint_location=scala_option(extra_options.get(CHECKPOINT_OPTION)),
+        options=scala_text_map(jvm, extra_options.originalMap()),
+        trigger=read_field(jwriter, "trigger").toString(),
+    )
+
+
+def read_facts(jvm: Any, jdf: Any, jwriter: Any, table_name: str | None) -> WriterFacts:
+    """The facts of a JVM ``DataStreamWriter`` over this JVM data frame.
+
+    Args:
+        jvm: py4j's view of the JVM.
+        jdf: the data frame that is written.
+        jwriter: its writer.
+        table_name: what ``toTable`` was given; None for ``start``.
+    """
+    plan = jdf.queryExecution().analyzed()
+    nodes = list(_walk(plan))
+    kinds = [kind for kind, _ in nodes]
+    return WriterFacts(
+        sink=f"table:{table_name}" if table_name is not None else _sink(read_field(jwriter, "source")),
+        trigger=_trigger(read_field(jwriter, "trigger").toString()),
+        output_mode=read_field(jwriter, "outputMode").toString().lower(),
+        watermarks=tuple(_watermark(jvm, node) for kind, node in nodes if kind == "EventTimeWatermark"),
+        stateful=any(_is_stateful(kind, node) for kind, node in nodes),
+        # One line in the offset log for each place where a source stands, the same source twice for a self-union.
+        sources_count=sum(kind in RELATIONS for kind in kinds),
+        plan_fingerprint=fingerprint(plan.toString()),
+        sources=read_sources(jvm, nodes),
+    )
+
+
+def fingerprint(plan: str) -> str:
+    """A digest of a plan's words without the ids that differ each time the same plan is built."""
+    return hashlib.sha256(_CHANGING_IDS.sub("", plan).encode()).hexdigest()[:16]
+
+
+def _walk(node: Any) -> Iterator[tuple[str, Any]]:
+    """A logical plan's nodes, from the top down, left to right, each with its class name."""
+    yield node.getClass().getSimpleName(), node
+    for child in scala_sequence(node.children()):
+        yield from _walk(child)
+
+
+def _is_stateful(kind: str, node: Any) -> bool:
+    if kind == "Join":
+        return bool(node.left().isStreaming() and node.right().isStreaming())
+    return kind in _STATEFUL and bool(node.isStreaming())
+
+
+def _watermark(jvm: Any, node: Any) -> WatermarkSpec:
+    to_ms = jvm.org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs
+    return WatermarkSpec(column=node.eventTime().name(), delay_ms=int(to_ms(node.delay())))
+
+
+def _sink(source: str) -> str:
+    name = source.lower()
+    if name in _FILE_FORMATS:
+        return f"file:{name}"
+    return "foreachBatch" if name == "foreachbatch" else source
+
+
+def _trigger(words: str) -> str:
+    if words == "ProcessingTimeTrigger(0)":
+        return "default"
+    return _TRIGGERS.get(words.partition("(")[0], words)

@@ -1,0 +1,227 @@
+"""The second pass of a script that was rehearsed: it waits at its first ``start()``, and is nobody's attempt yet.
+
+A handover makes its driver one: it claims, and the held ``start()`` goes on as that of a cold driver does, through
+name, checkpoint, sink and plan. Nothing that is asked of the stream is decided before that. Where no handover comes in
+time the process ends, and nobody but who launched it ever knew of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, Protocol
+
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.rehearsal.warming import ask_again, warm
+from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.driver.start.naming import NameBook
+from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.ids import upgrade_of_rehearsal
+from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, Waiting
+
+GIVEN_UP_STATUS = 0
+FAILED_STATUS = 1
+POLL_SECONDS_ON_DISK = 0.05
+SHARE_ON_S3 = 0.05
+"""While the old version ends the stream may stand still: of what was waited, no more than this comes on top."""
+
+WARM_AGAIN_SECONDS = 30.0
+"""So long the first query is waited for: the first pass has done most of it, and a controller waits for this driver."""
+LOOK_SECONDS = 60.0
+"""So often it is looked whether the upgrade that launched this driver is over."""
+ASK_AGAIN_SECONDS = 300.0
+"""So often the first query's sink is asked again while nothing comes."""
+
+
+class Successor(Protocol):
+    """What the driver becomes: ``agent.supervisor.Supervisor``."""
+
+    def session_started(self, spark_version: str, application_id: str) -> None:
+        """The Spark session is there."""
+
+    def start_query(
+        self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
+    ) -> LogicalQuery:
+        """The intercepted ``start()``."""
+
+    def script_ended(self, failure: ScriptFailure | None) -> int:
+        """The script is over; the exit status of the process."""
+
+
+class WaitingDriver:
+    """The second pass.
+
+    Args:
+        attempt: of the rehearsal: its stores, its clock, its words.
+        rehearsal: its record, which says ``waits_until``.
+        become: makes this process the attempt that a handover names, its agent running; raises where it cannot.
+        end_process: ends the process with a status, from whatever thread; in a real driver it does not return.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        rehearsal: Rehearsal,
+        become: Callable[[Handover], Successor],
+        end_process: Callable[[int], None],
+    ) -> None:
+        self.attempt = attempt
+        self._rehearsal_id = rehearsal.rehearsal_id
+        self._upgrade_id = upgrade_of_rehearsal(rehearsal.request_id)
+        self._until = rehearsal.waits_until or attempt.clock.now()
+        self._become = become
+        self._end_process = end_process
+        on_disk = not attempt.control.home.uri.startswith("s3:")
+        self._max_poll_seconds = POLL_SECONDS_ON_DISK if on_disk else attempt.spec.settings.command_poll_seconds
+        self._waits_since_seconds = self._asked_at_seconds = attempt.clock.monotonic_seconds()
+        self._looked_at_seconds = -LOOK_SECONDS
+        self._session: tuple[str, str] | None = None
+        self._successor: Successor | None = None
+        self._fate: Literal["handed over", "given up"] | None = None
+        self._fate_guard = threading.Lock()
+        self._first_start = threading.Lock()
+        self._ask_again: Callable[[], None] | None = None
+
+    # what the script does
+
+    def session_started(self, spark_version: str, application_id: str) -> None:
+        """The Spark session is there; it is told once there is a deployment to tell it of."""
+        self._session = (spark_version, application_id)
+
+    def start_query(
+        self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
+    ) -> LogicalQuery:
+        """The intercepted ``start()``: the first one waits, and any other that comes meanwhile waits with it."""
+        with self._first_start:
+            if self._successor is None:
+                self._warm(requested_name, own_checkpoint_location, startable)
+                self._successor = self._waited(requested_name or "")
+        return self._successor.start_query(requested_name, own_checkpoint_location, startable)
+
+    def script_ended(self, failure: ScriptFailure | None) -> int:
+        """The script is over; the exit status of the process. One that has started nothing simply ends."""
+        if self._successor is not None:
+            return self._successor.script_ended(failure)
+        self._decide("given up")
+        return GIVEN_UP_STATUS if failure is None else failure.exit_status
+
+    # waiting
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is decided what becomes of it: from then on its time is not watched."""
+        return self._fate is not None
+
+    def end_if_overdue(self) -> int | None:
+        """The status to end the process with, where no handover came in time; None before, and after a handover."""
+        if self.attempt.clock.now() < self._until or not self._decide("given up"):
+            return None
+        self.attempt.reporter.say(f"nothing was handed over until {format_time(self._until)}; this driver ends")
+        return GIVEN_UP_STATUS
+
+    def _warm(self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery) -> None:
+        """Before it is said that this driver waits: the old version gets its barrier after that.
+
+        The first pass has warmed every query; this session is another one, and its first query alone is seen before the
+        handover.
+        """
+        try:
+            name = NameBook().name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
+        except StreamStateError:
+            return  # its start will be refused for the same reason
+        warm(self.attempt, name, startable, WARM_AGAIN_SECONDS)
+        self._ask_again = partial(ask_again, self.attempt, name, startable)
+
+    def _waited(self, query_name: str) -> Successor:
+        self._say_waiting(query_name)
+        self._waits_since_seconds = self._asked_at_seconds = self.attempt.clock.monotonic_seconds()
+        handover = self._handover()
+        while handover is None or not self._decide("handed over"):
+            self._pause()
+            handover = self._handover()
+        self.attempt.reporter.say(f"takes over as {handover.deployment_id} attempt {handover.attempt}")
+        try:
+            successor = self._become(handover)
+        except StreamStateError as error:
+            # Not to the script: it could take it for the refusal of one query, and go on as nobody.
+            self.attempt.reporter.say(str(error))
+            self._end_process(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
+            raise
+        if self._session is not None:
+            successor.session_started(*self._session)
+        return successor
+
+    def _say_waiting(self, query_name: str) -> None:
+        clock = self.attempt.clock
+        waiting = Waiting(
+            stream_id=self.attempt.stream_id,
+            rehearsal_id=self._rehearsal_id,
+            at=clock.now(),
+            write_id=clock.new_uuid(),
+            query_name=query_name,
+        )
+        while True:
+            try:
+                self.attempt.control.create_waiting(waiting)
+                break
+            except ObjectExistsError:
+                break
+            except StreamStateError as error:
+                self.attempt.reporter.outage("that it waits", error)
+            self._pause()
+        self.attempt.reporter.say(f"waits at its first start(), until {format_time(self._until)}")
+
+    def _handover(self) -> Handover | None:
+        try:
+            return self.attempt.control.handover(self._rehearsal_id)
+        except StreamStateError as error:
+            self.attempt.reporter.outage("the handover", error)
+            return None
+
+    def _pause(self) -> None:
+        status = self.end_if_overdue()
+        if status is None:
+            status = self._end_if_left()
+        if status is not None:
+            self._end_process(status)
+        self._keep_warm()
+        clock = self.attempt.clock
+        share_seconds = SHARE_ON_S3 * (clock.monotonic_seconds() - self._waits_since_seconds)
+        clock.sleep(min(max(share_seconds, POLL_SECONDS_ON_DISK), self._max_poll_seconds))
+
+    def _end_if_left(self) -> int | None:
+        """The status to end the process with, where the upgrade that launched it is over without a handover: another
+        command may have ended it, on another machine; None before, and after a handover."""
+        now = self.attempt.clock.monotonic_seconds()
+        if self._upgrade_id is None or now < self._looked_at_seconds + LOOK_SECONDS:
+            return None
+        self._looked_at_seconds = now
+        try:
+            state = UpgradeJournal(self.attempt.control).state(self._upgrade_id)
+        except StreamStateError as error:
+            self.attempt.reporter.outage("its upgrade", error)
+            return None
+        if state is None or not state.is_over or self._handover() is not None or not self._decide("given up"):
+            return None
+        self.attempt.reporter.say(f"upgrade {self._upgrade_id} is over without a handover; this driver ends")
+        return GIVEN_UP_STATUS
+
+    def _keep_warm(self) -> None:
+        """A person may think for an hour before the upgrade goes on."""
+        now = self.attempt.clock.monotonic_seconds()
+        if self._ask_again is not None and now - self._asked_at_seconds >= ASK_AGAIN_SECONDS:
+            self._asked_at_seconds = now
+            self._ask_again()
+
+    def _decide(self, fate: Literal["handed over", "given up"]) -> bool:
+        """What becomes of it; False where something else was decided. Two threads may find a handover and the end of
+        the time in one moment."""
+        with self._fate_guard:
+            if self._fate is None:
+                self._fate = fate
+            return self._fate == fate

@@ -1,0 +1,341 @@
+"""Which stored offset belongs to which source of a new version, by what each source is (source by source).
+
+By their places Spark would read all again, or fail. What a version says by itself is done and told: a source more, a
+source less, a topic taken out of a list. What it does not say, and what would read again or pass over rows, is refused,
+unless the user named the query (``accept_lost_input``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Narrowed, NarrowingAdapter, SourceAdapter
+from airflow_streamstate.driver.attempt.source_book import KnownSource
+from airflow_streamstate.errors import IncompatibleUpgradeError, UnavailableError
+from airflow_streamstate.protocol.manifest import QuerySnapshot
+from airflow_streamstate.protocol.positions import SourceIdentity
+
+Answer = TypeVar("Answer")
+_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The stored offsets as the sources of a new version take them over.
+
+    Attributes:
+        lines: one per source, in the order of the plan; ``NO_OFFSET`` for a source that has none yet.
+        identities: what each line was kept under; None where there is no line.
+        folders: of Spark's own log of a source: number in the snapshot -> number in the new checkpoint.
+        remarks: what a person should know.
+    """
+
+    lines: tuple[str, ...]
+    identities: tuple[SourceIdentity | None, ...]
+    folders: Mapping[int, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def are_known(known: QuerySnapshot, sources: Sequence[KnownSource]) -> bool:
+    """Whether every source, of the snapshot and of now, is known by what it is."""
+    stored = known.identities
+    lines = known.position.end_offsets
+    return (
+        bool(stored)
+        and len(stored) == len(lines)
+        and all(identity.what for identity in stored)
+        and bool(sources)
+        and all(source.is_known for source in sources)
+    )
+
+
+def arrange(name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, accepts: bool) -> Arrangement:
+    """Give each source of the new plan the offset of the same source; the same source twice keeps its order.
+
+    Args:
+        name: of the query.
+        known: its snapshot; every source on both sides is known.
+        sources: of the new plan.
+        accepts: the user asked to go on without what cannot be read.
+
+    Raises:
+        IncompatibleUpgradeError: a source stands where another one of its kind stood, or reads less than before without
+            saying what is left out: by its options it would read again what was read, or pass over what was not.
+    """
+    return _Arranging(name, known, sources, accepts=accepts).arranged()
+
+
+class _Arranging:
+    def __init__(self, name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, accepts: bool) -> None:
+        self._name = name
+        self._known = known
+        self._sources = sources
+        self._accepts = accepts
+        self._taken = _same(known, sources)
+        self._narrowed: dict[int, tuple[int, Narrowed]] = {}
+        self._doubtful: set[int] = set()
+
+    def arranged(self) -> Arrangement:
+        for at, source in self._new():
+            further = next(
+                (number for number in self._left() if _asked(source, self._known, number, _continuing)), None
+            )
+            if further is not None:
+                self._taken[at] = further
+        for at, source in self._new():
+            self._narrow(at, source)
+        self._refuse_others()
+        self._refuse_merged()
+        places = range(len(self._sources))
+        numbers = [self._taken.get(at, self._narrowed[at][0] if at in self._narrowed else None) for at in places]
+        identities = self._known.identities
+        return Arrangement(
+            lines=tuple(self._line(at) for at in places),
+            identities=tuple(None if number is None else identities[number] for number in numbers),
+            folders={
+                identities[number].log_folder: self._sources[at].source.log_folder
+                for at, number in enumerate(numbers)
+                if number is not None
+            },
+            remarks=(
+                *(
+                    f"source {_called(source.identity)} is new: it starts where its options say"
+                    for _, source in self._new()
+                ),
+                *(
+                    said_of_left(_called(identities[number]), self._known.position.end_offsets[number])
+                    for number in self._left()
+                ),
+                *(
+                    f"source {_called(self._sources[at].identity)} goes on where {_called(identities[number])} stood;"
+                    " what it reads beside that begins at its first row"
+                    for at, number in sorted(self._taken.items())
+                    if self._sources[at].identity.what != identities[number].what
+                ),
+                *self._said_of_parts(),
+            ),
+        )
+
+    def _new(self) -> list[tuple[int, KnownSource]]:
+        return [
+            (at, source)
+            for at, source in enumerate(self._sources)
+            if at not in self._taken and at not in self._narrowed
+        ]
+
+    def _left(self) -> list[int]:
+        used = {*self._taken.values(), *(number for number, _ in self._narrowed.values())}
+        return [number for number in range(len(self._known.identities)) if number not in used]
+
+    def _line(self, at: int) -> str:
+        if at in self._narrowed:
+            return self._narrowed[at][1].kept
+        return self._known.position.end_offsets[self._taken[at]] if at in self._taken else NO_OFFSET
+
+    def _narrow(self, at: int, source: KnownSource) -> None:
+        """Several sources may each read on from a part of one: what used to be read together is read apart."""
+        for number in range(len(self._known.identities)):
+            if number in self._taken.values():
+                continue
+            others = [narrowed for taken, narrowed in self._narrowed.values() if taken == number]
+            taken = frozenset[str]().union(*(other.read for other in others))
+            found = _asked(source, self._known, number, _narrowing)
+            if found is None or found.read <= taken:
+                continue
+            if (found.is_named and not found.read & taken) or self._accepts:
+                self._narrowed[at] = (number, found)
+                self._doubtful.discard(at)
+                return
+            self._doubtful.add(at)
+
+    def _refuse_others(self) -> None:
+        identities = self._known.identities
+        new, left = [source.identity for _, source in self._new()], [identities[number] for number in self._left()]
+        if self._accepts or not (self._doubtful or {one.adapter for one in new} & {one.adapter for one in left}):
+            return
+        next_step = (
+            f"Read what was read before, or deploy with --accept-lost-input {self._name}: the new source then"
+            " starts where its options say, and nobody reads what the old one still has."
+        )
+        if self._doubtful:
+            next_step = (
+                f"Read what was read before, or deploy with --accept-lost-input {self._name}: what is read as before"
+                " then goes on at its own offsets, what is new is read from its beginning, and nobody reads the rest."
+            )
+        raise IncompatibleUpgradeError(
+            "this version reads another source than the one whose position was kept",
+            query_name=self._name,
+            sources=[_called(one) for one in new],
+            snapshot_sources=[_called(one) for one in left or identities],
+            next_step=next_step,
+        )
+
+    def _refuse_merged(self) -> None:
+        """What two sources read, read by one: it would go on at the offset of the one, and read the other's again."""
+        merged = [
+            number
+            for number in self._left()
+            for source in self._sources
+            if source.identity.what != self._known.identities[number].what
+            and (_asked(source, self._known, number, _continuing) or _asked(source, self._known, number, _narrowing))
+        ]
+        if merged and not self._accepts:
+            raise IncompatibleUpgradeError(
+                "this version reads in one source what was read in several, each at an offset of its own",
+                query_name=self._name,
+                sources=[_called(source.identity) for source in self._sources],
+                snapshot_sources=[_called(identity) for identity in self._known.identities],
+                next_step="Keep them apart: union the sources, as they were.",
+            )
+
+    def _said_of_parts(self) -> tuple[str, ...]:
+        said = []
+        for number in sorted({number for number, _ in self._narrowed.values()}):
+            by = [narrowed for taken, narrowed in self._narrowed.values() if taken == number]
+            read = frozenset[str]().union(*(narrowed.read for narrowed in by))
+            left = [f"{part} at {at}" for part, at in by[0].left.items() if part not in read]
+            what = _called(self._known.identities[number])
+            if left:
+                more = "" if len(left) <= _LISTED else f" and {len(left) - _LISTED} more"
+                said.append(
+                    f"of source {what} these are not read any more, and are left at their offsets:"
+                    f" {', '.join(left[:_LISTED])}{more}"
+                )
+        return tuple(said)
+
+
+def check_same_order(
+    name: str, known: QuerySnapshot, sources: Sequence[KnownSource], lines: Sequence[str] = ()
+) -> None:
+    """See that a restore finds each source where it stood: Spark gives offsets to sources by their place.
+
+    Args:
+        name: of the query.
+        known: its snapshot.
+        sources: of the new plan.
+        lines: the offsets that it goes on from: of its last committed batch, else of the one that is planned (1a.6).
+
+    Raises:
+        IncompatibleUpgradeError: it does not.
+    """
+    has_committed = known.position.batch_id is not None
+    if not has_committed:
+        known = replace(known, position=replace(known.position, end_offsets=tuple(lines)))
+    if not are_known(known, sources):
+        return
+    is_same = len(sources) == len(known.identities) and all(
+        (source.identity.what == identity.what or _asked(source, known, at, _continuing))
+        and not _stands_elsewhere(identity, at, sources)
+        for at, (source, identity) in enumerate(zip(sources, known.identities, strict=False))
+    )
+    if not is_same:
+        raise IncompatibleUpgradeError(
+            "this version reads other sources than the state was built from, or in another order",
+            query_name=name,
+            sources=[_called(source.identity) for source in sources],
+            snapshot_sources=[_called(identity) for identity in known.identities],
+            next_step="Keep the sources and their order; or drain the old version and deploy again: a seed gives each"
+            " source its own position."
+            if has_committed
+            else "Keep the sources and their order; or deploy with --start fresh: no batch is committed yet.",
+        )
+
+
+def _same(known: QuerySnapshot, sources: Sequence[KnownSource]) -> dict[int, int]:
+    """Number of a new source -> number of the same source in the snapshot, in the order of the plans, in which the
+    lines of sources with names do not stand: of what has one name, first what lies in the same system, then what nobody
+    knows the system of, and then what lies in another one (whose input the look at it will miss)."""
+    taken: dict[int, int] = {}
+    kept = sorted(enumerate(known.identities), key=lambda one: one[1].log_folder)
+    found = sorted(enumerate(sources), key=lambda one: one[1].source.log_folder)
+    for is_it in (_is_in_same_system, _may_be_in_same_system, lambda *_: True):
+        for at, source in found:
+            same = [
+                number
+                for number, identity in kept
+                if (identity.adapter, identity.what) == (source.identity.adapter, source.identity.what)
+                and number not in taken.values()
+                and is_it(_system(identity), _system(source.identity))
+            ]
+            if at in taken or not same:
+                continue
+            if not _system(source.identity) and len({_system(known.identities[number]) for number in same} - {""}) > 1:
+                raise UnavailableError(
+                    "sources of one name lie in several systems, and nobody can tell which of them is which",
+                    source=source.identity.what,
+                    systems=sorted({_system(known.identities[number]) for number in same}),
+                    next_step="See that they answer, and resume the deployment.",
+                )
+            taken[at] = same[0]
+    return taken
+
+
+def said_of_left(what: str, line: str) -> str:
+    """That a source is not read any more, and where it was left: its offset, as Spark writes it."""
+    return f"source {what} is not read any more; it is left {'unread' if line == NO_OFFSET else f'at {line}'}"
+
+
+def may_be_one(kept: SourceIdentity, found: SourceIdentity) -> bool:
+    """Whether a source that is found may be the one whose position was kept: of one name, and not of two systems."""
+    systems = _system(kept), _system(found)
+    return (kept.adapter, kept.what) == (found.adapter, found.what) and ("" in systems or systems[0] == systems[1])
+
+
+def _is_in_same_system(kept: str, found: str) -> bool:
+    return kept == found != ""
+
+
+def _may_be_in_same_system(kept: str, found: str) -> bool:
+    return "" in (kept, found)
+
+
+def _system(identity: SourceIdentity) -> str:
+    return identity.marks.get(SYSTEM, "")
+
+
+def _called(identity: SourceIdentity) -> str:
+    system = _system(identity)
+    return f"{identity.what} ({SYSTEM} {system})" if system else identity.what
+
+
+def _stands_elsewhere(identity: SourceIdentity, at: int, sources: Sequence[KnownSource]) -> bool:
+    """Whether the source that was here is now in another place, and another one of its name is here."""
+    system, here = _system(identity), _system(sources[at].identity)
+    others = (source.identity for number, source in enumerate(sources) if number != at)
+    return (
+        "" not in (system, here)
+        and system != here
+        and any(
+            (other.adapter, other.what, _system(other)) == (identity.adapter, identity.what, system) for other in others
+        )
+    )
+
+
+def _asked(
+    source: KnownSource,
+    known: QuerySnapshot,
+    number: int,
+    question: Callable[[SourceAdapter, KnownSource, str], Answer],
+) -> Answer | None:
+    """What an adapter says of an offset that was kept under another identity; None where it cannot."""
+    identity, line = known.identities[number], known.position.end_offsets[number]
+    if source.adapter is None or identity.adapter != source.identity.adapter or line == NO_OFFSET:
+        return None
+    if _system(identity) != _system(source.identity) and not _may_be_in_same_system(
+        _system(identity), _system(source.identity)
+    ):
+        return None
+    try:
+        return question(source.adapter, source, line)
+    except Exception:
+        return None
+
+
+def _continuing(adapter: SourceAdapter, source: KnownSource, line: str) -> bool:
+    return adapter.continues(source.planned, line)
+
+
+def _narrowing(adapter: SourceAdapter, source: KnownSource, line: str) -> Narrowed | None:
+    return adapter.narrow(source.planned, line) if isinstance(adapter, NarrowingAdapter) else None

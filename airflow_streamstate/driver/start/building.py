@@ -1,0 +1,322 @@
+"""The checkpoint of a query that starts: its own, or built from the snapshot that the deployment starts from (1a.10).
+
+Nothing ever falls back to empty state (Law 5): a query that the snapshot does not know is refused, unless the user
+named it as fresh. Which way a query is built is said by its own entry in the snapshot: with its state (restore), or
+drained, so with its offsets only (seed).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from airflow_streamstate.checkpoint.entries import NO_OFFSET, OffsetEntry, format_offset_entry, parse_offset_entry
+from airflow_streamstate.checkpoint.fork import fork
+from airflow_streamstate.checkpoint.guards import guard_checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
+from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.attempt.snapshotting import last_known, own_identities
+from airflow_streamstate.driver.attempt.source_book import KnownSource
+from airflow_streamstate.driver.start.arranging import are_known, check_same_order
+from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
+from airflow_streamstate.driver.start.named_sources import check_same_names, source_keys
+from airflow_streamstate.driver.start.same_settings import check_same_settings
+from airflow_streamstate.driver.start.seeding import check_same_sources, describe_sources, seed_query
+from airflow_streamstate.driver.start.sources import Readable, look_before_start
+from airflow_streamstate.errors import DataError, IncompatibleUpgradeError, InvalidRequestError
+from airflow_streamstate.protocol.events import QueryStart
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.snapshot.data import check_complete, data_files
+from airflow_streamstate.snapshot.leases import SnapshotLease, leased
+
+NEVER_COMMITTED = "it never committed a batch before, and starts where its options say"
+START_IS_GONE = "the snapshot that this deployment started from is gone; this query stands on its own checkpoint"
+START_IS_DAMAGED = (
+    "the manifest of the snapshot that this deployment started from is damaged; this query stands on its own checkpoint"
+)
+
+
+Undo = Callable[[str, StartableQuery, QuerySnapshot], str]
+"""Undoes the sink of a query that goes back to an older snapshot; gives the query id to go on under."""
+
+
+def has_positions(known: QuerySnapshot) -> bool:
+    """Whether a query of a snapshot ever got anywhere."""
+    return known.position.batch_id is not None or known.position.planned_batch_id is not None
+
+
+def has_state(known: QuerySnapshot) -> bool:
+    """Whether there is something of it that a drain could flush."""
+    return has_positions(known) and not known.drained
+
+
+@dataclass(frozen=True)
+class Built:
+    """How a query got its checkpoint.
+
+    Attributes:
+        how: continued on its own, restored, seeded, or fresh.
+        snapshot_id: what it was built from; None where it was not.
+        sources: what each source is, as far as known.
+        remarks: what a person would want to know about it.
+    """
+
+    how: QueryStart
+    snapshot_id: str | None = None
+    sources: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class Builder:
+    """Sees that the checkpoint of a query is there before Spark starts on it.
+
+    Args:
+        attempt: of the deployment.
+        undo: called once all that could refuse the start was asked, right before the checkpoint is built; None, as in a
+            rehearsal: no sink is ever touched.
+    """
+
+    def __init__(self, attempt: Attempt, undo: Undo | None = None) -> None:
+        self._attempt = attempt
+        self._undo = undo
+
+    def ensure(self, name: str, startable: StartableQuery) -> Built:
+        """The checkpoint of a query that is about to run, built if it is not there.
+
+        Raises:
+            InvalidRequestError: the snapshot does not know the query, or state that the drain left would be dropped
+                (Law 16).
+            InputLostError: input behind its offsets is lost, and nobody asked to go on without it.
+            IncompatibleUpgradeError: its sources are not those of the snapshot.
+            DataError: the snapshot or the checkpoint is damaged, or of a format not known here.
+        """
+        built = self._build(name, startable)
+        if built.how == "fresh":
+            # The others were asked what they still have, and for these with it.
+            self._attempt.sources.mark(name, (), -1)
+        return built
+
+    def _build(self, name: str, startable: StartableQuery) -> Built:
+        checkpoint = self._attempt.checkpoint_of(name)
+        self._attempt.sources.look_up(name, startable)
+        if checkpoint.exists():
+            guard_checkpoint(checkpoint)
+            self._check_unread(name, startable, checkpoint)
+            known = last_known(self._attempt, name)
+            remarks = self._look_at_own(name, checkpoint, known)
+            if self._attempt.is_start_lost():
+                remarks = (*remarks, START_IS_DAMAGED if self._attempt.start_is_damaged else START_IS_GONE)
+            return Built("continued", sources=known.sources if known is not None else (), remarks=remarks)
+        need_checkpoint(self._attempt, name)
+        source_keys(name, startable, 0, self._attempt.spark_version)  # refuses what no offset log of this session holds
+        manifest = self._attempt.need_start_manifest()
+        if manifest is None:
+            return Built("fresh")
+        known = manifest.queries.get(name)
+        if known is None:
+            return self._unknown(name, manifest)
+        if not has_positions(known) and (known.drained or not known.files):
+            self._undone(name, startable, known)
+            return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))
+        with self._leased(manifest) as lease:
+            here = lease.landed(self._attempt.places, manifest, [name])
+            return self._build_from(name, startable, here, known)
+
+    def _leased(self, manifest: SnapshotManifest) -> AbstractContextManager[SnapshotLease]:
+        reader = f"the start of {self._attempt.deployment_id}"
+        return leased(self._attempt.control, manifest.snapshot_id, reader, is_kept_anyhow=True)
+
+    def _build_from(
+        self, name: str, startable: StartableQuery, manifest: SnapshotManifest, known: QuerySnapshot
+    ) -> Built:
+        if known.drained or begins_elsewhere(self._attempt.spec.start, name):
+            check_complete(self._attempt.checkpoints, manifest, [name])
+            sources, remarks = seed_query(
+                self._attempt, name, startable, manifest, known, lambda: self._undone(name, startable, known)
+            )
+            return Built("seeded", manifest.snapshot_id, sources, remarks)
+        if self._undo is not None:  # a rehearsal says it with the plan
+            check_same_settings(self._attempt, name, startable, manifest.deployment_id)
+        readable = self._restore(name, startable, manifest, known)
+        if not has_positions(known):
+            return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))
+        return Built("restored", manifest.snapshot_id, known.sources, readable.remarks)
+
+    def _restore(
+        self, name: str, startable: StartableQuery, manifest: SnapshotManifest, known: QuerySnapshot
+    ) -> Readable:
+        check_complete(self._attempt.checkpoints, manifest, [name])
+        checkpoint, book = self._attempt.checkpoint_of(name), self._attempt.sources.look_up(name, startable)
+        planned, last = None, self._entry_of(name, manifest, known)
+        _check_sources(name, startable, known, last, book)
+        if known.position.planned_batch_id is not None:
+            planned = self._check_planned(name, startable, manifest, known)
+        readable = look_before_start(
+            self._attempt,
+            name,
+            known.position.end_offsets,
+            known.identities,
+            max(known.position.batch_id or 0, known.position.planned_batch_id or 0),
+            planned_lines=planned.source_lines if planned is not None else (),
+        )
+        files = data_files(manifest, name)
+        moved_on = self._moved_on(files, known, readable)
+        fork(self._attempt.checkpoints, files, checkpoint, {**moved_on, **self._metadata(name, startable, known)})
+        guard_checkpoint(checkpoint)
+        return readable
+
+    def _undone(self, name: str, startable: StartableQuery, known: QuerySnapshot) -> str:
+        return known.query_id if self._undo is None else self._undo(name, startable, known)
+
+    def _metadata(self, name: str, startable: StartableQuery, known: QuerySnapshot) -> dict[str, bytes]:
+        """The metadata of the new checkpoint, where the query goes on under another id than the snapshot's."""
+        query_id = self._undone(name, startable, known)
+        return {} if query_id == known.query_id else {"metadata": json.dumps({"id": query_id}).encode()}
+
+    def ensure_for_drain(self, name: str, startable: StartableQuery) -> None:
+        """The checkpoint of a query that is to be flushed without having run: built only if there is state to flush.
+
+        A flush reads nothing; a batch that is planned under it does, and wants what a restore wants (1a.6).
+
+        Raises:
+            as ``ensure``.
+        """
+        checkpoint = self._attempt.checkpoint_of(name)
+        need_checkpoint(self._attempt, name)
+        if checkpoint.exists():
+            return
+        manifest = self._attempt.need_start_manifest()
+        known = manifest.queries.get(name) if manifest is not None else None
+        if manifest is None or known is None or not has_state(known):
+            return
+        if begins_elsewhere(self._attempt.spec.start, name):
+            return  # its state was to be dropped, and nothing was read since
+        with self._leased(manifest) as lease:
+            manifest = lease.landed(self._attempt.places, manifest, [name])
+            if known.position.planned_batch_id is not None:
+                self._restore(name, startable, manifest, known)
+                return
+            check_complete(self._attempt.checkpoints, manifest, [name])
+            metadata = self._metadata(name, startable, known)
+            fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint, metadata)
+
+    def _check_unread(self, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
+        """One that stands where its snapshot stood may have been built for a flush alone, which reads no source, and
+        puts nothing into the state."""
+        manifest, position = self._attempt.start_manifest(), checkpoint.position()
+        known = manifest.queries.get(name) if manifest is not None else None
+        if manifest is None or known is None or known.drained or begins_elsewhere(self._attempt.spec.start, name):
+            return
+        if position.batch_id is None or (position.batch_id, position.planned) != (known.position.batch_id, None):
+            return
+        check_same_settings(self._attempt, name, startable, manifest.deployment_id)
+        last = checkpoint.read_offset(position.batch_id)
+        _check_sources(name, startable, known, last, self._attempt.sources.look_up(name, startable))
+
+    def _unknown(self, name: str, manifest: SnapshotManifest) -> Built:
+        if name in self._attempt.spec.start.fresh_queries:
+            return Built("fresh", remarks=("the snapshot does not know it; it starts with nothing, as was asked for",))
+        if not any(has_positions(query) for query in manifest.queries.values()) and self._is_whole(manifest):
+            return Built("fresh", remarks=("no query of the snapshot ever committed a batch",))
+        raise InvalidRequestError(
+            "the snapshot that this deployment starts from does not know this query",
+            query_name=name,
+            snapshot_id=manifest.snapshot_id,
+            queries=sorted(manifest.queries),
+            next_step=f"Give it the name it had, or deploy with --fresh-query {name} to start it with nothing.",
+        )
+
+    def _is_whole(self, manifest: SnapshotManifest) -> bool:
+        """Not so where the snapshot before it is gone or damaged: what its deployment never started was in that one."""
+        control = self._attempt.control
+        snapshot_id = control.spec(manifest.deployment_id).start.snapshot_id
+        return snapshot_id is None or control.readable_manifest(snapshot_id) is not None
+
+    def _look_at_own(self, name: str, checkpoint: Checkpoint, known: QuerySnapshot | None) -> tuple[str, ...]:
+        if not self._attempt.sources.identities(name):
+            return ()
+        position = checkpoint.position()
+        entry = checkpoint.read_offset(position.batch_id) if position.batch_id is not None else None
+        identities = own_identities(self._attempt, name, known, position.batch_id)
+        lines = entry.source_lines if entry is not None else ()
+        newest = position.barrier_id - 1
+        return look_before_start(self._attempt, name, lines, identities, newest, continues=True).remarks
+
+    def _moved_on(self, files: Mapping[str, str], known: QuerySnapshot, readable: Readable) -> dict[str, bytes]:
+        """The entries of the new checkpoint whose offsets are moved on, because the user accepted what is lost."""
+        position = known.position
+        moved: dict[str, bytes] = {}
+        if NO_OFFSET in readable.lines and position.batch_id:
+            # Spark begins where the batch before the last one ended, as far as the last one does not say.
+            moved |= self._without_offsets(files, f"offsets/{position.batch_id - 1}", readable.lines)
+        for batch_id, before, after in (
+            (position.batch_id, position.end_offsets, readable.lines),
+            (position.planned_batch_id, None, readable.planned_lines),
+        ):
+            path = f"offsets/{batch_id}"
+            stored = self._attempt.checkpoints.get(files[path]) if after and path in files else None
+            entry = parse_offset_entry(stored.body, key=files[path]) if stored is not None else None
+            if entry is not None and after not in (before, entry.source_lines):
+                moved[path] = format_offset_entry(replace(entry, source_lines=after))
+        return moved
+
+    def _without_offsets(self, files: Mapping[str, str], path: str, lines: Sequence[str]) -> dict[str, bytes]:
+        """An entry without the offsets of the sources that have none in these lines."""
+        stored = self._attempt.checkpoints.get(files[path]) if path in files else None
+        entry = None if stored is None else parse_offset_entry(stored.body, key=files[path])
+        if entry is None or len(entry.source_lines) != len(lines):
+            return {}
+        pairs = zip(entry.source_lines, lines, strict=True)
+        without = tuple(NO_OFFSET if line == NO_OFFSET else before for before, line in pairs)
+        return (
+            {} if without == entry.source_lines else {path: format_offset_entry(replace(entry, source_lines=without))}
+        )
+
+    def _entry_of(self, name: str, manifest: SnapshotManifest, known: QuerySnapshot) -> OffsetEntry | None:
+        """The entry that the restored query goes on from; None where none was ever written."""
+        position = known.position
+        batch_id = position.planned_batch_id if position.batch_id is None else position.batch_id
+        key = data_files(manifest, name).get(f"offsets/{batch_id}", "")
+        stored = self._attempt.checkpoints.get(key) if key else None
+        return parse_offset_entry(stored.body, key=key) if stored is not None else None
+
+    def _check_planned(
+        self, name: str, startable: StartableQuery, manifest: SnapshotManifest, known: QuerySnapshot
+    ) -> OffsetEntry:
+        """1a.6: a planned batch runs first, over the same bounds: of the same sources, then."""
+        key = data_files(manifest, name).get(f"offsets/{known.position.planned_batch_id}", "")
+        stored = self._attempt.checkpoints.get(key) if key else None
+        if stored is None:
+            raise DataError("the snapshot lacks the entry of its planned batch", query_name=name, key=key)
+        entry = parse_offset_entry(stored.body, key=key)
+        count = startable.facts.sources_count
+        if count is not None and count != len(entry.source_lines):
+            raise IncompatibleUpgradeError(
+                "a batch is planned over other sources than this version has, and must run first",
+                query_name=name,
+                planned_batch_id=known.position.planned_batch_id,
+                planned_sources=len(entry.source_lines),
+                sources=count,
+                next_step="Resume the old version until that batch is committed, then stop it and deploy again.",
+            )
+        if known.sources and not are_known(known, self._attempt.sources.look_up(name, startable)):
+            sources = describe_sources(self._attempt, name, startable, entry.conf, len(entry.source_lines))
+            check_same_sources(name, known, sources)
+        return entry
+
+
+def _check_sources(
+    name: str,
+    startable: StartableQuery,
+    known: QuerySnapshot,
+    last: OffsetEntry | None,
+    book: Sequence[KnownSource],
+) -> None:
+    """See that a query which goes on with its state finds each source where it stood."""
+    if last is not None:
+        check_same_names(name, known, last, book, startable)
+    check_same_order(name, known, book, last.source_lines if last is not None else ())

@@ -1,0 +1,136 @@
+"""The plan of a query that is about to start: read, and recorded before the start.
+
+Whatever is in the way of that becomes a remark: a query never waits for its plan to be understood.
+"""
+
+from __future__ import annotations
+
+from airflow_streamstate.connectors.sink import Sink, adapter_for, known_sinks
+from airflow_streamstate.connectors.source import SendingOnceAdapter
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, StartableQuery
+from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS
+from airflow_streamstate.driver.attempt.source_book import KnownSource
+from airflow_streamstate.errors import DataError
+from airflow_streamstate.plan.kept_state import kept_operators, with_kept_state
+from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan, RecordedPlan
+from airflow_streamstate.plan.options import PACE_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS, kept_options
+from airflow_streamstate.plan.reading import PlanFacts, read_plan
+from airflow_streamstate.plan.recorded import record_plan
+from airflow_streamstate.plan.settings import SETTINGS
+
+UNREAD = "its plan is not recorded"
+
+
+def record_before_start(attempt: Attempt, name: str, startable: StartableQuery) -> tuple[str, ...]:
+    """Record the plan of a query; what stood in the way, in words, or nothing."""
+    try:
+        keep_plan(attempt, name, startable)
+    except Exception as error:
+        words = attempt.reporter.shortened(f"{type(error).__name__}: {error}", MAX_REASON_CHARACTERS, in_a_line=True)
+        return (f"{UNREAD}: {words}",)
+    return ()
+
+
+def keep_plan(attempt: Attempt, name: str, startable: StartableQuery) -> None:
+    """Read the plan of a query, and record it where it differs from the one before.
+
+    Raises:
+        DataError: it cannot be read.
+        UnavailableError, OutcomeUnknownError: the store does not answer.
+        whatever Spark raises.
+    """
+    plan = _with_own_state(attempt, name, plan_of(attempt, name, startable))
+    record = RecordedPlan(
+        stream_id=attempt.stream_id,
+        deployment_id=attempt.deployment_id,
+        query_name=name,
+        number=1,
+        attempt=attempt.number,
+        plan=plan,
+        write_id=attempt.clock.new_uuid(),
+        recorded_at=attempt.clock.now(),
+    )
+    record_plan(attempt.control, record)
+
+
+def plan_of(attempt: Attempt, name: str, startable: StartableQuery) -> QueryPlan:
+    """The plan of a query, as its start would run it; raises as ``keep_plan``."""
+    facts, analyzed = startable.facts, startable.analyzed_plan()
+    known = attempt.sources.look_up(name, startable)
+    hide = attempt.reporter.redacted
+    return read_plan(
+        analyzed.text,
+        PlanFacts(
+            query_name=name,
+            spark_version=attempt.spark_version,
+            output_mode=facts.output_mode,
+            trigger=facts.trigger,
+            sink=_sink(attempt, facts.sink, analyzed),
+            watermarks=facts.watermarks,
+            sources=tuple(_source(attempt, source) for source in known),
+            places=_places(known),
+            settings=startable.session_conf(SETTINGS),
+            pinned=_pinned(attempt, name),
+            hide=hide,
+        ),
+    )
+
+
+def _with_own_state(attempt: Attempt, name: str, plan: QueryPlan) -> QueryPlan:
+    """With what its checkpoint tells, where the state there is this deployment's own, or was made by its seed."""
+    checkpoint = attempt.checkpoint_of(name)
+    is_own = attempt.number > 1 or name in attempt.queries or attempt.spec.start.mode == "seed"
+    has_variables = any(operator.kind == "transform_with_state" for operator in plan.operators)
+    batch_id = checkpoint.position().batch_id if is_own and has_variables and checkpoint.exists() else None
+    if batch_id is None:
+        return plan
+    return with_kept_state(plan, kept_operators(checkpoint, batch_id, len(plan.operators)))
+
+
+def _places(known: tuple[KnownSource, ...]) -> tuple[int, ...]:
+    """Of sources that have names the number in the plan is their folder's; others stand in the plan's own order."""
+    if any(source.source.name for source in known):
+        return tuple(source.source.log_folder for source in known)
+    return tuple(range(len(known)))
+
+
+def _source(attempt: Attempt, known: KnownSource) -> PlannedSource:
+    hide, planned = attempt.reporter.redacted, known.planned
+    return PlannedSource(
+        format=planned.format,
+        adapter=known.identity.adapter,
+        identity=hide(known.identity.what or planned.table or planned.options.get("path", "")),
+        options=kept_options(planned.options, SOURCE_OPTIONS | PACE_OPTIONS, hide),
+        name=known.source.name,
+        sends_once=known.adapter.sends_once if isinstance(known.adapter, SendingOnceAdapter) else "",
+    )
+
+
+def _sink(attempt: Attempt, kind: str, analyzed: AnalyzedPlan) -> PlannedSink:
+    hide, sink = attempt.reporter.redacted, analyzed.sink
+    adapter = adapter_for(sink, known_sinks().adapters)
+    return PlannedSink(
+        kind=kind,
+        format=sink.format,
+        target=hide(_target(sink)),
+        adapter="" if adapter is None else str(adapter.name),
+        skips="unknown" if adapter is None else str(adapter.skips),
+        options=kept_options(sink.options, SINK_OPTIONS, hide),
+        partitioned_by=analyzed.partitioned_by,
+    )
+
+
+def _target(sink: Sink) -> str:
+    return sink.table or sink.path or sink.options.get("topic", "")
+
+
+def _pinned(attempt: Attempt, name: str) -> dict[str, str]:
+    """What the newest entry of the query's own log holds it to."""
+    checkpoint = attempt.checkpoint_of(name)
+    numbers = checkpoint.offset_ids()
+    try:
+        entry = checkpoint.read_offset(max(numbers)) if numbers else None
+    except DataError:
+        return {}
+    return {} if entry is None else {key: entry.conf[key] for key in SETTINGS if key in entry.conf}

@@ -1,0 +1,165 @@
+"""Spark runs a query, as its script wanted: checkpoint and log are seen to, then its run is begun and told.
+
+Under the latch's lock, whoever calls: the intercepted ``start()``, or an ending that was called off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
+from airflow_streamstate.checkpoint.log import Position
+from airflow_streamstate.checkpoint.repair import RepairReport, repair_before_start
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.auditing import note_gaps
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.ports import QueryRun
+from airflow_streamstate.driver.attempt.snapshotting import need_current
+from airflow_streamstate.driver.start.building import Builder, Built
+from airflow_streamstate.driver.start.plans import record_before_start
+from airflow_streamstate.driver.start.repeating import tell_repeated
+from airflow_streamstate.driver.start.sinks import check_sink
+from airflow_streamstate.driver.start.skipping import skip_if_asked
+from airflow_streamstate.driver.start.undoing import undo_sink
+from airflow_streamstate.errors import ConflictError, FencedError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.protocol.events import QueryStarted
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was done before Spark was asked to start a query.
+
+    Attributes:
+        built: how it got its checkpoint.
+        built_at: when that was there.
+        at: when all was done.
+        repairs: what was mended, in words.
+    """
+
+    built: Built
+    built_at: datetime
+    at: datetime
+    repairs: tuple[str, ...]
+
+
+class Runs:
+    """Begins the runs of an attempt's queries.
+
+    Args:
+        attempt: this attempt.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self.builder = Builder(attempt, partial(undo_sink, attempt))
+
+    def begin(self, logical: LogicalQuery) -> None:
+        """Begin a run of this query; it is over at once where its flush is committed.
+
+        Raises:
+            ConflictError: a flush of it was begun, and is not finished; or what the parts of a start raise.
+            FencedError: this attempt was replaced.
+        """
+        attempt = self._attempt
+        need_current(attempt)  # a home that is not there has no checkpoint either, and none is made in its place
+        built = self.builder.ensure(logical.name, logical.startable)
+        built_at = attempt.clock.now()
+        check_state_format(logical)
+        report = repair_before_start(logical.checkpoint, attempt.deployment_id, partitions=logical.session_partitions)
+        if report.run == "nothing":
+            # 1a.7: its flush is committed; the claim closes the latch where this is so, but never start it (Law 11).
+            logical.end()
+            return
+        if report.run == "once":
+            # Only a flush that an earlier attempt began: under the script's own trigger the query would read on with a
+            # watermark at the end of time, and every row would be late (1a.7, Law 11).
+            raise ConflictError(
+                "a flush of this query was begun by an earlier attempt and is not finished",
+                query_name=logical.name,
+                flush_batch_id=report.batch_id,
+                next_step=f"`streamstate drain {attempt.stream_id}` finishes it.",
+            )
+        position = logical.checkpoint.position()
+        skipped = skip_if_asked(attempt, logical, position)
+        if skipped:
+            position = logical.checkpoint.position()
+        note_gaps(attempt, [logical.name])
+        tell_repeated(attempt, logical, position.planned_id)
+        done = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
+        unread = record_before_start(attempt, logical.name, logical.startable)
+        attempt.reporter.say(f"query {logical.name} starts ({built.how}, {_from_where(position)})")
+        # Building took its time, and a driver may have been paused for longer: no successor's batch ids are taken.
+        need_current(attempt)
+        prepared = Prepared(built, built_at, attempt.clock.now(), (*describe_repairs(report), *skipped, *done))
+        run = logical.startable.start(attempt.uri_of(logical.checkpoint))
+        logical.add_run(run, planned_id=position.planned_id)
+        attempt.queries[logical.name] = logical  # from its first moment on: whatever fails now, it gets its barrier
+        self._report(logical, prepared, position, unread)
+        self._take_back_if_replaced(run)
+
+    def _take_back_if_replaced(self, run: QueryRun) -> None:
+        """Replaced while Spark was starting, and before there was a log that a successor could have fenced."""
+        try:
+            self._attempt.check_current()
+        except FencedError:
+            run.stop()
+            raise
+        except (UnavailableError, OutcomeUnknownError) as error:
+            self._attempt.reporter.outage("the register", error)
+
+    def _report(
+        self,
+        logical: LogicalQuery,
+        prepared: Prepared,
+        position: Position,
+        remarks: tuple[str, ...],
+    ) -> None:
+        run, built, repairs = logical.run, prepared.built, prepared.repairs
+        facts = logical.startable.facts
+        for word in (*repairs, *built.remarks, *remarks):
+            self._attempt.reporter.say(f"query {logical.name}: {word}")
+        self._attempt.reporter.write_soon(
+            QueryStarted,
+            query_name=logical.name,
+            query_id=run.query_id if run is not None else "",
+            query_run_id=run.query_run_id if run is not None else "",
+            how=built.how,
+            batch_id=position.batch_id,
+            planned_batch_id=position.planned_id,
+            repairs=(*repairs, *built.remarks),
+            sink=facts.sink,
+            trigger=facts.trigger,
+            output_mode=facts.output_mode,
+            sources=built.sources,
+            identities=self._attempt.sources.identities(logical.name),
+            remarks=(*self._attempt.sources.remarks(logical.name), *remarks),
+            watermarks=facts.watermarks,
+            snapshot_id=built.snapshot_id,
+            built_at=prepared.built_at,
+            prepared_at=prepared.at,
+        )
+
+
+def check_state_format(logical: LogicalQuery) -> None:
+    """See that the state format of its session is that of its checkpoint (Law 10)."""
+    asked = logical.startable.session_conf((STATE_FORMAT,)).get(STATE_FORMAT, "1")
+    guard_state_format(logical.checkpoint, asked)
+
+
+def describe_repairs(report: RepairReport) -> tuple[str, ...]:
+    """What was mended in a log before its start, in words (1a.7)."""
+    numbers = ", ".join(str(batch_id) for batch_id in report.removed_ids)
+    words = [f"removed our entry at batch {numbers} from the offset log"] if numbers else []
+    if report.pinned_ids:
+        entries = ", ".join(str(batch_id) for batch_id in report.pinned_ids)
+        words.append(f"added the number of partitions to entry {entries} of offset log 2, where Spark had left it out")
+    words.extend(f"one of them named deployment {mark.deployment_id} and was not obeyed" for mark in report.foreign)
+    return tuple(words)
+
+
+def _from_where(position: Position) -> str:
+    if position.planned_id is not None:
+        return f"runs the planned batch {position.planned_id} first"
+    return "nothing committed yet" if position.batch_id is None else f"goes on after batch {position.batch_id}"

@@ -1,0 +1,101 @@
+"""The sink before the start: ids that it holds would be skipped with all their rows, and nobody would know (Law 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_streamstate.checkpoint.log import Position
+from airflow_streamstate.connectors.sink import known_sinks
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.auditing import note_once
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS
+from airflow_streamstate.driver.attempt.snapshotting import need_current, persist
+from airflow_streamstate.errors import InvalidRequestError
+
+CANNOT_TELL = "its sink cannot tell which batches it holds"
+
+
+def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, is_fresh: bool) -> tuple[str, ...]:
+    """See that the sink holds no batch that is yet to be planned, and make it ready for those that come.
+
+    A batch that is planned already is not asked about: it runs over the bounds that it had, so a sink which holds it
+    (its driver died between the sink and the commit) skips just what it has.
+
+    Args:
+        attempt: that is about to start the query.
+        logical: the query, with its checkpoint built and repaired.
+        position: of that checkpoint.
+        is_fresh: it starts with nothing.
+
+    Returns:
+        What a person should know.
+
+    Raises:
+        InvalidRequestError: the sink holds ids that this start would use again.
+        FencedError: this attempt was replaced meanwhile.
+        UnavailableError: the sink could not be made ready.
+    """
+    for problem in known_sinks().problems:
+        note_once(attempt, attempt.reporter.shortened(problem, MAX_REASON_CHARACTERS, in_a_line=True))
+    startable = logical.startable
+    next_planned = position.barrier_id  # the id above the last planned batch
+    query_id = persist(attempt, "the checkpoint", logical.checkpoint.query_id)
+    held = startable.held_batches(query_id, next_planned)
+    if held.batch_ids:
+        # Held by a successor, it may be: whoever was replaced has to learn that, and nothing else.
+        need_current(attempt)
+        raise _refusal(attempt, logical, next_planned, held.batch_ids, is_fresh=is_fresh)
+    if held.unknown_reason:
+        why = attempt.reporter.shortened(held.unknown_reason, MAX_REASON_CHARACTERS, in_a_line=True)
+        attempt.reporter.say(f"query {logical.name}: {CANNOT_TELL}: {why}")
+    return startable.prepare_sink(position.next_batch_id)
+
+
+def check_sink_before_flush(attempt: Attempt, logical: LogicalQuery) -> None:
+    """The same for a query that is to be flushed without having run; waits for the store, and raises as ``check_sink``.
+
+    A flush that an earlier attempt began is not asked about: it runs again over the same bounds.
+    """
+    checkpoint = logical.checkpoint
+    position = persist(attempt, "the log", lambda: checkpoint.position() if checkpoint.exists() else None)
+    if position is not None and not position.barriers:
+        for word in check_sink(attempt, logical, position, is_fresh=False):
+            attempt.reporter.note(word, query=logical.name)
+
+
+def _refusal(
+    attempt: Attempt, logical: LogicalQuery, next_planned: int, batch_ids: Sequence[int], *, is_fresh: bool
+) -> InvalidRequestError:
+    snapshot_id = attempt.spec.start.snapshot_id
+    if is_fresh:
+        next_step = (
+            "Write to a new output; or go on from a snapshot of the query that wrote there, so that batch ids go on:"
+            " `streamstate rollback` with --snapshot."
+        )
+    elif snapshot_id is not None and logical.startable.undo_means() == "exact by undo":
+        next_step = (
+            f"`streamstate rollback {attempt.stream_id} --snapshot {snapshot_id}` takes those batches out of it and"
+            " runs their input again; or start from the snapshot at the end of the deployment that wrote them."
+        )
+    else:
+        next_step = (
+            "Write to a new output, start from the snapshot at the end of the deployment that wrote those batches, or"
+            " take those batches out of the output first (docs/sinks.md says how for each sink)."
+        )
+    return InvalidRequestError(
+        "the sink holds batch ids that this start would use again, and would skip them with all their new rows",
+        query_name=logical.name,
+        sink=logical.startable.sink_place(),
+        held_batches=listed(batch_ids),
+        next_batch_id=next_planned,
+        next_step=next_step,
+    )
+
+
+def listed(batch_ids: Sequence[int]) -> str:
+    """Ids for people: ``14 to 17``, or the first of them one by one."""
+    if len(batch_ids) > 1 and batch_ids[-1] - batch_ids[0] == len(batch_ids) - 1:
+        return f"{batch_ids[0]} to {batch_ids[-1]}"
+    shown = ", ".join(str(batch_id) for batch_id in batch_ids[:10])
+    return shown if len(batch_ids) <= 10 else f"{shown}, … {batch_ids[-1]}"

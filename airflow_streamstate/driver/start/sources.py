@@ -1,0 +1,138 @@
+"""Whether the input behind the offsets of a query is still there, asked source by source before a start.
+
+Before anything is built or put in place: a source that lost input behind an offset, or that is another one of the same
+name, is refused with numbers. Nothing is passed over unless the user named the query (``accept_lost_input``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_streamstate.connectors.source import NO_OFFSET, LostInput, Preflight
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.source_book import SourceBook
+from airflow_streamstate.errors import InputLostError
+from airflow_streamstate.protocol.positions import SourceIdentity
+
+_WORDS = {
+    "removed": "removed at the source before they were read",
+    "remade": "of another source of this name, made since the offset was kept",
+    "gone": "not there any more",
+    "sent_once": "that were sent once, and that no start can read again",
+    "elsewhere": "not read by this version, or of another system than the offset is of",
+}
+_LISTED = 20
+LOOK_AGAIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Readable:
+    """What a query can start from.
+
+    Attributes:
+        lines: its offsets, moved on where input is lost and that was accepted.
+        planned_lines: those of a planned batch, likewise.
+        remarks: what was lost, in words.
+    """
+
+    lines: tuple[str, ...]
+    planned_lines: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def look_before_start(
+    attempt: Attempt,
+    name: str,
+    lines: Sequence[str],
+    identities: Sequence[SourceIdentity | None],
+    newest_batch_id: int,
+    *,
+    planned_lines: Sequence[str] = (),
+    continues: bool = False,
+) -> Readable:
+    """See whether everything behind these offsets can still be read, and learn the marks of the sources.
+
+    Args:
+        attempt: of the query, whose sources were looked up.
+        name: of the query.
+        lines: the offset of each source.
+        identities: what each was kept under; shorter or None where nobody knows.
+        newest_batch_id: the newest batch that is planned or committed; -1 for none.
+        planned_lines: of a batch that is planned and runs first.
+        continues: it goes on in its own checkpoint, whose offsets are never changed.
+
+    Raises:
+        InputLostError: some of it is lost, and the user did not ask to go on without it.
+    """
+    book = attempt.sources
+    said = _said_behind(book, name, lines, identities)
+    if any(part.reason == "gone" for flight in said.values() for part in flight.lost):
+        # A broker that has just come up, or has not heard of a topic yet, says that there is none.
+        attempt.clock.sleep(LOOK_AGAIN_SECONDS)
+        said |= _said_behind(book, name, lines, identities)  # of what does not answer now the first word counts
+    found = {number: flight for number, flight in said.items() if flight.lost}
+    lost = [part for flight in found.values() for part in flight.lost]
+    lost_of = set(found)
+    readable, planned = list(lines), list(planned_lines)
+    for number, flight in found.items():
+        readable[number] = flight.readable
+        if planned:
+            # Over the same bounds but for what nobody can read any more (1a.6).
+            of_planned = book.preflight(name, number, planned[number], _marks(identities, number))
+            planned[number] = of_planned.readable if of_planned is not None else planned[number]
+    is_accepted = name in attempt.spec.start.accept_lost_input and not continues
+    book.mark(
+        name,
+        [identity or SourceIdentity("", "") for identity in identities],
+        newest_batch_id,
+        lost_of if is_accepted else (),
+        [number for number, line in enumerate(lines) if line != NO_OFFSET and number not in said],
+    )
+    if not lost:
+        return Readable(tuple(lines), tuple(planned_lines))
+    is_sent_once = all(part.reason == "sent_once" for part in lost)
+    if continues and not is_sent_once and all(book.remarks(name, (number,)) for number in lost_of):
+        # The script itself says of each that its lost input is to be passed over, and nothing of its start is new.
+        return Readable(tuple(lines), tuple(planned_lines), _in_words("lost before this start", lost))
+    if not is_accepted:
+        raise InputLostError(
+            "a source of this query sends each row once, so that no start goes on from its offset"
+            if is_sent_once
+            else "input that this query has not read is lost at its source",
+            query_name=name,
+            rows=sum(part.rows or 0 for part in lost) if any(part.rows is not None for part in lost) else "not known",
+            lost=[_one(part) for part in lost[:_LISTED]],
+            next_step=f"{_otherwise(is_sent_once)} with --accept-lost-input {name}, which goes on with what is there.",
+        )
+    return Readable(tuple(readable), tuple(planned), _in_words("passed over, as was asked for", lost))
+
+
+def _otherwise(is_sent_once: bool) -> str:
+    return "Deploy" if is_sent_once else "Bring it back; or deploy"
+
+
+def _said_behind(
+    book: SourceBook, name: str, lines: Sequence[str], identities: Sequence[SourceIdentity | None]
+) -> dict[int, Preflight]:
+    """What those sources said that could be asked, by their numbers."""
+    found = {}
+    for number, line in enumerate(lines[: len(book.identities(name))]):
+        flight = book.preflight(name, number, line, _marks(identities, number))
+        if flight is not None:
+            found[number] = flight
+    return found
+
+
+def _marks(identities: Sequence[SourceIdentity | None], number: int) -> Mapping[str, str]:
+    identity = identities[number] if number < len(identities) else None
+    return identity.marks if identity is not None else {}
+
+
+def _in_words(what: str, lost: Sequence[LostInput]) -> tuple[str, ...]:
+    return tuple(f"{what}: {_one(part)}" for part in lost[:_LISTED])
+
+
+def _one(part: LostInput) -> str:
+    rows = "rows" if part.rows is None else "1 row" if part.rows == 1 else f"{part.rows} rows"
+    return f"{part.part}: {rows} {_WORDS[part.reason]}" + (f" ({part.detail})" if part.detail else "")

@@ -1,0 +1,63 @@
+"""The Spark of this driver must be one that can read what a query stands on; else nothing of it is touched (Law 10)."""
+
+from __future__ import annotations
+
+from airflow_streamstate.checkpoint.entries import parse_offset_entry
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.spark_versions import offset_log_of, refuse_move, state_store_of
+from airflow_streamstate.checkpoint.state_files import has_begun_planned
+from airflow_streamstate.control.writers import spark_that_wrote
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.snapshot.data import data_files
+
+
+def check_spark(attempt: Attempt, name: str, checkpoint: Checkpoint) -> None:
+    """See that a query that starts can be gone on with on this Spark.
+
+    Args:
+        attempt: this one; its session is there.
+        name: the query.
+        checkpoint: its own, there or not.
+
+    Raises:
+        IncompatibleUpgradeError: a newer Spark wrote its state in a way that this one cannot read.
+    """
+
+    def look() -> tuple[str, str, str, str]:
+        return _written_by(attempt, name, checkpoint)
+
+    found = look() if attempt.latch.is_open else persist(attempt, "the checkpoint", look)
+    written_by, committed_by, provider, offset_log = found
+    runs_on = attempt.spark_version
+    refuse_move(written_by, runs_on, provider, offset_log, committed_by=committed_by, query_name=name)
+
+
+def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[str, str, str, str]:
+    """Which Spark wrote what the query stands on, and which what of it is committed, in which state store, and in which
+    version of the offset log."""
+    manifest = attempt.start_manifest()
+    known = manifest.queries.get(name) if manifest is not None else None
+    start = None if known is None or known.drained else manifest
+    if checkpoint.exists():
+        position = checkpoint.position()
+        batch_id = position.batch_id
+        entry = position.planned if batch_id is None else checkpoint.read_offset(batch_id)
+        begun = (name,) if has_begun_planned(checkpoint, position) else ()
+        written_by, committed_by = (
+            spark_that_wrote(
+                attempt.reporter.events, {name: batch_id}, start, names, is_start_lost=attempt.is_start_lost()
+            )
+            for names in (begun, ())
+        )
+        return written_by, committed_by, state_store_of(entry, has_state=checkpoint.has_state()), offset_log_of(entry)
+    if start is None or known is None:
+        return "", "", "", ""
+    batch_id = known.position.planned_batch_id if known.position.batch_id is None else known.position.batch_id
+    files = data_files(start, name)
+    key = files.get(f"offsets/{batch_id}", "")
+    stored = attempt.places.of(start).get(key) if key else None
+    entry = None if stored is None else parse_offset_entry(stored.body, key=key)
+    has_state = any(path.startswith("state/") for path in files)
+    written_by = start.spark_version
+    return written_by, written_by, state_store_of(entry, has_state=has_state), offset_log_of(entry)

@@ -1,0 +1,107 @@
+"""What happens at the intercepted ``start()``: the query gets its name, its checkpoint, its repair, and its run.
+
+All of it under the latch's lock: a query either runs, and gets its barrier when the latch closes, or is not started.
+"""
+
+from __future__ import annotations
+
+from airflow_streamstate.driver.attempt.answering import call_off_drain
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.attempt.query_failures import tell_failed_queries
+from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.start.naming import NameBook
+from airflow_streamstate.driver.start.running import Runs, check_state_format
+from airflow_streamstate.driver.start.sinks import check_sink_before_flush
+from airflow_streamstate.driver.start.spark_check import check_spark
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.events import Draining
+
+LATE_START_SECONDS = 0.2
+
+
+class Starter:
+    """Starts the queries of an attempt."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._names = NameBook()
+        self._runs = Runs(attempt)
+
+    def start(
+        self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
+    ) -> LogicalQuery:
+        """Start a query, or hand back one that is over because the latch is closed.
+
+        Args:
+            requested_name: ``queryName``, None where the script gave none.
+            own_checkpoint_location: the ``checkpointLocation`` that the script had set; it is not used as a place.
+            startable: the script's writer.
+
+        Raises:
+            InvalidRequestError: its name is not certain, a query of this name runs, or the snapshot that the
+                deployment starts from does not know it (Law 5).
+            UnsupportedCheckpointError: its trigger, settings or checkpoint are not known here (Law 10).
+            FencedError: this attempt was replaced.
+        """
+        attempt = self._attempt
+        if attempt.latch.is_released:
+            attempt.clock.sleep(LATE_START_SECONDS)  # a loop that starts its query again and again is not to spin
+        with attempt.latch.held():
+            if attempt.is_fenced:
+                raise attempt.fenced_error()
+            name = self._names.name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
+            self._refuse_twice(name)
+            logical = LogicalQuery(attempt, name, startable, attempt.checkpoint_of(name))
+            check_spark(attempt, name, logical.checkpoint)
+            before = attempt.queries.get(name)
+            if before is not None:
+                tell_failed_queries(attempt, is_last_look=True)
+                # Not after the start: what Spark does not answer then would leave a run that nobody supervises.
+                logical.continue_from(before)
+            self._call_off_if_impossible(startable)
+            if attempt.latch.is_open:
+                self._runs.begin(logical)
+                attempt.expect_checkpoints()
+            else:
+                self._start_late(logical)
+            attempt.queries[name] = logical
+            attempt.last_start_at_seconds = attempt.clock.monotonic_seconds()
+            return logical
+
+    def _call_off_if_impossible(self, startable: StartableQuery) -> None:
+        attempt = self._attempt
+        if attempt.latch.state != "drain" or attempt.latch.is_released or attempt.queries:
+            return
+        if _flush_has_begun(attempt):
+            return  # an earlier attempt began it: what it wrote cannot be called back
+        reason = startable.cannot_flush_reason()
+        if reason is not None:
+            call_off_drain(attempt, reason)
+
+    def _refuse_twice(self, name: str) -> None:
+        before = self._attempt.queries.get(name)
+        if before is not None and not before.ended and self._attempt.latch.is_open:
+            raise InvalidRequestError(
+                "a query of this name runs already in this script",
+                query_name=name,
+                next_step="Give each query its own .queryName(…), or stop the first one before starting it again.",
+            )
+
+    def _start_late(self, logical: LogicalQuery) -> None:
+        attempt = self._attempt
+        if attempt.latch.is_released:
+            logical.end()
+        elif attempt.latch.state == "drain" and not attempt.flush_has_begun:
+            startable = logical.startable
+            persist(attempt, "the checkpoint", lambda: self._runs.builder.ensure_for_drain(logical.name, startable))
+            persist(attempt, "the checkpoint", lambda: check_state_format(logical))
+            check_sink_before_flush(attempt, logical)
+        elif attempt.latch.state == "drain":
+            attempt.reporter.note("a query was started when the flush had begun; it is not run", query=logical.name)
+
+
+def _flush_has_begun(attempt: Attempt) -> bool:
+    command_id = attempt.latch.order.command_id
+    return any(isinstance(event, Draining) and event.command_id == command_id for event in attempt.reporter.events)

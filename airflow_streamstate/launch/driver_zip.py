@@ -1,0 +1,118 @@
+"""What travels to the driver: the rooms that run there as one zip for ``--py-files``, and the script that starts them.
+
+Nothing of this package need be installed where the driver runs: the zip has its metadata too, by which the adapters of
+sources and sinks are found. Equal packages make equal bytes: entries are sorted,
+their times fixed, and nothing is compressed (what zlib makes of equal bytes differs from version to version).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.resources
+import io
+import zipfile
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.folder import write_file
+
+PACKAGE = "airflow_streamstate"
+DISTRIBUTION = "airflow-streamstate"
+TRAVELLING = (
+    *("errors", "clock", "protocol", "store", "control", "checkpoint", "snapshot", "plan", "connectors"),
+    "driver",
+)
+ZIP_NAME = "airflow_streamstate_runtime.zip"
+RUNNER_NAME = "runner.py"
+
+# The guard: a process that imports the main script again (multiprocessing's spawn) must not run the job a second time.
+RUNNER = """\
+if __name__ == "__main__":
+    import sys
+
+    from airflow_streamstate.driver.main import main
+
+    sys.exit(main())
+"""
+
+_OLDEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def build_driver_zip(target: Path) -> str:
+    """Write the zip of the travelling rooms, taken from the installed package, whole or not at all.
+
+    Args:
+        target: where; what is there is replaced.
+
+    Returns:
+        The hex sha256 of its bytes.
+
+    Raises:
+        InvalidRequestError, UnavailableError: it cannot be written there, or the package is not installed.
+    """
+    body = driver_zip_bytes()
+    write_file(target, body)
+    return hashlib.sha256(body).hexdigest()
+
+
+def write_runner(target: Path) -> None:
+    """Write the script that ``spark-submit`` is given as its application; raises as ``build_driver_zip`` does."""
+    write_file(target, RUNNER.encode())
+
+
+def driver_zip_bytes() -> bytes:
+    """The zip as bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, body in sorted((*_sources(importlib.resources.files(PACKAGE)), *_metadata())):
+            entry = zipfile.ZipInfo(name, _OLDEST_ZIP_TIME)
+            entry.create_system = 3
+            entry.external_attr = 0o100644 << 16
+            archive.writestr(entry, body)
+    return buffer.getvalue()
+
+
+def _sources(package: Traversable) -> Iterator[tuple[str, bytes]]:
+    yield f"{PACKAGE}/__init__.py", (package / "__init__.py").read_bytes()
+    for room in TRAVELLING:
+        module = package / f"{room}.py"
+        if module.is_file():
+            yield f"{PACKAGE}/{room}.py", module.read_bytes()
+        elif (package / room).is_dir():
+            yield from _folder_sources(package / room, f"{PACKAGE}/{room}")
+
+
+def _metadata() -> Iterator[tuple[str, bytes]]:
+    """What ``importlib.metadata`` needs; written here, so that every kind of installation makes the same bytes.
+
+    Raises:
+        InvalidRequestError: this package lies here without its own metadata, so its adapters are not known.
+    """
+    try:
+        installed = importlib.metadata.distribution(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        raise InvalidRequestError(
+            "airflow-streamstate is not installed here, it only lies on the path",
+            next_step="Install it with pip: its metadata says which adapters of sources and sinks it has.",
+        ) from None
+    points = {(point.group, point.name, point.value) for point in installed.entry_points}
+    groups = sorted({group for group, _, _ in points if group.startswith(f"{PACKAGE}.")})
+    sections = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for of, name, value in sorted(points) if of == group)
+        for group in groups
+    ]
+    folder = f"{PACKAGE}-{installed.version}.dist-info"
+    head = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {installed.version}\n"
+    yield f"{folder}/METADATA", head.encode()
+    yield f"{folder}/entry_points.txt", "".join(sections).encode()
+
+
+def _folder_sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    for item in folder.iterdir():
+        if item.is_dir() and item.name != "__pycache__":
+            yield from _folder_sources(item, f"{path}/{item.name}")
+        elif item.name.endswith(".py"):
+            yield f"{path}/{item.name}", item.read_bytes()

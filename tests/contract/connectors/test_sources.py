@@ -1,0 +1,142 @@
+"""The conformance suite of source adapters, which ours pass; and which tells what is wrong with one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_streamstate.connectors import source_conformance as conformance
+from airflow_streamstate.connectors.rate_source import RateSource
+from airflow_streamstate.connectors.registry import SOURCES, find_adapters
+from airflow_streamstate.connectors.source import Narrowed, OffsetOrder, Source, SourceAdapter
+
+OWN: dict[str, list[Source]] = {
+    "file": [
+        Source("json", {"path": "/data/in"}),
+        Source("parquet", {"path": "s3a://bucket/in"}),
+        Source("csv", {"path": "/data/other"}, table="db.files"),
+    ],
+    "kafka": [
+        Source("kafka", {"subscribe": "flights", "kafka.bootstrap.servers": "a:9092"}),
+        Source("kafka", {"subscribe": "flights,orders"}),
+        Source("kafka", {"subscribepattern": "flights.*"}),
+        Source("kafka", {"assign": '{"flights":[0,1]}'}),
+    ],
+    "rate": [Source("rate"), Source("rate", {"rowspersecond": "5"}), Source("rate-micro-batch")],
+    "socket": [Source("socket", {"host": "a", "port": "1"}), Source("socket", {"host": "a", "port": "2"})],
+    "table": [
+        Source("delta", {"path": "/data/delta"}),
+        Source("iceberg", table="lake.db.flights"),
+        Source("iceberg", table="lake.db.orders"),
+    ],
+}
+OFFSETS = {
+    "file": ['{"logOffset":0}', '{"logOffset":7}', '{"logOffset":10}'],
+    "kafka": [
+        '{"flights":{"0":5}}',
+        '{"flights":{"0":5,"1":0}}',
+        '{"flights":{"1":3,"0":5}}',
+        '{"flights":{"0":10,"1":3},"orders":{"0":1}}',
+    ],
+    "rate": ["0", "9", "10"],
+    "socket": ["-1", "9", "10"],
+    "table": [
+        '{"reservoirVersion":1,"index":-1}',
+        '{"reservoirVersion":1,"index":4}',
+        '{"reservoirVersion":10,"index":0}',
+    ],
+}
+
+
+def ours() -> dict[str, SourceAdapter]:
+    """The adapters of this package, by their names."""
+    return {adapter.name: adapter for adapter in find_adapters(SOURCES, SourceAdapter).adapters}
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_ours_keep_the_promises_of_a_source_adapter(name: str) -> None:
+    """Identity, order of offsets, remarks and silence about credentials, as anybody's adapter has to."""
+    foreign = [source for other, sources in OWN.items() if other != name for source in sources]
+    if name == "table":  # a table of files is a source of files, and the adapter of files is asked first
+        foreign = [source for source in foreign if not source.table]
+    conformance.check_source(ours()[name], OWN[name], foreign, OFFSETS[name])
+
+
+def test_every_adapter_of_ours_is_held_to_them() -> None:
+    """None is left out of the suite."""
+    assert sorted(ours()) == sorted(OWN)
+
+
+@pytest.mark.parametrize("name", ["file", "rate"])
+def test_ours_that_lose_nothing_say_so(name: str) -> None:
+    """What cannot be told is not told, and nothing is called lost."""
+    opened = ours()[name].open(OWN[name][0], None)  # type: ignore[arg-type]
+    conformance.check_open_source(opened, OFFSETS[name][0], OFFSETS[name][-1], None)
+
+
+def test_a_table_tells_its_lag_in_versions() -> None:
+    """By its own history; of what is not Delta nobody can tell, and it is said why."""
+    door = SimpleNamespace(session=SimpleNamespace(sql=lambda _: SimpleNamespace(first=lambda: {"version": 9})))
+    source = OWN["table"][0]
+    conformance.check_open_source(
+        ours()["table"].open(source, door),  # type: ignore[arg-type]
+        '{"reservoirVersion":7,"index":-1}',
+        '{"reservoirVersion":10,"index":-1}',
+        3,
+    )
+    iceberg = '{"snapshot_id":7,"position":1}'
+    conformance.check_open_source(ours()["table"].open(OWN["table"][1], door), iceberg, iceberg, None)  # type: ignore[arg-type]
+
+
+class Forgetful(RateSource):
+    """Breaks one promise, named by the test."""
+
+    breaks = ""
+
+    def narrow(self, source: Source, offset: str) -> Narrowed | None:
+        left = {"a": "3"} if self.breaks != "leaves nothing out" else {}
+        read = frozenset({"a"} if self.breaks == "overlap" else {"b"})
+        is_part = offset != "kept" or self.breaks == "of what it kept"
+        return Narrowed("kept", read, left, is_named=True) if is_part else None
+
+    def identify(self, source: Source) -> str | None:
+        if self.breaks == "says a credential" and "password" in source.options:
+            return f"rate {source.options['password']}"
+        if self.breaks == "takes another's":
+            return f"rate {source.format} {sorted(source.options.items())}"
+        return "rate" if self.breaks == "one identity" else super().identify(source)
+
+    def compare(self, first: str, second: str) -> OffsetOrder:
+        if self.breaks == "of another kind" and first.startswith('"'):
+            return "apart"
+        return "same" if self.breaks == "is ahead of" else super().compare(first, second)
+
+    def explain(self, failure: str) -> str | None:
+        return "a guess" if self.breaks == "explains what it does not know" else None
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        ("says a credential", "credential"),
+        ("takes another's", "credential|another's"),
+        ("one identity", "one identity"),
+        ("of another kind", "of another kind"),
+        ("is ahead of", "is behind of|is ahead of"),
+        ("explains what it does not know", "explains what it does not know"),
+        ("leaves nothing out", "leaves nothing out"),
+        ("overlap", "overlap"),
+        ("of what it kept", "of what it kept"),
+    ],
+)
+def test_what_is_wrong_with_an_adapter_is_said(breaks: str, said: str) -> None:
+    """A promise that is broken is the error's sentence."""
+    adapter = Forgetful()
+    adapter.breaks = breaks
+    foreign: Sequence[Source] = OWN["kafka"]
+    with pytest.raises(AssertionError, match=said):
+        conformance.check_source(adapter, OWN["rate"], foreign, OFFSETS["rate"])
+    adapter.breaks = ""
+    conformance.check_source(adapter, OWN["rate"], foreign, OFFSETS["rate"])

@@ -1,0 +1,113 @@
+"""The file source."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.connectors.file_source import FileSource
+from airflow_streamstate.connectors.source import Source
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("/data/in", "file:///data/in/"), ("s3://bucket/in", "s3a://bucket/in/"), ("/data/in", "file:/data/in")],
+)
+def test_one_folder_has_one_identity(one: str, other: str) -> None:
+    """However the folder is written, and in whatever format it is read."""
+    adapter = FileSource()
+    said = adapter.identify(Source("json", {"path": one}))
+    assert said == adapter.identify(Source("csv", {"path": other}))
+    assert said != adapter.identify(Source("json", {"path": f"{one}2"}))
+
+
+def test_files_that_are_deleted_once_read_are_mentioned() -> None:
+    """Going back to an older position then finds nothing; archived files are only elsewhere."""
+    adapter = FileSource()
+    assert adapter.remarks(Source("json", {"path": "/a", "cleansource": "delete"}))
+    assert adapter.remarks(Source("json", {"path": "/a", "cleansource": "archive"})) == ()
+
+
+def test_a_file_that_is_gone_is_explained() -> None:
+    """Spark's words for it become a sentence; other failures stay Spark's."""
+    adapter = FileSource()
+    assert "is gone" in (adapter.explain("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error …") or "")
+    assert adapter.explain("[DIVIDE_BY_ZERO]") is None
+
+
+def test_a_password_in_a_path_is_no_part_of_what_it_is() -> None:
+    """Identities stand in events and snapshots; a container before an account is none."""
+    one, other = (Source("json", {"path": f"ftp://ops:{word}@host/in"}) for word in ("first1", "second2"))
+    assert FileSource().identify(one) == FileSource().identify(other) == "file ftp://***@host/in"
+    azure = Source("json", {"path": "abfss://data@account.dfs.core.windows.net/in"})
+    assert FileSource().identify(azure) == "file abfss://data@account.dfs.core.windows.net/in"
+
+
+class Listing:
+    """What Spark lists, as py4j shows it: each status in Hadoop's words."""
+
+    def __init__(self, files: dict[str, int]) -> None:
+        self.files = files
+        self.options: dict[str, str] = {}
+        self.jvm: Any = nested("com.fasterxml.jackson.databind", ObjectMapper=lambda: self)
+
+    @property
+    def session(self) -> Any:
+        return SimpleNamespace(_jsparkSession=SimpleNamespace(read=lambda: self))
+
+    def format(self, name: str) -> Listing:
+        self.options["format"] = name
+        return self
+
+    def option(self, name: str, value: str) -> Listing:
+        self.options[name] = value
+        return self
+
+    def load(self, path: str) -> Listing:
+        self.options["path"] = path
+        return self
+
+    def writeValueAsString(self, value: object) -> str:
+        return json.dumps(value)
+
+    def queryExecution(self) -> Any:
+        statuses = SimpleNamespace(
+            mkString=lambda _: "\n".join(
+                f"LocatedFileStatus{{path={path}; length=1; modification_time={at}; access_time=0; owner=}}"
+                for path, at in self.files.items()
+            ),
+            size=lambda: len(self.files),
+            apply=lambda number: SimpleNamespace(getModificationTime=lambda: list(self.files.values())[number]),
+        )
+        location = SimpleNamespace(allFiles=lambda: statuses, inputFiles=lambda: list(self.files))
+        relation = SimpleNamespace(location=lambda: location)
+        return SimpleNamespace(analyzed=lambda: SimpleNamespace(relation=lambda: relation))
+
+
+def nested(path: str, **leaf: object) -> Any:
+    """A namespace below names that are separated by dots."""
+    found: Any = SimpleNamespace(**leaf)
+    for name in reversed(path.split(".")):
+        found = SimpleNamespace(**{name: found})
+    return found
+
+
+def test_files_are_listed_with_the_options_of_the_source() -> None:
+    """As text, which needs no look into them; when each was modified is asked all at once."""
+    door = Listing({"file:///in/a%20b.json": 7, "file:///in/c.json": 9})
+    source = Source("json", {"path": "/in", "pathglobfilter": "*.json", "maxfilespertrigger": "1"})
+    opened = FileSource().open(source, door)
+    assert opened.paths() == {"file:///in/a%20b.json", "file:///in/c.json"}
+    assert door.options["format"] == "text"
+    assert (door.options["path"], door.options["pathglobfilter"]) == ("/in", "*.json")
+    assert opened.modified_at_ms() == {"file:///in/a%20b.json": 7, "file:///in/c.json": 9}
+
+
+def test_a_file_that_is_called_like_a_status_confuses_nobody() -> None:
+    """Then each is asked by itself."""
+    door = Listing({"file:///in/x; modification_time=5; y": 7, "file:///in/c.json": 9})
+    found = FileSource().open(Source("json", {"path": "/in"}), door).modified_at_ms()
+    assert list(found.values()) == [7, 9]

@@ -1,0 +1,122 @@
+"""The suite itself: an adapter that breaks a promise does not pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.connectors.file_sink import FileSink
+from airflow_streamstate.connectors.plain_sinks import NoopSink
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach
+from airflow_streamstate.connectors.sink_conformance import SinkPlace, check_sink, check_undo, check_warming
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish
+from support.sink_reach import QUERY_ID, DictReach
+
+OUT = Sink("json", "/data/out")
+WRITTEN = {f"/data/out/_spark_metadata/{number}": "v1" for number in range(3)}
+
+
+class _Forgetful(FileSink):
+    """Does not say what it holds."""
+
+    def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
+        return HeldBatches()
+
+
+class _Greedy(FileSink):
+    """Knows every sink."""
+
+    def matches(self, sink: Sink) -> bool:
+        return True
+
+
+class _Eager(FileSink):
+    """Writes more at each look."""
+
+    def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
+        return ("prepared, again",)
+
+
+class _Boastful(NoopSink):
+    """Says that it skips what it knows, and shows nothing."""
+
+    skips = "batch_id"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "said"),
+    [
+        (_Forgetful(), "does not hold 0 to 2"),
+        (_Greedy(), "another's sink"),
+        (_Eager(), "first batch of all"),
+        (object(), "lacks something"),
+    ],
+)
+def test_a_broken_promise_is_named(adapter: FileSink, said: str) -> None:
+    """Each by a sentence of its own."""
+    with pytest.raises(AssertionError, match=said):
+        check_sink(adapter, SinkPlace(OUT, DictReach()), SinkPlace(OUT, DictReach(dict(WRITTEN)), QUERY_ID, 2))
+
+
+class _Half(FileSink):
+    """Undoes all but the first of the batches."""
+
+    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+        super().undo_batches(sink, replace(wish, to_batch_id=wish.to_batch_id + 1), _less(found), reach)
+
+
+class _Silent(FileSink):
+    """Names nothing."""
+
+    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+        return replace(super().find_undo(sink, wish, reach), removed=())
+
+
+def _less(found: FoundUndo) -> FoundUndo:
+    return replace(found, batch_ids=found.batch_ids[1:])
+
+
+@pytest.mark.parametrize(("adapter", "said"), [(_Half(), "holds"), (_Silent(), "names nothing")])
+def test_a_broken_promise_of_an_undo_is_named(adapter: FileSink, said: str) -> None:
+    """Each by a sentence of its own."""
+    line = '{{"path": "file:///data/out/{}"}}'
+    files = {name: f"v1\n{line.format(name[-1])}" for name in WRITTEN}
+    with pytest.raises(AssertionError, match=said):
+        check_undo(adapter, SinkPlace(OUT, DictReach(files), QUERY_ID, 2), 0)
+
+
+def test_a_sink_that_skips_has_to_be_shown() -> None:
+    """What is said of skipping is said of a sink that was written to."""
+    with pytest.raises(AssertionError, match="shows none"):
+        check_sink(_Boastful(), SinkPlace(Sink("noop"), DictReach()))
+
+
+class _Warm(NoopSink):
+    """Writes beside, and looks at its sink."""
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        reach.names_in(str(sink.path))
+        reach.create_text(f"{scratch_uri}/row", str(row))
+
+
+class _Trying(_Warm):
+    """Tries its sink itself."""
+
+    def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
+        reach.create_text(f"{sink.path}/row", str(row))
+
+
+def test_an_adapter_that_warms_leaves_no_trace_in_its_sink() -> None:
+    """The old version still writes to it; what is tried is tried in a folder beside."""
+    reach = DictReach(dict(WRITTEN))
+
+    def seen() -> list[str]:
+        return [name for name in reach.files if name.startswith("/data/out/")]
+
+    check_warming(_Warm(), SinkPlace(OUT, reach), "a row", "/scratch", seen)
+    with pytest.raises(AssertionError, match="warming changed the sink"):
+        check_warming(_Trying(), SinkPlace(OUT, reach), "a row", "/scratch", seen)
+    with pytest.raises(AssertionError, match="lacks something"):
+        check_warming(NoopSink(), SinkPlace(OUT, reach), "a row", "/scratch", seen)  # type: ignore[arg-type]

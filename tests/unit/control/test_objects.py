@@ -1,0 +1,257 @@
+"""Records and registers: created once, or changed by compare-and-swap (Laws 4 and 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from airflow_streamstate.control.objects import READ_BACK_TRIES, Cells, check_owner
+from airflow_streamstate.errors import (
+    MalformedMessageError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedVersionError,
+    VersionConflictError,
+)
+from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.store.memory import MemoryStore
+from support.fake_clock import FakeClock
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+KEY = "orders/stream.json"
+
+
+def register(token: int = 1, write_id: str = "w-1") -> StreamRegister:
+    return StreamRegister("orders", token, f"d-{token:04d}", 1, "run", None, write_id, AT, "me")
+
+
+def cells(store: MemoryStore | FaultyStore | None = None) -> Cells:
+    return Cells(store or MemoryStore(), FakeClock())
+
+
+def with_faults(inner: MemoryStore, **faults: object) -> tuple[Cells, FaultPlan]:
+    plan = FaultPlan(**faults)  # type: ignore[arg-type]
+    return cells(FaultyStore(inner, plan)), plan
+
+
+# records
+
+
+def test_a_record_is_created_once() -> None:
+    """The second creator learns that it is not the first, and changes nothing (Law 4)."""
+    home = cells()
+    home.create(KEY, register(1, "first"))
+    with pytest.raises(ObjectExistsError):
+        home.create(KEY, register(2, "second"))
+    stored = home.read(KEY, StreamRegister)
+    assert stored is not None
+    assert stored.value.write_id == "first"
+
+
+def test_nothing_is_nothing() -> None:
+    """Absence is no error where it is asked for."""
+    assert cells().read(KEY, StreamRegister) is None
+
+
+def test_a_create_whose_reply_was_lost_is_read_back() -> None:
+    """It landed, so it was a success, and nothing is written twice (Law 8)."""
+    inner = MemoryStore()
+    home, plan = with_faults(inner, at_write={1: Fault.REPLY_LOST})
+    version = home.create(KEY, register())
+    assert inner.replace(KEY, b"x", version)
+    assert [call.method for call in plan.calls] == ["create", "get"]
+
+
+def lost_before_it_landed(inner: MemoryStore, rival: StreamRegister | None) -> FaultyStore:
+    """A store whose first write does not land and is told as unknown; a rival may come right after it."""
+
+    class Losing(FaultyStore):
+        def create(self, key: str, body: bytes) -> str:
+            return self._lose_once(lambda: super(Losing, self).create(key, body), key)
+
+        def replace(self, key: str, body: bytes, version: str) -> str:
+            return self._lose_once(lambda: super(Losing, self).replace(key, body, version), key)
+
+        def _lose_once(self, act: Callable[[], str], key: str) -> str:
+            if not self.plan.calls:
+                self.plan.run("lost", key, lambda: "", writes=True)
+                if rival is not None:
+                    inner.put(key, to_bytes(rival))
+                raise OutcomeUnknownError("the store did not say whether the write landed", key=key)
+            return act()
+
+    return Losing(inner, FaultPlan())
+
+
+def test_a_create_that_did_not_land_is_done_again() -> None:
+    """Read back, not there: written again, once (Law 8)."""
+    inner = MemoryStore()
+    home = cells(lost_before_it_landed(inner, None))
+    home.create(KEY, register())
+    assert inner.get(KEY) is not None
+
+
+def test_a_create_that_lost_its_reply_and_the_race_is_a_loss() -> None:
+    """Another's bytes are there: somebody else is the first (Law 8)."""
+    home = cells(lost_before_it_landed(MemoryStore(), register(1, "rival")))
+    with pytest.raises(ObjectExistsError, match="another writer"):
+        home.create(KEY, register(1, "own"))
+
+
+def test_a_create_that_landed_late_is_a_success() -> None:
+    """The first try lands after it was looked for and before the second: our own bytes are no rival's (Law 8)."""
+    inner, own = MemoryStore(), register(1, "own")
+    store = lost_before_it_landed(inner, None)
+    store.plan.meanwhile[3] = lambda: inner.put(KEY, to_bytes(own))  # 1 lost, 2 read back, 3 the second try
+    cells(store).create(KEY, own)
+    assert [call.method for call in store.plan.calls] == ["lost", "get", "create", "get"]
+
+
+def test_a_rival_that_comes_before_the_second_try_wins() -> None:
+    """Create or replace: the bytes that are there are not ours, and we are told so (Law 8)."""
+    inner = MemoryStore()
+    store = lost_before_it_landed(inner, None)
+    store.plan.meanwhile[3] = lambda: inner.put(KEY, to_bytes(register(1, "rival")))
+    with pytest.raises(ObjectExistsError):
+        cells(store).create(KEY, register(1, "own"))
+    version = inner.put(KEY, to_bytes(register()))
+    store = lost_before_it_landed(inner, None)
+    store.plan.meanwhile[3] = lambda: inner.put(KEY, to_bytes(register(2, "rival")))
+    with pytest.raises(VersionConflictError):
+        cells(store).replace(KEY, register(2, "own"), version)
+
+
+def test_an_outcome_that_stays_unknown_is_said_after_bounded_tries() -> None:
+    """Neither a success nor a loss is invented; the error says what was last seen (Laws 6 and 8)."""
+    home, plan = with_faults(
+        MemoryStore(), at_write={1: Fault.REPLY_LOST}, at=dict.fromkeys(range(2, 100), Fault.UNAVAILABLE)
+    )
+    with pytest.raises(OutcomeUnknownError) as caught:
+        home.create(KEY, register())
+    assert "does not answer" in str(caught.value.context["last_seen"])
+    assert len(plan.calls) == 1 + READ_BACK_TRIES
+
+
+def test_reading_back_is_tried_again() -> None:
+    """A store that does not answer for a moment does not leave the outcome unknown (Law 8)."""
+    home, _ = with_faults(MemoryStore(), at_write={1: Fault.REPLY_LOST}, at={2: Fault.UNAVAILABLE})
+    assert home.create(KEY, register())
+
+
+def test_a_refusal_is_no_unknown_outcome() -> None:
+    """What was not done is said as it is, and not tried again here."""
+    home, plan = with_faults(MemoryStore(), at_write={1: Fault.NO_SPACE})
+    with pytest.raises(UnavailableError):
+        home.create(KEY, register())
+    assert len(plan.calls) == 1
+
+
+# registers
+
+
+def test_of_two_writers_one_wins() -> None:
+    """Both read the same register, both replace it: the second learns that it was late (Law 4)."""
+    home = cells()
+    version = home.create(KEY, register())
+    home.replace(KEY, register(2, "a"), version)
+    with pytest.raises(VersionConflictError):
+        home.replace(KEY, register(2, "b"), version)
+    stored = home.read(KEY, StreamRegister)
+    assert stored is not None
+    assert stored.value.write_id == "a"
+
+
+def test_a_register_that_is_gone_is_not_replaced() -> None:
+    """Replacing is not creating."""
+    with pytest.raises(VersionConflictError):
+        cells().replace(KEY, register(), "some version")
+
+
+def test_a_replace_whose_reply_was_lost_is_read_back() -> None:
+    """It landed, so it was a success; it is not taken for a rival's (Law 8)."""
+    inner = MemoryStore()
+    version = cells(inner).create(KEY, register())
+    home, plan = with_faults(inner, at_write={1: Fault.REPLY_LOST})
+    assert home.replace(KEY, register(2, "own"), version)
+    assert [call.method for call in plan.calls] == ["replace", "get"]
+
+
+def test_a_replace_that_did_not_land_is_done_again() -> None:
+    """Read back, the old value: written again, once (Law 8)."""
+    inner = MemoryStore()
+    version = cells(inner).create(KEY, register())
+    cells(lost_before_it_landed(inner, None)).replace(KEY, register(2, "own"), version)
+    stored = cells(inner).read(KEY, StreamRegister)
+    assert stored is not None
+    assert stored.value.write_id == "own"
+
+
+def test_a_replace_that_landed_late_is_a_success() -> None:
+    """Its own bytes are no rival's (Law 8)."""
+    inner, own = MemoryStore(), register(2, "own")
+    version = cells(inner).create(KEY, register())
+    store = lost_before_it_landed(inner, None)
+    store.plan.meanwhile[3] = lambda: inner.put(KEY, to_bytes(own))
+    cells(store).replace(KEY, own, version)
+
+
+def test_a_replace_that_lost_its_reply_and_the_race_is_a_loss() -> None:
+    """Another value is there: read again, decide again (Law 8)."""
+    inner = MemoryStore()
+    version = cells(inner).create(KEY, register())
+    with pytest.raises(VersionConflictError, match="another writer"):
+        cells(lost_before_it_landed(inner, register(2, "rival"))).replace(KEY, register(2, "own"), version)
+
+
+# what lies there
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", to_bytes(Heartbeat("orders", "d-0001", 1, AT, {}))],
+    ids=["empty", "cut", "list", "other"],
+)
+def test_what_is_no_register_is_malformed(body: bytes) -> None:
+    """Damaged or another kind: refused with the key, never guessed (Law 7)."""
+    store = MemoryStore()
+    store.put(KEY, body)
+    with pytest.raises(MalformedMessageError) as caught:
+        cells(store).read(KEY, StreamRegister)
+    assert caught.value.context["key"] == KEY
+
+
+def test_what_a_newer_release_wrote_is_refused() -> None:
+    """Not half understood, and not overwritten: a swap reads first (Law 7)."""
+    store = MemoryStore()
+    store.put(KEY, to_bytes(register(), protocol=2))
+    with pytest.raises(UnsupportedVersionError):
+        cells(store).read(KEY, StreamRegister)
+
+
+def test_what_belongs_elsewhere_is_refused() -> None:
+    """A register copied from another stream is not this stream's (Law 7)."""
+    store = MemoryStore()
+    store.put(KEY, to_bytes(register()))
+    assert cells(store).read(KEY, StreamRegister, stream_id="orders") is not None
+    with pytest.raises(MalformedMessageError, match="belongs elsewhere") as caught:
+        cells(store).read(KEY, StreamRegister, stream_id="other")
+    assert caught.value.context == {"key": KEY, "stream_id": "orders", "expected_stream_id": "other"}
+    with pytest.raises(MalformedMessageError):
+        check_owner(register(), KEY, fencing_token=7)
+
+
+def test_of_a_beacon_the_last_write_wins() -> None:
+    """Whatever lies there, damaged or not, is written over."""
+    store = MemoryStore()
+    store.put(KEY, b"damaged")
+    for attempt in (1, 2):
+        cells(store).put(KEY, Heartbeat("orders", "d-0001", attempt, AT, {}))
+    stored = cells(store).read(KEY, Heartbeat)
+    assert stored is not None
+    assert stored.value.attempt == 2

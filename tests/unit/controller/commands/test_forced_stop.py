@@ -1,0 +1,528 @@
+"""``stop --deadline``: withdrawn, or the driver ended and its end kept; whoever dies, the same verb goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.checkpoint.repair import repair_before_start
+from airflow_streamstate.controller.commands.forced_end import KILL_GRACE_SECONDS
+from airflow_streamstate.controller.commands.forced_stop import ForcedStop
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    DeploymentFailedError,
+    StreamNotFoundError,
+    UnavailableError,
+)
+from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
+from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.events import Draining, Expired, Failed, Finished, Stopped
+from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.store.memory import MemoryStore
+from support.acting_clock import ActingClock
+from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.sim_stage import STREAM, Stage
+from support.snapshots import plan_stateful
+
+SNAPSHOT = "d-0001-stopped-000001"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A stage on which others act while somebody waits."""
+    return Stage(tmp_path, clock=ActingClock())
+
+
+def acting(stage: Stage) -> ActingClock:
+    """The stage's clock."""
+    assert isinstance(stage.clock, ActingClock)
+    return stage.clock
+
+
+def stuck(stage: Stage) -> None:
+    """d-0001 runs, has committed batch 3, and is in batch 4 for ever."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    plan_stateful(stage.run_batches(3), 4)
+
+
+def stop(stage: Stage, **more: Any) -> ForcedStop:
+    """Stop it within ten seconds."""
+    return stage.controller.forced_stops.stop(STREAM, **{"deadline_seconds": 10, **more})
+
+
+def kill(stage: Stage, **more: Any) -> ForcedStop:
+    """Stop it within ten seconds, or end it."""
+    return stop(stage, on_deadline="kill", **more)
+
+
+def command(stage: Stage) -> StopRequest:
+    """The one order that lies there."""
+    (slot,) = stage.control.journal("d-0001").commands()
+    assert isinstance(slot.command, StopRequest)
+    return slot.command
+
+
+def obeys(stage: Stage) -> None:
+    """The driver reads the order, and says so."""
+    stage.accept(command(stage))
+
+
+# in time
+
+
+@pytest.mark.parametrize("on_deadline", ["fail", "kill"])
+def test_a_stream_that_stops_in_time_ends_like_in_any_stop(stage: Stage, on_deadline: Any) -> None:
+    """Nothing is killed, nothing is cut, and the snapshot is the driver's own. (Law 6)"""
+    stuck(stage)
+
+    def stops() -> None:
+        stage.say(Stopped, snapshot_id=SNAPSHOT, queries={}, command_id=command(stage).command_id, command_number=1)
+
+    acting(stage).after(4, stops)
+    found = stop(stage, on_deadline=on_deadline, reason="because")
+    assert (found.outcome.outcome, found.outcome.snapshot_id, found.cut_batches) == ("stopped", SNAPSHOT, {})
+    assert found.to_json()["cut_batches"] == {}
+    assert not [call for call in stage.launcher.calls if call.startswith("kill")]
+    assert stage.clock.monotonic_seconds() < 10
+
+
+@pytest.mark.parametrize("on_deadline", ["fail", "kill"])
+def test_what_has_ended_is_answered_at_once(stage: Stage, on_deadline: Any) -> None:
+    """Asked again after its end, nothing is ordered and nothing is ended. (Law 2)"""
+    stage.deploy()
+    event = stage.stopped()
+    found = stop(stage, on_deadline=on_deadline)
+    assert (found.outcome.outcome, found.outcome.snapshot_id) == ("stopped", event.snapshot_id)
+    assert stage.control.journal("d-0001").commands() == []
+    assert stage.clock.monotonic_seconds() == 0
+
+
+def test_a_stream_that_was_never_deployed_is_refused(stage: Stage) -> None:
+    """As by every verb."""
+    stage.home.begin("tests")
+    with pytest.raises(StreamNotFoundError):
+        kill(stage)
+
+
+# fail
+
+
+def test_an_order_that_nobody_obeys_is_withdrawn(stage: Stage) -> None:
+    """The agent is silent: at the deadline the order is gone, and the stream runs on. (Law 6)"""
+    stuck(stage)
+    with pytest.raises(DeadlineExceededError, match="the order is withdrawn, and the stream runs on") as late:
+        stop(stage)
+    context = late.value.context
+    assert (context["order"], context["state"], context["deadline_seconds"]) == ("withdrawn", "running", 10)
+    assert "last event QueryStarted" in str(context["last_seen"])
+    assert stage.control.journal("d-0001").commands() == []
+    assert stage.clock.monotonic_seconds() == pytest.approx(10, abs=0.5)
+    assert stage.controller.status(STREAM).state == "running"
+
+
+def test_an_order_that_is_obeyed_stands_and_that_is_said(stage: Stage) -> None:
+    """What a driver has begun cannot be taken back: it goes on stopping. (Law 6)"""
+    stuck(stage)
+    acting(stage).after(3, lambda: obeys(stage))
+    with pytest.raises(DeadlineExceededError, match="the order stands") as late:
+        stop(stage)
+    assert (late.value.context["order"], late.value.context["state"]) == ("stands", "stopping")
+    assert "--on-deadline kill" in late.value.next_step
+
+
+def test_an_earlier_order_that_is_obeyed_is_named(stage: Stage) -> None:
+    """This order is withdrawn, and yet the stream does not run on: that is said. (Law 6)"""
+    stuck(stage)
+    stage.controller.stop(STREAM)
+    obeys(stage)
+    with pytest.raises(DeadlineExceededError, match="an earlier one is being obeyed") as late:
+        stop(stage)
+    assert (late.value.context["order"], late.value.context["state"]) == ("withdrawn", "stopping")
+    assert len(stage.control.journal("d-0001").commands()) == 1
+
+
+def test_where_nobody_can_ask_the_driver_that_is_said(stage: Stage) -> None:
+    """Whether it runs on nobody knows. (Law 6)"""
+    stuck(stage)
+    stage.end(state="unknown")
+    acting(stage).after(1, lambda: stage.clock.advance(stage.spec().settings.lost_after_seconds + 1))
+    with pytest.raises(DeadlineExceededError, match="nobody can say whether its driver runs"):
+        stop(stage)
+
+
+def test_an_order_that_would_be_withdrawn_is_not_begun_after_its_deadline(stage: Stage) -> None:
+    """Whoever ordered it may be dead by then: the driver itself does not begin it. (Law 6; 1a.13)"""
+    stuck(stage)
+    stage.controller.forced_stops.order(STREAM, deadline_seconds=10, request_id="r-1")
+    order = command(stage)
+    assert order.deadline_at is not None
+    assert (order.deadline_at - order.requested_at).total_seconds() == 10
+
+
+def test_a_driver_that_read_it_too_late_has_not_begun_it(stage: Stage) -> None:
+    """Its clock may be ahead: what it said counts."""
+    stuck(stage)
+    acting(stage).after(
+        9, lambda: stage.say(Expired, command_id=command(stage).command_id, command_number=1, command={})
+    )
+    with pytest.raises(DeadlineExceededError, match="was not begun"):
+        stop(stage, request_id="r-1")
+    with pytest.raises(DeadlineExceededError, match="was not begun"):
+        kill(stage, request_id="r-1")
+    assert not [call for call in stage.launcher.calls if call.startswith("kill")]
+
+
+def test_a_withdrawn_order_can_be_given_again(stage: Stage) -> None:
+    """A retry of the same request orders anew, with all its time. (Law 2)"""
+    stuck(stage)
+    for _ in range(2):
+        began = stage.clock.monotonic_seconds()
+        with pytest.raises(DeadlineExceededError, match="withdrawn"):
+            stop(stage, request_id="r-1")
+        assert stage.clock.monotonic_seconds() - began == pytest.approx(10, abs=0.5)
+
+
+def test_a_stop_that_comes_true_at_the_deadline_is_no_failure(stage: Stage) -> None:
+    """What happened between the last look and the withdrawal counts."""
+    stuck(stage)
+    store = stage.store
+    assert isinstance(store, MemoryStore)
+    delete = store.delete
+
+    def delete_late(key: str, version: str | None = None) -> None:
+        stage.say(Stopped, snapshot_id=SNAPSHOT, queries={}, command_id=command(stage).command_id, command_number=1)
+        delete(key, version)
+
+    store.delete = delete_late  # type: ignore[method-assign]
+    assert stop(stage).outcome.outcome == "stopped"
+
+
+def test_a_failure_before_the_deadline_is_told_as_in_any_stop(stage: Stage) -> None:
+    """Whoever did not ask for a forced end hears that it failed. (Law 6)"""
+    stuck(stage)
+
+    def fails() -> None:
+        stage.say(Failed, error="ValueError: no")
+        stage.end()
+
+    acting(stage).after(3, fails)
+    with pytest.raises(DeploymentFailedError):
+        stop(stage)
+    with pytest.raises(ConflictError, match="nobody would obey"):
+        stop(stage)
+
+
+# kill
+
+
+def test_a_stuck_driver_is_ended_and_its_end_is_kept(stage: Stage) -> None:
+    """At the deadline: killed, fenced, and the last committed batch in a snapshot; the batch that was cut is named, and
+    the next start has it. (1a.6, 1a.8)"""
+    stuck(stage)
+    acting(stage).after(3, lambda: obeys(stage))
+    found = kill(stage)
+    assert found.outcome.outcome == "killed"
+    assert (found.outcome.snapshot_id, found.cut_batches) == (SNAPSHOT, {"counts": 4})
+    assert "batch 4 of query counts" in found.outcome.reason
+    assert stage.launcher.calls[-1] == "kill d-0001-a0001"
+    assert stage.clock.monotonic_seconds() == pytest.approx(10, abs=0.5)
+    (fence,) = stage.checkpoint().position().barriers
+    assert fence.entry.mark is not None
+    assert fence.entry.mark.kind == "fence"
+    position = stage.control.need_manifest(SNAPSHOT).queries["counts"].position
+    assert (position.batch_id, position.planned_batch_id) == (3, 4)
+    assert stage.control.need_register().value.intent is None
+    deployed = stage.deploy("print('v2')\n")
+    assert (deployed.start.mode, deployed.start.snapshot_id) == ("restore", SNAPSHOT)
+    assert any("first runs batch 4" in note for note in deployed.notes)
+
+
+def test_a_silent_agent_is_no_hindrance(stage: Stage) -> None:
+    """Nobody ever read the order: the driver is ended all the same."""
+    stuck(stage)
+    assert kill(stage).outcome.outcome == "killed"
+    assert kill(stage).outcome.outcome == "killed"
+
+
+def test_the_driver_may_still_end_by_itself_while_it_is_being_ended(stage: Stage) -> None:
+    """Its last word counts: a clean end is none that was forced. (Law 13)"""
+    stuck(stage)
+    ends_with(stage, lambda: stage.say(Finished, snapshot_id=SNAPSHOT, queries={}))
+    assert kill(stage).outcome.outcome == "finished"
+    assert stage.checkpoint().position().barriers == ()
+    assert stage.control.need_register().value.intent is None
+
+
+def test_a_driver_that_fails_because_it_is_ended_was_killed(stage: Stage) -> None:
+    """A script to which Spark went away under its hands says so; that it was ended was recorded before. (Law 1)"""
+    stuck(stage)
+    ends_with(stage, lambda: stage.say(Failed, error="Py4JNetworkError"))
+    for _ in range(2):
+        assert kill(stage).outcome.outcome == "killed"
+
+
+def ends_with(stage: Stage, word: Callable[[], object]) -> None:
+    """The driver says this when it is ended."""
+    end = stage.launcher.kill
+
+    def kill(handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
+        assert grace_seconds == KILL_GRACE_SECONDS
+        if stage.launcher.states[handle.launch_key] == "running":
+            word()
+        return end(handle, grace_seconds)
+
+    stage.launcher.kill = kill  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("has_last_word", [True, False])
+def test_the_end_of_a_driver_that_had_died_is_kept(stage: Stage, has_last_word: bool) -> None:
+    """Nothing is waited for; what comes out says that nobody killed it, and why it died."""
+    stuck(stage)
+    if has_last_word:
+        stage.say(Failed, error="ValueError: no")
+    stage.end(state="gone")
+    found = kill(stage)
+    assert (found.outcome.outcome, found.outcome.state, found.outcome.snapshot_id) == ("failed", "failed", SNAPSHOT)
+    assert ("ValueError: no" if has_last_word else "it is gone") in found.outcome.reason
+    assert stage.clock.monotonic_seconds() == 0
+    assert stage.control.journal("d-0001").commands() == []
+
+
+def test_the_end_of_a_driver_that_dies_meanwhile_is_kept_at_once(stage: Stage) -> None:
+    """Its end is what was asked for; nothing else can come."""
+    stuck(stage)
+    acting(stage).after(3, lambda: stage.end(state="gone"))
+    assert kill(stage).outcome.outcome == "failed"
+    assert stage.clock.monotonic_seconds() < 5
+
+
+def test_a_driver_that_said_its_last_word_and_lives_on_is_ended(stage: Stage) -> None:
+    """Its end is proven before anything is taken over. (1a.8)"""
+    stuck(stage)
+    stage.say(Failed, error="ValueError: no")
+    assert kill(stage).outcome.outcome == "failed"
+    assert stage.launcher.states["d-0001-a0001"] == "gone"
+
+
+def test_an_attempt_that_never_got_a_driver_is_given_up(stage: Stage) -> None:
+    """It never started a query: the snapshot at its end holds none."""
+    stage.launcher.refusal = UnavailableError("busy")
+    with pytest.raises(UnavailableError):
+        stage.deploy()
+    found = kill(stage)
+    assert (found.outcome.outcome, found.outcome.queries, found.cut_batches) == ("killed", {}, {})
+    assert stage.seen().is_closed
+
+
+def test_an_end_is_proven_before_anything_is_taken_over(stage: Stage) -> None:
+    """That it was killed is not enough: while the launcher says that it runs, no log is touched. (1a.8)"""
+    stuck(stage)
+    stage.launcher.kill = lambda *_: LaunchStatus("gone", None, "killed", stage.clock.now())  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="the driver is still running"):
+        kill(stage)
+    assert stage.checkpoint().position().barriers == ()
+    assert stage.control.manifest(SNAPSHOT) is None
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_what_cannot_be_ended_from_here_is_refused_and_the_order_stands(stage: Stage, elsewhere: bool) -> None:
+    """Launched by another launcher, or elsewhere: refused with what to do, and nothing is taken over. (1a.8)"""
+    stuck(stage)
+    if elsewhere:
+        stage.launcher.name = "another"  # type: ignore[misc]
+    else:
+        stage.launcher.dies_when_killed = False
+    with pytest.raises(ConflictError, match="cannot be ended from here") as refused:
+        kill(stage)
+    assert refused.value.context["order"] == "stands"
+    assert refused.value.next_step.startswith("End it where it runs")
+    assert command(stage).attempt == 1
+    assert stage.control.manifest(SNAPSHOT) is None
+    assert stage.checkpoint().position().barriers == ()
+    assert stage.control.need_register().value.intent is None
+
+
+def test_the_end_of_what_was_ended_elsewhere_is_then_kept(stage: Stage) -> None:
+    """The same verb again goes on. (Law 2)"""
+    test_what_cannot_be_ended_from_here_is_refused_and_the_order_stands(stage, elsewhere=False)
+    stage.end(state="gone")
+    assert kill(stage).outcome.snapshot_id == SNAPSHOT
+
+
+def test_a_drain_in_its_flush_is_ended_and_finished_by_a_drain(stage: Stage) -> None:
+    """The sink may hold its batch: no snapshot is made of that, and what finishes it is said. (Law 14)"""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    drain = stage.controller.drain(STREAM)
+    stage.accept(stage.drain_of())
+    stage.put_barrier("drain")
+    stage.say(Draining, command_id=drain.command_id, snapshot_id=None, flush_batch_ids={"counts": 4})
+    with pytest.raises(ConflictError, match="cut short in its flush") as refused:
+        kill(stage)
+    assert "streamstate drain orders" in refused.value.next_step
+    assert stage.launcher.states["d-0001-a0001"] == "gone"
+    assert stage.control.manifest(SNAPSHOT) is None
+    assert stage.control.need_register().value.intent is None
+
+
+def test_a_resume_after_it_goes_on_from_the_log(stage: Stage) -> None:
+    """The fence is in nobody's way: the deployment can be resumed as after any death. (1a.7)"""
+    stuck(stage)
+    kill(stage)
+    assert stage.controller.resume(STREAM).attempt == 2
+    report = repair_before_start(stage.checkpoint(), "d-0001")
+    assert (report.run, stage.checkpoint().position().planned_id) == ("normal", 4)
+    assert stage.checkpoint().position().barriers == ()
+
+
+def test_a_stop_of_one_attempt_never_ends_the_next(stage: Stage) -> None:
+    """Resumed meanwhile, it is another driver: it runs on. (Law 4)"""
+    stuck(stage)
+
+    def dies_and_is_resumed() -> None:
+        stage.end(state="gone")
+        stage.another_controller().resume(STREAM)
+
+    acting(stage).after(3, dies_and_is_resumed)
+    with pytest.raises(ConflictError, match="moved since this stop was ordered"):
+        kill(stage, request_id="r-1")
+    with pytest.raises(ConflictError, match="moved since this stop was ordered"):
+        kill(stage, request_id="r-1")
+    assert stage.launcher.states["d-0001-a0002"] == "running"
+    assert stage.control.manifest(SNAPSHOT) is None
+
+
+def test_a_request_never_ends_a_later_deployment(stage: Stage) -> None:
+    """The same request is about the deployment that it was about. (Law 2)"""
+    stuck(stage)
+    first = kill(stage, request_id="r-1")
+    stage.deploy("print('v2')\n")
+    stage.end("d-0002", state="gone")
+    with pytest.raises(ConflictError, match="cannot come"):
+        kill(stage, request_id="r-1")
+    assert stage.control.manifest("d-0002-stopped-000001") is None
+    assert first.outcome.deployment_id == "d-0001"
+
+
+def test_a_request_id_of_another_verb_is_refused(stage: Stage) -> None:
+    """One id is one wish, of a dead stream too. (Law 2)"""
+    stuck(stage)
+    stage.controller.drain(STREAM, request_id="r-1")
+    stage.end(state="gone")
+    with pytest.raises(ConflictError, match="used for something else"):
+        kill(stage, request_id="r-1")
+    assert stage.control.manifest(SNAPSHOT) is None
+
+
+def test_a_deploy_that_is_under_way_is_not_disturbed(stage: Stage) -> None:
+    """Somebody else is about to take it over: nothing is done beside them. (1a.8)"""
+    stuck(stage)
+    stage.end(state="gone")
+    stored = stage.control.need_register()
+    intent = Intent("other", "d-0002", stage.clock.now(), "somebody else")
+    stage.another_controller()._means.replace_register(stage.control, stored, intent=intent)
+    with pytest.raises(ConflictError, match="under way"):
+        kill(stage)
+    assert stage.control.need_register().value.intent == intent
+    assert stage.checkpoint().position().barriers == ()
+
+
+def test_nobody_resumes_or_deploys_while_its_driver_is_being_ended(stage: Stage) -> None:
+    """The intent is in the register before the act, and gone after it. (Law 1; 1a.8)"""
+    stuck(stage)
+
+    def others_try() -> None:
+        stage.end(state="gone")
+        for verb in (lambda: stage.another_controller().resume(STREAM), lambda: stage.deploy("print('v2')\n")):
+            with pytest.raises(ConflictError, match="under way"):
+                verb()
+
+    ends_with(stage, others_try)
+    assert kill(stage).outcome.outcome == "killed"
+    assert stage.deploy("print('v2')\n").start.snapshot_id == SNAPSHOT
+
+
+def test_the_deadline_counts_from_the_order(stage: Stage) -> None:
+    """A retry has what is left, not all of it again. (Law 2)"""
+    stuck(stage)
+    stage.controller.forced_stops.order(STREAM, deadline_seconds=10, on_deadline="kill", request_id="r-1")
+    assert command(stage).deadline_at is None
+    stage.clock.advance(8)
+    assert kill(stage, request_id="r-1").outcome.outcome == "killed"
+    assert stage.clock.monotonic_seconds() == pytest.approx(10, abs=0.5)
+
+
+def test_two_at_once_are_one(stage: Stage) -> None:
+    """While one ends the driver, another comes with the same: one kill is recorded, one snapshot, one fence. (Law 2)"""
+    stuck(stage)
+    others: list[ForcedStop] = []
+
+    def meanwhile() -> None:
+        stage.end(state="gone")
+        forced = stage.another_controller().forced_stops
+        others.append(forced.stop(STREAM, deadline_seconds=1, on_deadline="kill"))
+
+    ends_with(stage, meanwhile)
+    found = kill(stage)
+    (other,) = others
+    assert other.cut_batches == found.cut_batches == {"counts": 4}
+    assert (other.outcome.outcome, found.outcome.outcome) == ("killed", "killed")
+    assert other.outcome.snapshot_id == found.outcome.snapshot_id == SNAPSHOT
+    assert len(stage.checkpoint().position().barriers) == 1
+    assert stage.control.need_register().value.intent is None
+
+
+def struck(folder: Path, number: int, fault: Fault, on_deadline: Any) -> tuple[Stage, FaultPlan]:
+    """A stuck stream, and a controller that is struck at this write; 0: at none."""
+    folder.mkdir(parents=True)
+    stage = Stage(folder, clock=ActingClock())
+    stuck(stage)
+    plan = FaultPlan(at_write={number: fault} if number else {})
+    store = FaultyStore(stage.store, plan)
+    dying = Stage(folder, store=store, clock=stage.clock)
+    dying.launcher = stage.launcher
+    controller = type(stage.controller)(dying.home, stage.launcher, stage.clock, "tests")
+    with contextlib.suppress(SimulatedCrash, UnavailableError, DeadlineExceededError):
+        controller.forced_stops.stop(STREAM, deadline_seconds=10, on_deadline=on_deadline, request_id="r-1")
+    return stage, plan
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("same_request", [True, False])
+@pytest.mark.parametrize("fault", KILL_POINTS)
+def test_whoever_dies_at_any_write_the_same_verb_goes_on(tmp_path: Path, fault: Fault, same_request: bool) -> None:
+    """Killed before or after any write, or its reply lost: asked again, at once and under another request id too, the
+    driver is ended once, and one end is kept. (Laws 1, 2, 3 and 8)"""
+    _, calm = struck(tmp_path / "calm", 0, fault, "kill")
+    assert len(calm.writes) > 8
+    for number in range(1, len(calm.writes) + 1):
+        stage, _ = struck(tmp_path / str(number), number, fault, "kill")
+        found = kill(stage, request_id="r-1" if same_request else None)
+        assert (found.outcome.outcome, found.outcome.snapshot_id) == ("killed", SNAPSHOT), number
+        assert found.cut_batches == {"counts": 4}
+        assert len(stage.checkpoint().position().barriers) == 1
+        assert stage.control.need_register().value.intent is None
+        assert stage.deploy("print('v2')\n").start.snapshot_id == SNAPSHOT
+
+
+@pytest.mark.parametrize("fault", KILL_POINTS)
+def test_whoever_dies_while_it_is_withdrawn_leaves_nothing_that_is_begun(tmp_path: Path, fault: Fault) -> None:
+    """After its deadline no order of it can be begun, whether its object is there or not. (Laws 1 and 6)"""
+    _, calm = struck(tmp_path / "calm", 0, fault, "fail")
+    for number in range(1, len(calm.writes) + 1):
+        stage, _ = struck(tmp_path / str(number), number, fault, "fail")
+        for slot in stage.control.journal("d-0001").commands():
+            assert slot.command is not None
+            assert slot.command.deadline_at is not None
+        stage.clock.advance(60)
+        for _ in range(2):
+            with pytest.raises(DeadlineExceededError, match="withdrawn"):
+                stop(stage, request_id="r-1")
+        assert stage.control.journal("d-0001").commands() == []

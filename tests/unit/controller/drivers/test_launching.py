@@ -1,0 +1,250 @@
+"""What a driver is launched with, and what is recorded of it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home, HomeConfig
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.launch.interface import LaunchRequest
+from airflow_streamstate.launch.master import own_disk_note
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.options import S3Options
+from support.fake_clock import FakeClock
+from support.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, options_for
+from support.sim_stage import STREAM, Stage, StillLauncher
+
+
+class Connection:
+    """What an Airflow Spark connection says."""
+
+    master = "spark://127.0.0.1:7077"
+    spark_submit = ("spark-submit", "--master", "spark://127.0.0.1:7077")
+    environment = {"HADOOP_CONF_DIR": "/conf"}  # noqa: RUF012
+
+
+def test_the_driver_is_told_where_its_home_lies(stage: Stage) -> None:
+    """The runner's configuration says which attempt of what it is, and nothing that spec.json says."""
+    stage.deploy(arguments=("--x", "1"), conf={"spark.a": "b"}, packages=("g:a:1",))
+    request = stage.launcher.requests["d-0001-a0001"]
+    assert request.driver_config == {
+        "home_uri": stage.store.uri,
+        "checkpoints_uri": stage.store.uri,
+        "stream_id": STREAM,
+        "deployment_id": "d-0001",
+        "attempt": 1,
+        "s3_endpoint_url": None,
+        "s3_region": None,
+        "s3_profile_name": None,
+        "secrets": [],
+    }
+    assert (request.arguments, request.master, request.packages) == (("--x", "1"), "local[*]", ("g:a:1",))
+    assert request.conf == {"spark.a": "b"}
+    assert request.folder == str(stage.folder / layout.launch_folder(STREAM, "d-0001", "d-0001-a0001"))
+
+
+def test_py_files_and_files_travel_under_their_names(stage: Stage) -> None:
+    """A script finds its modules and files by the names that they had. (Law 15)"""
+    module, data = stage.script("x = 1\n", "lib.py"), stage.script("1,2\n", "data.csv")
+    stage.deploy(py_files=(module,), files=(data,))
+    request = stage.launcher.requests["d-0001-a0001"]
+    assert [Path(path).name for path in (*request.py_files, *request.files)] == ["lib.py", "data.csv"]
+    assert Path(request.files[0]).read_text() == "1,2\n"
+
+
+def test_working_files_are_for_their_owner_alone(stage: Stage) -> None:
+    """Arguments and configuration may be secret: nobody else looks into the folder of a launch."""
+    stage.deploy()
+    folder = Path(stage.launcher.requests["d-0001-a0001"].folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(stage: Stage) -> None:
+    """Something lies in its way."""
+    (stage.folder / STREAM).write_text("")
+    with pytest.raises(InvalidRequestError, match="the folder of a launch cannot be used"):
+        stage.deploy()
+
+
+def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage) -> None:
+    """Other bytes than were pinned are never run. (Law 15)"""
+    stage.deploy()
+    stage.stopped()
+    artifact = stage.spec().application
+    stage.store.put(layout.artifact_key(STREAM, artifact.sha256, artifact.name), b"other")
+    with pytest.raises(DataError, match="missing or altered"):
+        stage.controller.resume(STREAM)
+
+
+def test_credentials_travel_by_environment(tmp_path: Path) -> None:
+    """Keys of an S3 home are in no file and on no command line; endpoint and region are in the configuration."""
+    clock = FakeClock()
+    launcher = StillLauncher(clock)
+    options = S3Options(region="r", endpoint_url="http://127.0.0.1:1", access_key_id="AK", secret_access_key="SK")
+    home = Home(HomeConfig(str(tmp_path / "home"), s3=options), clock)
+    (tmp_path / "job.py").write_text("")
+    Controller(home, launcher, clock).deploy(DeployRequest(stream_id=STREAM, application=tmp_path / "job.py"))
+    (request,) = launcher.requests.values()
+    assert request.environment == {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK"}
+    assert request.driver_config["s3_region"] == "r"
+    assert "SK" not in str(request.driver_config)
+
+
+@pytest.mark.parametrize(("master", "is_here"), [("local[2]", True), ("spark://head.example:7077", False)])
+def test_checkpoints_that_executors_would_not_find_are_told(tmp_path: Path, master: str, is_here: bool) -> None:
+    """A folder of this machine is no place for the state of a cluster: the deploy says so, by name, and goes on."""
+    clock = FakeClock()
+    home = Home(HomeConfig(str(tmp_path / "home")), clock)
+    (tmp_path / "job.py").write_text("")
+    view = Controller(home, StillLauncher(clock), clock).deploy(
+        DeployRequest(stream_id=STREAM, application=tmp_path / "job.py", master=master)
+    )
+    note = own_disk_note(master, tmp_path / "home")
+    assert view.notes == ((note,) if note else ())
+    assert not (is_here and note)
+
+
+def test_a_profile_is_told_to_the_driver_by_its_name(tmp_path: Path) -> None:
+    """It lies in files of the machine: the agent opens its home with it, and S3A finds it in the environment."""
+    clock = FakeClock()
+    launcher = StillLauncher(clock)
+    home = Home(HomeConfig(str(tmp_path / "home"), s3=S3Options(profile_name="streams")), clock)
+    (tmp_path / "job.py").write_text("")
+    Controller(home, launcher, clock).deploy(DeployRequest(stream_id=STREAM, application=tmp_path / "job.py"))
+    (request,) = launcher.requests.values()
+    assert request.environment == {"AWS_PROFILE": "streams"}
+    assert request.driver_config["s3_profile_name"] == "streams"
+
+
+def test_spark_is_told_how_to_reach_checkpoints_on_s3(tmp_path: Path, moto_url: str) -> None:
+    """Endpoint and credentials of the one bucket, in the configuration that travels in a file; the user's word wins."""
+    clock = FakeClock()
+    launcher = StillLauncher(clock)
+    config = HomeConfig(f"s3://{BUCKET}/launching", s3=options_for(moto_url), launches_folder=str(tmp_path / "l"))
+    (tmp_path / "job.py").write_text("")
+    mine = {f"spark.hadoop.fs.s3a.bucket.{BUCKET}.input.stream.type": "analytics"}
+    Controller(Home(config, clock), launcher, clock).deploy(
+        DeployRequest(stream_id=STREAM, application=tmp_path / "job.py", conf=mine)
+    )
+    (request,) = launcher.requests.values()
+    assert request.needs_s3
+    said = {name.removeprefix(f"spark.hadoop.fs.s3a.bucket.{BUCKET}."): value for name, value in request.conf.items()}
+    assert (said["endpoint"], said["path.style.access"]) == (moto_url, "true")
+    assert (said["access.key"], said["secret.key"]) == (ACCESS_KEY, SECRET_KEY)
+    assert said["input.stream.type"] == "analytics"
+    assert request.driver_config["checkpoints_uri"] == f"s3://{BUCKET}/launching"
+    assert request.folder.startswith(str(tmp_path / "l"))
+    assert [text for text in texts_of(Home(config, clock).home) if SECRET_KEY in text] == []
+
+
+def texts_of(store: Store) -> list[str]:
+    """What every object of a home says."""
+    found = [store.get(info.key) for info in store.list_objects("")]
+    return [stored.body.decode() for stored in found if stored is not None]
+
+
+def test_a_spark_connection_is_looked_up_for_each_launch(stage: Stage) -> None:
+    """What the connection says is not recorded: a changed connection holds for the next attempt."""
+    asked: list[str] = []
+
+    def connections(conn_id: str) -> Connection:
+        asked.append(conn_id)
+        return Connection()
+
+    controller = Controller(stage.home, stage.launcher, stage.clock, "tests", connections)
+    controller.deploy(stage.request(spark_conn_id="spark_default"))
+    request = stage.launcher.requests["d-0001-a0001"]
+    assert (request.master, request.spark_submit) == ("", Connection.spark_submit)
+    assert request.environment == {"HADOOP_CONF_DIR": "/conf"}
+    stage.stopped()
+    asked.clear()
+    controller.resume(STREAM)
+    assert set(asked) == {"spark_default"}
+    stage.stopped(attempt=2)
+    with pytest.raises(InvalidRequestError, match="only Airflow can look up"):
+        stage.controller.resume(STREAM)
+
+
+def test_a_connection_that_cannot_be_looked_up_any_more_leaves_nothing_half_recorded(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """Everything that is asked of it before the launch is asked before the first record. (Law 1)"""
+    asked: list[str] = []
+
+    def connections(conn_id: str) -> Connection:
+        asked.append(conn_id)
+        if len(asked) == 2:
+            raise UnavailableError("Airflow does not answer")
+        return Connection()
+
+    home = Home(HomeConfig(str(tmp_path / "h")), stage.clock)
+    controller = Controller(home, stage.launcher, stage.clock, "tests", connections)
+    with pytest.raises(UnavailableError):
+        controller.deploy(stage.request(spark_conn_id="spark_default"))
+    assert list(home.home.list_objects("")) == []
+
+
+def test_checkpoints_that_lie_elsewhere_are_not_looked_for_here(stage: Stage, tmp_path: Path) -> None:
+    """A deployment is resumed where its checkpoints are, or refused. (Law 5)"""
+    from airflow_streamstate.store.memory import MemoryStore
+
+    stage.deploy()
+    stage.stopped()
+    home = Home.of(stage.store, MemoryStore("elsewhere"), tmp_path, stage.clock)
+    with pytest.raises(InvalidRequestError, match="lie elsewhere"):
+        Controller(home, stage.launcher, stage.clock).resume(STREAM)
+
+
+def test_a_launch_whose_outcome_is_unknown_is_asked_again(stage: Stage) -> None:
+    """The same call again tells; it stays one driver. (Laws 2 and 8)"""
+    stage.launcher.refusal = OutcomeUnknownError("it did not answer in time")
+    assert stage.deploy().state == "launching"
+    assert stage.launcher.calls == ["launch d-0001-a0001"] * 2
+    assert list(stage.launcher.requests) == ["d-0001-a0001"]
+
+
+def contents(stage: Stage) -> dict[str, bytes]:
+    """Everything that lies in the home; what a request became is nothing yet."""
+    keys = [info.key for info in stage.store.list_objects("") if "/idempotency/" not in info.key]
+    return {key: stored.body for key in keys if (stored := stage.store.get(key)) is not None}
+
+
+def complain(stage: Stage) -> None:
+    stage.launcher.complaint = InvalidRequestError("this is not a master that Spark knows")
+
+
+def test_what_cannot_be_launched_is_refused_before_anything_changes(stage: Stage) -> None:
+    """A bad master or a missing jar is no new version: the old one stays current, and nothing is recorded. (Law 1)"""
+    complain(stage)
+    with pytest.raises(InvalidRequestError, match="not a master"):
+        stage.deploy(request_id="r-1")
+    assert list(stage.store.list_objects("")) == []
+    stage.launcher.complaint = None
+    stage.deploy()
+    stage.stopped()
+    before = contents(stage)
+    complain(stage)
+    for act in (
+        lambda: stage.deploy("print('v2')\n", request_id="r-2"),
+        lambda: stage.controller.resume(STREAM),
+    ):
+        with pytest.raises(InvalidRequestError, match="not a master"):
+            act()
+    assert contents(stage) == before
+    assert stage.controller.status(STREAM).state == "stopped"
+    stage.launcher.complaint = None
+    assert stage.deploy("print('v2')\n", request_id="r-2").deployment_id == "d-0002"
+
+
+def test_what_is_checked_is_what_is_launched(stage: Stage) -> None:
+    """The check sees the request of the launch, although nothing is in its place yet."""
+    seen: list[LaunchRequest] = []
+    stage.launcher.check = seen.append  # type: ignore[method-assign]
+    stage.deploy(py_files=(stage.script("x = 1\n", "lib.py"),), jars=("/a.jar",), conf={"spark.a": "b"})
+    assert seen == [stage.launcher.requests["d-0001-a0001"]]

@@ -1,0 +1,102 @@
+"""The periods in which nothing ran."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.not_running import not_running
+from airflow_streamstate.protocol.downtimes import QueryEnd
+from airflow_streamstate.protocol.events import Claimed, Drained, Draining, Ignored, Stopped
+from support.sim_stage import STREAM, Stage
+
+
+def test_after_a_kill_no_query_ran_for_at_most_so_long(stage: Stage) -> None:
+    """Nobody knows when a driver without a last word ended: not before its last sign of life."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.clock.sleep(86_400)
+    stage.beat()
+    stage.end(state="gone")
+    stage.clock.sleep(5)
+    stage.controller.resume(STREAM)
+    stage.come_to_life(attempt=2, queries=("counts",))
+    said = [entry.event for entry in stage.control.journal("d-0001").events() if entry.event is not None]
+    beat = stage.control.heartbeat("d-0001")
+    assert beat is not None
+    (still,) = not_running(said, {"d-0001": beat})
+    assert custody_of(stage.home, STREAM).not_running == (still,)
+    assert still.at_most
+    assert still.until_at is not None
+    assert still.until_at - still.from_at < timedelta(seconds=60)
+
+
+def test_the_heartbeat_of_a_killed_attempt_counts_where_the_next_ones_took_its_place(stage: Stage) -> None:
+    """A resume overwrites the last sign of life; its claim has said when that was."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.clock.sleep(60)
+    stage.beat()
+    last_at = stage.clock.now()
+    stage.end(state="gone")
+    stage.clock.sleep(88)
+    stage.controller.resume(STREAM)
+    stage.say(Claimed, attempt=2, host="here", pid=2, fencing_token=1, earlier_attempt=1, earlier_beat_at=last_at)
+    stage.start_query(attempt=2)
+    stage.beat(attempt=2)
+    (still,) = custody_of(stage.home, STREAM).not_running
+    assert (still.from_at, still.at_most, still.to_json()["seconds"]) == (last_at, True, 88.0)
+
+
+def test_no_query_ran_from_the_end_of_the_last_one_on(stage: Stage) -> None:
+    """Not from the last word of the driver, which comes after the final snapshot."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts", "raw"))
+    ends = {"raw": QueryEnd(ended_at=stage.clock.now())}
+    stage.clock.sleep(2)
+    ends["counts"] = QueryEnd(ended_at=stage.clock.now())
+    stage.clock.sleep(5)
+    stage.say(Stopped, snapshot_id="s", queries={}, ends=ends)
+    stage.clock.sleep(3)
+    stage.start_query(deployment_id="d-0002")
+    said = [entry.event for one in ("d-0001", "d-0002") for entry in stage.control.journal(one).events()]
+    (still,) = not_running([event for event in said if event is not None], {})
+    assert still.to_json()["seconds"] == 8.0
+
+
+def test_an_order_that_was_overtaken_is_no_sign_of_life(stage: Stage) -> None:
+    """A deploy tells its end in the name of the driver that never began it, long after that was killed."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    stage.controller.drain(STREAM)
+    stage.beat()
+    last_at = stage.clock.now()
+    stage.end(state="gone")
+    stage.clock.sleep(3_600)
+    stage.deploy("print('v2')\n", start="restore")
+    assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
+    assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
+    stage.come_to_life("d-0002", queries=("counts",))
+    (still,) = custody_of(stage.home, STREAM).not_running
+    assert (still.from_at, still.at_most) == (last_at, True)
+
+
+def test_a_flush_of_a_stream_that_stood_hides_no_period_without_a_query(stage: Stage) -> None:
+    """Its attempt runs no query of the script, and the batch that flushes is one all the same."""
+    stage.deploy()
+    stage.stopped()
+    stage.clock.sleep(100)
+    stage.say(Draining, attempt=2, command_id="c-1", snapshot_id=None, flush_batch_ids={"counts": 4})
+    stage.clock.sleep(10)
+    stage.say(Drained, attempt=2, command_id="c-1", command_number=1, snapshot_id="s", queries={})
+    stage.clock.sleep(20)
+    stage.start_query(deployment_id="d-0002")
+    said = [entry.event for one in ("d-0001", "d-0002") for entry in stage.control.journal(one).events()]
+    found = [one for one in not_running([event for event in said if event is not None], {}) if one.until_at]
+    assert [(one.after, one.before) for one in found] == [
+        ("d-0001 attempt 1 (stopped)", "d-0001 attempt 2 (drained)"),
+        ("d-0001 attempt 2 (drained)", "d-0002 attempt 1 (no last word)"),
+    ]
+    assert [one.until_at and (one.until_at - one.from_at).total_seconds() for one in found] == [100, 20]

@@ -1,0 +1,192 @@
+"""Batches that ran again after a kill are named, with what their sink makes of that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.checkpoint.entries import format_offset_entry
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.repeats import Repeat, in_words, repeats_in_words
+from airflow_streamstate.plan.model import PlannedSink, RecordedPlan
+from airflow_streamstate.plan.recorded import record_plan
+from airflow_streamstate.protocol.data_events import BatchRepeated
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
+from airflow_streamstate.protocol.retention import SettledCustody
+from support.example_plan import EXAMPLE_PLAN
+from support.sim_stage import STREAM, Stage
+from support.snapshots import plan_stateful
+
+KAFKA = SourceIdentity("kafka", "kafka subscribe in")
+
+
+def killed_in_batch(stage: Stage, *sinks: PlannedSink) -> None:
+    """Batches 0 to 3 are committed, batch 4 is planned over 20 rows of Kafka, and its driver was killed."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    checkpoint = stage.run_batches(3)
+    plan_stateful(checkpoint, 4)
+    for batch_id in (3, 4):
+        entry = checkpoint.read_offset(batch_id)
+        assert entry is not None
+        line = f'{{"in":{{"0":{batch_id * 10},"1":{batch_id * 10}}}}}'
+        moved = replace(entry, source_lines=(line,))
+        checkpoint.store.put(checkpoint.offset_key(batch_id), format_offset_entry(moved))
+    for sink in sinks:
+        record_plan(
+            stage.control,
+            RecordedPlan(STREAM, "d-0001", "counts", 1, 1, replace(EXAMPLE_PLAN, sink=sink), "w", stage.clock.now()),
+        )
+    stage.end(state="gone")
+    stage.clock.sleep(5)
+
+
+def started_again(stage: Stage, attempt: int, sink: str, planned: int | None = 4) -> None:
+    """The next attempt starts the query over what it finds planned; a driver of an older release says no more."""
+    stage.say(
+        QueryStarted, attempt=attempt, query_name="counts", query_id="id", query_run_id=f"run-{attempt}",
+        how="continued", batch_id=3, planned_batch_id=planned, repairs=(), sink=sink, trigger="default",
+        output_mode="append", identities=(KAFKA,),
+    )  # fmt: skip
+
+
+def audited(stage: Stage) -> dict[str, Any]:
+    return custody_of(stage.home, STREAM).to_json()
+
+
+def test_a_batch_that_ran_again_into_kafka_is_named_with_its_rows(stage: Stage) -> None:
+    """Query, batch, attempt, sink, offsets, and so the rows at most; the chain itself is whole, and says so."""
+    killed_in_batch(stage, PlannedSink("kafka", "kafka", "copies", "kafka", "nothing"))
+    started_again(stage, 2, "kafka")
+    found = audited(stage)
+    (one,) = found["may_be_doubled"]
+    assert (one["deployment_id"], one["query"], one["batch_id"], one["attempt"]) == ("d-0001", "counts", 4, 2)
+    assert (one["sink"], one["means"], one["rows_at_most"]) == ("kafka copies", "doubled", 20)
+    (move,) = one["moves"]
+    assert (move["from_offset"], move["to_offset"]) == ('{"in":{"0":30,"1":30}}', '{"in":{"0":40,"1":40}}')
+    assert (found["not_doubled"], found["ok"], found["overlaps"]) == ([], True, [])
+
+
+def test_each_attempt_that_ran_it_again_is_named(stage: Stage) -> None:
+    """A batch that was killed twice may be there three times."""
+    killed_in_batch(stage)
+    for attempt in (2, 3):
+        started_again(stage, attempt, "kafka")
+    assert [one["attempt"] for one in audited(stage)["may_be_doubled"]] == [2, 3]
+
+
+def test_a_sink_that_knows_its_batches_has_none_twice(stage: Stage) -> None:
+    """Files, Delta and Iceberg skip a batch that they hold: that it ran again is told, and that nothing is doubled."""
+    killed_in_batch(stage, PlannedSink("file:parquet", "parquet", "/out", "file", "batch_id"))
+    started_again(stage, 2, "file:parquet")
+    found = audited(stage)
+    assert found["may_be_doubled"] == []
+    assert [(one["sink"], one["batch_id"]) for one in found["not_doubled"]] == [("file:parquet /out", 4)]
+
+
+@pytest.mark.parametrize(
+    ("sink", "means"),
+    [
+        (PlannedSink("foreachBatch", "foreachbatch"), "unknown"),
+        (PlannedSink("delta", "delta", "/t"), "skipped"),
+        (PlannedSink("iceberg", "iceberg", "db.t"), "skipped"),
+        (PlannedSink("iceberg", "iceberg", "db.t", options={"branch": "audit"}), "doubled"),
+        (PlannedSink("table:db.t", "delta", "db.t"), "skipped"),
+        (PlannedSink("table:db.t", ""), "unknown"),
+        (PlannedSink("console", "console"), "doubled"),
+        (PlannedSink("noop", "noop"), "skipped"),
+        (PlannedSink("memory", "memory"), "skipped"),
+        (PlannedSink("pulsar", "pulsar"), "unknown"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.kind} {value.format} {dict(value.options)}",
+)
+def test_what_each_sink_makes_of_it(stage: Stage, sink: PlannedSink, means: str) -> None:
+    """By what the recorded plan says of the sink; one that no adapter knows is not taken for one that can tell."""
+    killed_in_batch(stage, sink)
+    started_again(stage, 2, sink.kind)
+    found = audited(stage)
+    assert [one["means"] for one in (*found["may_be_doubled"], *found["not_doubled"])] == [means]
+
+
+def test_a_start_over_committed_batches_alone_is_no_repeat(stage: Stage) -> None:
+    """After a stop nothing is planned: nothing ran again."""
+    killed_in_batch(stage)
+    started_again(stage, 2, "kafka", planned=None)
+    found = audited(stage)
+    assert (found["may_be_doubled"], found["not_doubled"]) == ([], [])
+
+
+def test_what_the_driver_said_wins_over_what_can_be_read(stage: Stage) -> None:
+    """The event outlives the log, of which Spark keeps a hundred batches; and one run is told once."""
+    killed_in_batch(stage)
+    move = SourceMove("kafka subscribe in", '{"in":{"0":30}}', '{"in":{"0":37}}', 7, 0, "rows")
+    stage.say(
+        BatchRepeated,
+        attempt=2,
+        query_name="counts",
+        batch_id=4,
+        sink="kafka copies",
+        means="doubled",
+        moves=(move,),
+    )
+    started_again(stage, 2, "kafka")
+    assert [one["rows_at_most"] for one in audited(stage)["may_be_doubled"]] == [7]
+
+
+def test_offsets_that_are_gone_are_not_guessed(stage: Stage) -> None:
+    """Of an older release, with a log that does not reach back: the batch is named, its rows are unknown."""
+    killed_in_batch(stage)
+    started_again(stage, 2, "kafka")
+    checkpoint = stage.checkpoint()
+    checkpoint.store.delete(checkpoint.offset_key(3))
+    (one,) = audited(stage)["may_be_doubled"]
+    assert (one["rows_at_most"], one["moves"]) == (None, [])
+
+
+def repeat(means: str = "doubled", **changes: Any) -> Repeat:
+    values: dict[str, Any] = {"at": "2026-03-01T10:00:00Z", **changes}
+    return Repeat("d-0001", "copies", 7, 2, "kafka out", means, **values)  # type: ignore[arg-type]
+
+
+def test_one_sentence_names_what_may_be_doubled_before_what_is_not() -> None:
+    """It is what `status` and `resume` say; three batches are named, the others counted."""
+    assert repeats_in_words("orders", []) == ""
+    mixed = repeats_in_words("orders", [repeat("skipped"), repeat()])
+    assert mixed.startswith(
+        "rows may be doubled: batch 7 of copies ran again, into kafka out, which cannot tell a batch"
+    )
+    assert repeats_in_words("orders", [repeat("skipped")]) == (
+        "nothing is doubled: batch 7 of copies ran again, into kafka out, where no batch is there twice"
+    )
+    assert "and 2 more, which `streamstate audit orders` lists" in repeats_in_words("orders", [repeat()] * 5)
+
+
+def test_how_much_is_told_where_every_source_tells_it() -> None:
+    """In rows where all count rows, else in the units of each; a flush reads no input."""
+    rows = SourceMove("kafka subscribe in", "a", "b", 1200, 0, "rows")
+    files = SourceMove("file /in", "a", "b", 3, 0, "files")
+    untold = SourceMove("rate", "1", "2")
+    assert in_words(repeat(moves=(rows, rows))).endswith("(input of at most 2,400 rows)")
+    assert in_words(repeat(moves=(rows, files))).endswith("(input of at most 1,200 rows and 3 files)")
+    assert "input of" not in in_words(repeat(moves=(rows, untold)))
+    assert in_words(repeat(is_flush=True, at="")).startswith("the flush, batch 7 of copies runs again first")
+
+
+def test_a_batch_that_ran_again_is_named_after_its_evidence_was_pruned(stage: Stage) -> None:
+    """Of a settled deployment the logs and plans may be gone: the event tells, or the start of an older release does,
+    without its offsets."""
+    killed_in_batch(stage)
+    started_again(stage, 2, "kafka")
+    stage.say(BatchRepeated, attempt=3, query_name="counts", batch_id=7, means="doubled", sink="kafka alarms")
+    Retention(stage.control, "tests").change(
+        lambda known: replace(known, settled=SettledCustody("d-0001", True, stage.clock.now()))
+    )
+    for info in list(stage.store.list_objects(f"{STREAM}/deployments/d-0001/checkpoints/")):
+        stage.store.delete(info.key)
+    told = audited(stage)
+    assert told["deployments"][0]["queries"] == {}
+    assert [(one["batch_id"], one["rows_at_most"]) for one in told["may_be_doubled"]] == [(4, None), (7, None)]

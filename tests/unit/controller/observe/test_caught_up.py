@@ -1,0 +1,182 @@
+"""When a stream has read what there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.controller.observe.caught_up import (
+    asked_at,
+    behind_in_words,
+    decide_caught_up,
+    has_some_left,
+    lags_of,
+    query_caught_up,
+    seconds_to_zero,
+    since_snapshot_in_words,
+)
+from airflow_streamstate.protocol.events import Finished
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from support.fake_clock import START_AT
+from support.sim_stage import STREAM, Stage
+
+NONE_LEFT = SourceLag("file /in", 0, "files", 0.0)
+SOME_LEFT = SourceLag("kafka subscribe flights", 1_200, "rows", 40.2)
+UNTOLD = SourceLag("rate", untold="it makes up rows as time passes")
+
+
+def saw(behind: int, least_lately: int, *, came: int = 1_000, least: tuple[int, int] = (20, 20)) -> SourceLag:
+    """A source that never pauses, of which 10 rows/s are read."""
+    trend = LagTrend(9, 1_000, 100.0, came, 100.0, *least, least_lately)
+    return SourceLag("kafka subscribe flights", behind, "rows", trend=trend)
+
+
+def beat(*lags: SourceLag, **fields: Any) -> QueryBeat:
+    return QueryBeat(4, None, is_active=True, lags=lags, **fields)
+
+
+@pytest.mark.parametrize(
+    ("query", "at_most", "is_so", "why"),
+    [
+        (beat(NONE_LEFT), 0, True, "nothing behind"),
+        (beat(NONE_LEFT, SOME_LEFT), 0, False, "1,200 rows behind, about 40 s"),
+        (beat(NONE_LEFT, SOME_LEFT), 1_200, True, "1,200 rows behind, about 40 s"),
+        (beat(NONE_LEFT, UNTOLD), 10, False, "nobody can tell how far it is behind (rate: it makes up rows as"),
+        (beat(SOME_LEFT, is_idle=True), 0, True, "its newest trigger found no input"),
+        (beat(UNTOLD, is_idle=True), 0, True, "its newest trigger found no input"),
+        (beat(idle_triggers=3), 0, False, "nobody knows yet"),
+        (beat(saw(900, 0)), 0, True, "900 rows behind, 0 at the least"),
+        (beat(saw(900, 30)), 30, True, "900 rows behind, 30 at the least"),
+        (beat(saw(900, 31)), 30, False, "900 rows behind, 31 at the least"),
+        (beat(saw(20, 30)), 20, True, "20 rows behind"),
+        (beat(saw(900, 0, came=2_000, least=(20, 90))), 0, False, "900 rows behind"),  # it falls behind
+        (beat(saw(900, 0), SOME_LEFT), 0, False, "2,100 rows behind, 1,200 at the least"),
+        (None, 0, False, "it has not run yet"),
+    ],
+)
+def test_what_nobody_can_tell_is_never_a_yes(query: QueryBeat | None, at_most: int, is_so: bool, why: str) -> None:
+    """Each answer says by what it is known, or why it is not."""
+    found = query_caught_up(query, at_most)
+    assert found.is_so is is_so
+    assert why in found.why
+
+
+def test_words_add_up_what_has_one_unit() -> None:
+    """And say nothing that nobody knows: a time only where each source that is behind says one."""
+    lags = (SOME_LEFT, SourceLag("other", 5, "rows", 50.0), SourceLag("file", 3, "files", 1.0))
+    assert behind_in_words(lags) == "1,205 rows and 3 files behind, about 50 s"
+    assert behind_in_words((SOME_LEFT, SourceLag("grows", 5, "rows"))) == "1,205 rows behind"
+    assert seconds_to_zero((SOME_LEFT, SourceLag("grows", 5, "rows"))) is None
+    assert behind_in_words((UNTOLD,)) == ""
+    read = SourceLag("file", 3, "files", since_snapshot=12, since_snapshot_unit="files")
+    assert since_snapshot_in_words(2, (read, UNTOLD)) == "2 batches, 12 files"
+    assert since_snapshot_in_words(None, (read,)) == ""
+    others = SourceLag("kafka", 3, "rows", since_snapshot=7, since_snapshot_unit="rows")
+    assert since_snapshot_in_words(1, (read, others, read)) == "1 batch, 24 files, 7 rows"
+    assert behind_in_words((UNTOLD, NONE_LEFT, replace(NONE_LEFT, unit="rows"))) == "nothing behind"
+    assert behind_in_words((saw(900, 30), SourceLag("file", 0, "files"))) == "900 rows behind, 30 at the least"
+    two = (saw(900, 30), SourceLag("file", 1_003, "files", trend=LagTrend(9, 1, 1.0, 1, 1.0, 1_001, 1_001, 1_001)))
+    assert behind_in_words(two) == "900 rows and 1,003 files behind, 30 and 1,001 at the least"
+
+
+def alive(stage: Stage, **queries: QueryBeat) -> None:
+    stage.deploy()
+    stage.come_to_life()
+    for name in queries:
+        stage.start_query(name)
+    stage.beat(**queries)
+
+
+def test_every_query_has_to_have_caught_up(stage: Stage) -> None:
+    """One that lags behind is named, and those that do not are not."""
+    alive(stage, a=beat(NONE_LEFT), b=beat(SOME_LEFT))
+    found = decide_caught_up(stage.seen())
+    assert not found.is_so
+    assert found.why == "query b: 1,200 rows behind, about 40 s"
+    stage.beat(a=beat(NONE_LEFT), b=beat(SOME_LEFT, is_idle=True))
+    assert stage.controller.starts.wait_caught_up(STREAM, "d-0001", 5).queries["b"].caught_up
+
+
+def test_an_old_sign_of_life_says_nothing_of_now(stage: Stage) -> None:
+    """A driver that hangs has not caught up, whatever it said before. (Law 6)"""
+    alive(stage, a=beat(NONE_LEFT))
+    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is not None
+    stage.clock.sleep(stage.spec("d-0001").settings.lost_after_seconds + 5)
+    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is None
+    assert "its last sign of life is" in stage.controller.starts.left_in_words(STREAM, "d-0001")
+
+
+def test_a_job_that_finished_by_itself_has_read_what_it_wanted(stage: Stage) -> None:
+    """An availableNow job."""
+    alive(stage, a=beat(SOME_LEFT))
+    stage.say(Finished, snapshot_id=None, queries={})
+    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is not None
+
+
+def test_before_any_query_has_run_nothing_has_caught_up(stage: Stage) -> None:
+    """Nor by a sign of life of another attempt; a query that is not in it has not run."""
+    none = "no query of it has run yet"
+    alive(stage)
+    found = decide_caught_up(stage.seen())
+    assert (found.is_so, found.why) == (False, none)
+    stage.start_query("a")
+    assert decide_caught_up(stage.seen()).why == "query a: it has not run yet"
+    stage.beat(attempt=2, a=beat(NONE_LEFT))
+    found = decide_caught_up(stage.seen())
+    assert (found.is_so, found.why) == (False, none)
+
+
+def test_a_deployment_is_told_by_each_of_its_queries(stage: Stage) -> None:
+    """All of them where each has caught up; so much may be left of each source."""
+    alive(stage, a=beat(NONE_LEFT), b=beat(SOME_LEFT), c=beat(UNTOLD, SourceLag("socket", untold="it never says")))
+    found = decide_caught_up(stage.seen(), 1_200)
+    assert (found.is_so, found.why) == (
+        False,
+        "query c: nobody can tell how far it is behind (rate: it makes up rows as time passes; socket: it never says)",
+    )
+    stage.beat(a=beat(NONE_LEFT), b=beat(SOME_LEFT), c=beat(UNTOLD, is_idle=True))
+    found = decide_caught_up(stage.seen(), 1_200)
+    assert (found.is_so, found.why) == (
+        True,
+        "query a: nothing behind; query b: 1,200 rows behind, about 40 s; query c: its newest trigger found no input",
+    )
+    stage.clock.advance(stage.spec("d-0001").settings.lost_after_seconds)
+    assert decide_caught_up(stage.seen(), 1_200).is_so
+    stage.clock.advance(1.0)
+    old = f"its last sign of life is {stage.spec('d-0001').settings.lost_after_seconds + 1:.0f} s old"
+    assert decide_caught_up(stage.seen(), 1_200).why == old
+    stage.say(Finished, snapshot_id=None, queries={})
+    found = decide_caught_up(stage.seen())
+    assert (found.is_so, found.why) == (True, "it has come to its end by itself")
+
+
+@pytest.mark.parametrize(
+    ("query", "is_left"),
+    [
+        (beat(SOME_LEFT), True),
+        (beat(NONE_LEFT, SOME_LEFT), True),
+        (beat(NONE_LEFT), False),
+        (beat(UNTOLD), False),
+        (beat(), False),
+        (beat(SOME_LEFT, is_idle=True), False),
+        (beat(rows_behind=7), True),
+        (beat(rows_behind=0), False),
+    ],
+)
+def test_what_is_left_is_what_a_source_has_counted(query: QueryBeat, is_left: bool) -> None:
+    """Where nobody can tell it is not known that there is anything."""
+    assert has_some_left(query) is is_left
+
+
+def test_a_driver_that_counts_rows_alone_is_read_as_one_source() -> None:
+    """Of an earlier release; what its sources say counts for more."""
+    at, later = START_AT, START_AT + timedelta(seconds=1)
+    assert lags_of(beat(rows_behind=7)) == (SourceLag("its sources", 7, "rows"),)
+    assert lags_of(beat(NONE_LEFT, rows_behind=7)) == (NONE_LEFT,)
+    assert lags_of(beat()) == ()
+    assert asked_at(beat(rows_behind=7, rows_behind_at=at)) == at
+    assert asked_at(beat(NONE_LEFT, lags_at=later, rows_behind_at=at)) == later
+    assert asked_at(beat()) is None

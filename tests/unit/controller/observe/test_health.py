@@ -1,0 +1,465 @@
+"""When a new version has proven itself, as tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.controller.observe.caught_up import query_caught_up
+from airflow_streamstate.controller.observe.health import (
+    Beats,
+    Healthy,
+    NotYet,
+    Unhealthy,
+    beats_of,
+    decide_health,
+    has_begun,
+)
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished, Stopped
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.upgrades import HealthyWhen
+from support.sim_stage import Stage
+
+WANTED = HealthyWhen(batches=2, within_seconds=100.0)
+
+
+@pytest.fixture
+def handover(stage: Stage) -> SnapshotManifest:
+    """The end of a first version, whose query had committed batch 3; a second version is launched on it."""
+    stage.deploy()
+    stage.stopped(3)
+    stage.deploy("print('v2')\n")
+    return stage.control.need_manifest("d-0001-stopped-000001")
+
+
+def seen(stage: Stage, batch_id: int | None = None, names: tuple[str, ...] = ("counts",), **beat: Any) -> Observation:
+    """The second version, which has said this."""
+    stage.come_to_life("d-0002", queries=names)
+    beats = {name: QueryBeat(batch_id, stage.clock.now(), is_active=True, **beat) for name in names}
+    stage.beat("d-0002", **beats)
+    return stage.seen("d-0002")
+
+
+def test_before_its_first_word_it_has_not_proven_itself(stage: Stage, handover: SnapshotManifest) -> None:
+    """Nor is it given up before its time."""
+    none = "no query of it has run yet"
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 99.9) == NotYet(none)
+    late = Unhealthy(f"{none}, 100 s after its launch")
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 100.0) == late
+    assert not has_begun(stage.seen("d-0002"), handover)
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "beat", "begun", "verdict"),
+    [
+        (None, {}, False, NotYet),
+        (3, {}, False, NotYet),  # the handover's own
+        (4, {}, True, NotYet),
+        (5, {}, True, Healthy),
+        (3, {"idle_triggers": 1}, True, Healthy),  # no input
+        (3, {"idle_triggers": 1, "lags": (SourceLag("file /in", 7, "files"),)}, False, NotYet),  # there is some
+        (2, {}, False, NotYet),  # of another time
+    ],
+)
+def test_batches_past_the_handover_count(
+    stage: Stage, handover: SnapshotManifest, batch_id: int | None, beat: dict[str, Any], *, begun: bool, verdict: type
+) -> None:
+    """Not batches as such: what it found committed is not its own work."""
+    observation = seen(stage, batch_id, **beat)
+    assert has_begun(observation, handover) is begun
+    assert isinstance(decide_health(observation, handover, WANTED, {}, 10.0), verdict)
+
+
+def test_every_query_of_the_handover_is_waited_for(stage: Stage, handover: SnapshotManifest) -> None:
+    """As long as a script may still start it; then it is one that the new version leaves alone."""
+    observation = seen(stage, 9, ("other",))
+    found = decide_health(observation, handover, WANTED, {}, 10.0)
+    assert found == NotYet("query counts is not started yet")
+    stage.clock.advance(stage.spec("d-0002").settings.exit_grace_seconds + 1.0)
+    stage.beat("d-0002", other=QueryBeat(9, stage.clock.now(), is_active=True))
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, {}, 10.0) == Healthy()
+
+
+def test_a_query_that_says_nothing_is_waited_for(stage: Stage, handover: SnapshotManifest) -> None:
+    """One that was started and is in no sign of life."""
+    stage.come_to_life("d-0002", queries=("counts", "raw"))
+    stage.beat("d-0002", counts=QueryBeat(9, None, is_active=True))
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, {}, 1.0) == NotYet("query raw has not run yet")
+
+
+def test_a_sign_of_life_of_another_attempt_counts_for_nothing(stage: Stage, handover: SnapshotManifest) -> None:
+    """It proves what ran then."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    stage.beat("d-0002", attempt=2, counts=QueryBeat(9, None, is_active=True))
+    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, {}, 1.0), NotYet)
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "says"),
+    [
+        (Failed, {"error": "ValueError: boom", "traceback": ""}, "it is failed: ValueError: boom"),
+        (Fenced, {"current_deployment_id": "d-0003", "current_attempt": 1}, "it is fenced"),
+        (Stopped, {"snapshot_id": "s-1", "queries": {}}, "it is stopped"),
+        (Drained, {"command_id": "c", "command_number": 1, "snapshot_id": "s-1", "queries": {}}, "it is drained"),
+    ],
+)
+def test_what_has_ended_is_unhealthy_at_once(
+    stage: Stage, handover: SnapshotManifest, kind: type, facts: dict[str, Any], says: str
+) -> None:
+    """Whatever it had committed before: its time is not waited for."""
+    seen(stage, 9)
+    stage.say(kind, "d-0002", **facts)
+    stage.end("d-0002")
+    found = decide_health(stage.seen("d-0002"), handover, WANTED, {}, 0.0)
+    assert isinstance(found, Unhealthy)
+    assert found.reason.startswith(says)
+
+
+def test_a_script_that_reads_what_there_is_and_ends_is_healthy(stage: Stage, handover: SnapshotManifest) -> None:
+    """By itself, and well."""
+    seen(stage, 3)
+    stage.say(Finished, "d-0002", snapshot_id=None, queries={})
+    stage.end("d-0002")
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0) == Healthy()
+
+
+def test_a_driver_that_vanishes_is_unhealthy(stage: Stage, handover: SnapshotManifest) -> None:
+    """Without a last word."""
+    seen(stage, 9)
+    stage.end("d-0002", state="gone")
+    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, {}, 0.0), Unhealthy)
+
+
+def lag(
+    behind: int | None,
+    unit: str = "rows",
+    *,
+    came: float | None = 10.0,
+    read: float | None = 10.0,
+    least: tuple[int, int] = (20, 20),
+    seconds: float = 100.0,
+) -> SourceLag:
+    """What a source said, with a trend of these rates, by the second."""
+    trend = LagTrend(
+        10,
+        None if read is None else round(read * seconds),
+        None if read is None else seconds,
+        None if came is None else round(came * seconds),
+        None if came is None else seconds,
+        least[0],
+        least[1],
+        least[1],
+    )
+    return SourceLag("a source", behind, unit, trend=trend, untold="" if behind is not None else "it did not answer")
+
+
+def beat(*lags: SourceLag, **fields: Any) -> QueryBeat:
+    return QueryBeat(9, None, is_active=True, lags=lags, **fields)
+
+
+GROWS = (20, 500)
+OLD = {"counts": beat(lag(90))}
+"""The version before: it read what came, 10 rows/s, and 20 rows were left at the least."""
+
+
+def judged(
+    stage: Stage,
+    handover: SnapshotManifest,
+    *lags: SourceLag,
+    old: Beats | None = None,
+    wanted: HealthyWhen = WANTED,
+    is_late: bool = False,
+    batch_id: int = 9,
+    still_seconds: float = 0.0,
+    **fields: Any,
+) -> Any:
+    """The verdict on a version whose sources said this."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    committed_at = stage.clock.now()
+    stage.clock.advance(still_seconds)
+    query = QueryBeat(batch_id, committed_at, is_active=True, lags=lags, lags_at=committed_at, **fields)
+    stage.beat("d-0002", counts=query)
+    waited_seconds = wanted.within_seconds if is_late else 10.0
+    return decide_health(stage.seen("d-0002"), handover, wanted, old, waited_seconds)
+
+
+@pytest.mark.parametrize(
+    "lags",
+    [
+        [lag(900, least=(3, 60))],  # the first sample was low by chance: what came was read
+        [lag(900, came=10.9, least=GROWS)],  # nor by a tenth
+        [lag(900, came=40.0, read=38.0, least=GROWS)],  # a burst: it reads more than the one before ever did
+        [lag(900, came=40.0, read=9.5, least=GROWS)],  # as much, within what is noise
+        [lag(900, came=40.0, read=5.0, least=(700, 500))],  # it catches up
+        [lag(900, came=40.0, read=5.0, least=(9, 18))],  # no more is left than the version before had
+        [lag(0, came=40.0, read=5.0, least=GROWS)],  # it has read what there is
+        [lag(900, read=None, came=None, least=(30, 30))],
+        [lag(None)],
+        [
+            lag(9, came=30.0, read=5.0, least=GROWS),
+            lag(9, came=1.0, read=30.0, least=(9, 0)),
+        ],  # of one unit, they are one
+    ],
+)
+def test_no_single_sample_makes_a_good_version_fail(
+    stage: Stage, handover: SnapshotManifest, lags: list[SourceLag]
+) -> None:
+    """Nor holds it up: a version that keeps up with its input, or is no slower than the one before, is healthy at once,
+    also where it was asked to roll back what is slower."""
+    wanted = replace(WANTED, roll_back_if_slower=1.1)
+    assert judged(stage, handover, *lags, old=OLD, wanted=wanted) == Healthy()
+
+
+SLOW = lag(900, came=10.0, read=4.0, least=GROWS)
+SLOW_IN_WORDS = (
+    "query counts falls behind: it reads 4 rows/s while 10 rows/s come, and the version before read 10 rows/s; "
+    "500 rows behind at the least, 20 before"
+)
+
+
+@pytest.mark.parametrize(("factor", "is_kept"), [(None, True), (2.6, True), (2.5, False), (1.1, False)])
+def test_a_version_that_is_only_slower_is_kept_unless_its_factor_was_asked_for(
+    stage: Stage, handover: SnapshotManifest, factor: float | None, *, is_kept: bool
+) -> None:
+    """It is given its time first; then both rates are told."""
+    wanted = replace(WANTED, roll_back_if_slower=factor)
+    assert judged(stage, handover, SLOW, old=OLD, wanted=wanted) == NotYet(SLOW_IN_WORDS)
+    found = decide_health(stage.seen("d-0002"), handover, wanted, OLD, 100.0)
+    late = Unhealthy(f"{SLOW_IN_WORDS}, 100 s after its launch")
+    assert found == (Healthy((SLOW_IN_WORDS,)) if is_kept else late)
+
+
+@pytest.mark.parametrize(
+    ("slow", "old", "says"),
+    [
+        (SLOW, None, "the version before read an unknown number of rows/s"),
+        (SLOW, {"counts": beat(lag(900, "files"))}, "the version before read an unknown number of rows/s"),
+        (SLOW, {"other": beat(lag(900))}, "the version before read an unknown number of rows/s"),
+        (lag(900, came=None, read=None, least=GROWS), OLD, "reads an unknown number of rows/s"),
+        (lag(900, came=10.0, read=0.0, least=GROWS), OLD, "reads 0 rows/s while 10 rows/s come"),
+        (SourceLag("a source", 40, "files"), OLD, "40 files behind, and was not looked at long enough to know whether"),
+    ],
+)
+def test_what_nobody_knows_rolls_nothing_back(
+    stage: Stage, handover: SnapshotManifest, slow: SourceLag, old: Beats | None, says: str
+) -> None:
+    """It is said at the end; and a factor is asked of what is known alone."""
+    wanted = replace(WANTED, roll_back_if_slower=2.0)
+    found = judged(stage, handover, slow, old=old, wanted=wanted)
+    assert isinstance(found, NotYet)
+    found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
+    if "reads 0 rows/s" in says:  # all is known of it
+        assert isinstance(found, Unhealthy)
+        assert says in found.reason
+        return
+    assert isinstance(found, Healthy)
+    assert says in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("committed", "still_seconds", "fields", "old", "is_kept"),
+    [
+        (0, 0.0, {}, OLD, False),  # nothing at all
+        (1, 49.0, {"lags": [lag(30)]}, OLD, True),
+        (1, 50.0, {"lags": [lag(30)]}, OLD, False),
+        (1, 50.0, {}, OLD, False),  # nobody knows whether input waits; it has never found none
+        (1, 90.0, {"lags": [lag(0)]}, OLD, True),  # there was none to commit
+        (1, 90.0, {"is_idle": True}, OLD, True),
+        (1, 90.0, {"lags": [lag(30)], "batch_seconds": 31.0}, OLD, True),  # a batch of it takes so long
+        (1, 90.0, {"lags": [lag(30)]}, {"counts": beat(lag(30), batch_seconds=31.0)}, True),  # one of the old one did
+        (1, 90.0, {"lags": [lag(30)]}, {"counts": beat(lag(30), batch_seconds=29.0)}, False),
+        (5, 50.0, {"lags": [SLOW]}, OLD, False),  # slower, and by now it does nothing
+        (5, 49.0, {"lags": [SLOW]}, OLD, True),
+        (1, 49.0, {"lags": [SLOW]}, OLD, True),  # how long its batches take nobody knows
+    ],
+)
+def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(
+    stage: Stage,
+    handover: SnapshotManifest,
+    committed: int,
+    still_seconds: float,
+    fields: dict[str, Any],
+    old: Beats,
+    *,
+    is_kept: bool,
+) -> None:
+    """Standing still is: no batch, or none for half of its time and for longer than three of its batches take, although
+    input waits. Fewer batches than are wanted are slow."""
+    facts = dict(fields)
+    lags = facts.pop("lags", [])
+    found = judged(
+        stage, handover, *lags, old=old, is_late=True, batch_id=3 + committed, still_seconds=still_seconds, **facts
+    )
+    assert isinstance(found, Healthy if is_kept else Unhealthy), found
+
+
+def test_few_batches_are_told_with_the_time_that_each_takes(stage: Stage, handover: SnapshotManifest) -> None:
+    """Of both versions; and where it cannot be known by rates, the factor is of these times."""
+    old = {"counts": beat(batch_seconds=10.0)}
+    found = judged(stage, handover, lag(0), old=old, is_late=True, batch_id=4, batch_seconds=40.0)
+    says = "query counts has committed 1 of 2 batches: one in 40 s, and the version before one in 10 s"
+    assert found == Healthy((says,))  # nothing is left: a trigger that is set to so long, perhaps
+    for factor, kept in ((4.1, True), (4.0, False)):
+        stage.beat("d-0002", counts=QueryBeat(
+            4, stage.clock.now(), is_active=True, lags=(SourceLag("file /in", 40, "files"),), batch_seconds=40.0,
+        ))  # fmt: skip
+        wanted = replace(WANTED, roll_back_if_slower=factor)
+        found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
+        assert isinstance(found, Healthy if kept else Unhealthy)
+        assert says in (found.warnings[0] if isinstance(found, Healthy) else found.reason)
+
+
+def test_one_look_at_what_is_left_says_not_whether_it_keeps_up(stage: Stage, handover: SnapshotManifest) -> None:
+    """The sources have to have been asked at two batches, or a trigger to have found no input."""
+    lags: dict[str, Any] = {"lags": (SourceLag("file /in", 40, "files"),), "lags_at": stage.clock.now()}
+    assert isinstance(decide_health(seen(stage, 9, **lags), handover, WANTED, OLD, 10.0), NotYet)
+    stage.beat("d-0002", counts=QueryBeat(9, stage.clock.now(), is_active=True, is_idle=True, **lags))
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, OLD, 10.0) == Healthy()
+
+
+CAUGHT_UP = HealthyWhen(2, 100.0, caught_up=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({"lags": (lag(40, "files"),)}, NotYet),
+        ({"lags": (lag(0, "files"),)}, Healthy),
+        ({"lags": (lag(0, "files"), lag(None))}, NotYet),
+        ({"lags": (lag(0, "files"), lag(None)), "is_idle": True}, Healthy),
+        ({}, NotYet),
+        ({"rows_behind": 40}, NotYet),  # said by a driver that counts rows alone
+        ({"rows_behind": 0}, Healthy),
+        ({"lags": (lag(900, least=(500, 20)),)}, Healthy),  # as little as the version before had
+        ({"lags": (lag(900, least=(500, 21)),)}, NotYet),
+        ({"lags": (lag(900, least=(500, 0)),)}, Healthy),
+        ({"lags": (lag(900, least=(500, 10)), lag(900, least=(500, 10)))}, Healthy),
+        ({"lags": (lag(900, least=(500, 10)), lag(900, least=(500, 11)))}, NotYet),  # of one unit, they are one
+        ({"lags": (lag(900, least=(500, 10)), lag(9, "files", least=(5, 1)))}, NotYet),  # it had no files left
+    ],
+)
+def test_caught_up_is_what_it_is_everywhere(
+    stage: Stage, handover: SnapshotManifest, fields: dict[str, Any], verdict: type
+) -> None:
+    """Nothing left in any unit, or no input found, or no more left than before; what nobody can tell is never a yes,
+    and is said."""
+    observation = seen(stage, 9, **fields)
+    found = decide_health(observation, handover, CAUGHT_UP, OLD, 10.0)
+    assert isinstance(found, verdict)
+    if isinstance(found, NotYet):
+        assert query_caught_up(beats_of(observation)["counts"]).why in found.text
+        assert isinstance(decide_health(observation, handover, CAUGHT_UP, OLD, 100.0), Unhealthy)
+
+
+def test_what_nobody_can_count_says_nothing(stage: Stage, handover: SnapshotManifest) -> None:
+    """A source that cannot be asked holds nobody up who did not ask for more."""
+    observation = seen(stage, 9, lags=(lag(None),), lags_at=stage.clock.now())
+    assert decide_health(observation, handover, WANTED, OLD, 1.0) == Healthy()
+
+
+def test_a_start_with_nothing_counts_from_nothing(stage: Stage, handover: SnapshotManifest) -> None:
+    """Batch 1 is the second."""
+    assert isinstance(decide_health(seen(stage, 0), None, WANTED, {}, 1.0), NotYet)
+    stage.beat("d-0002", counts=QueryBeat(1, None, is_active=True))
+    assert decide_health(stage.seen("d-0002"), None, WANTED, {}, 1.0) == Healthy()
+
+
+def test_the_planned_batch_of_the_handover_is_none_of_the_new_version_s_own(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """Its start runs that whatever the new code can do: it has begun behind it."""
+    counts = handover.queries["counts"]
+    planned = replace(counts, position=replace(counts.position, planned_batch_id=4))
+    handover = replace(handover, queries={"counts": planned})
+    observed = seen(stage, 4)
+    assert not has_begun(observed, handover)
+    stage.beat("d-0002", counts=QueryBeat(6, stage.clock.now(), is_active=True))
+    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0), Healthy)
+
+
+def test_a_version_with_a_failed_query_is_not_healthy(stage: Stage, handover: SnapshotManifest) -> None:
+    """Whatever the other queries do; the reason names query and cause."""
+    seen(stage, 9)
+    stage.query_failed("counts", deployment_id="d-0002")
+    verdict = decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0)
+    assert verdict == Unhealthy("it is degraded: query counts has failed in batch 7: Unlucky: batch of bad luck")
+
+
+def test_a_version_whose_batches_nobody_timed_stands_still_by_its_time_alone(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """Half of it without a commit, however short it is."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    wanted = replace(WANTED, within_seconds=2.0)
+    for still_seconds, verdict in ((0.9, Healthy), (1.0, Unhealthy)):
+        at = stage.clock.now() - timedelta(seconds=still_seconds)
+        stage.beat("d-0002", counts=QueryBeat(4, at, is_active=True, lags=(lag(30),)))
+        assert isinstance(decide_health(stage.seen("d-0002"), handover, wanted, OLD, 2.0), verdict)
+
+
+def test_a_version_that_is_lost_is_neither_healthy_nor_given_up_before_its_time(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """It may come back; has_begun does not count what it said before."""
+    seen(stage, 9)
+    stage.end("d-0002", state="unknown")
+    stage.clock.advance(3_600)
+    observed = stage.seen("d-0002")
+    assert decide_health(observed, handover, WANTED, OLD, 10.0) == NotYet("it is lost")
+    assert decide_health(observed, handover, WANTED, OLD, 100.0) == Unhealthy("it is lost, 100 s after its launch")
+    assert not has_begun(observed, handover)
+
+
+def test_a_version_that_has_committed_nothing_is_told_as_that_alone(stage: Stage, handover: SnapshotManifest) -> None:
+    """That it stands still goes without saying."""
+    found = judged(stage, handover, lag(30), old=OLD, is_late=True, batch_id=3, still_seconds=90.0)
+    assert found == Unhealthy("query counts has committed 0 of 2 batches, 100 s after its launch")
+
+
+def test_a_failed_query_of_a_driver_that_nobody_can_ask_about_is_told(stage: Stage, handover: SnapshotManifest) -> None:
+    """As long as that gives a sign of life."""
+    seen(stage, 9)
+    stage.query_failed("counts", deployment_id="d-0002")
+    stage.end("d-0002", state="unknown")
+    found = decide_health(stage.seen("d-0002"), handover, WANTED, OLD, 0.0)
+    assert found == Unhealthy("it is degraded: query counts has failed in batch 7: Unlucky: batch of bad luck")
+
+
+@pytest.mark.parametrize(
+    ("first_seconds", "since_seconds", "old_seconds", "factor", "verdict"),
+    [
+        (60.0, 30.0, 1.0, 2.0, Unhealthy),  # the first batch took most of the time
+        (5.0, 40.0, 1.0, 2.0, Unhealthy),  # the second one hangs
+        (5.0, 40.0, 21.0, 2.0, Healthy),  # and the old one's took as long
+        (60.0, 30.0, 1.0, None, Healthy),  # nobody asked for it
+        (20.0, 1.0, 1.0, 2.0, Healthy),  # a first batch opens the state, and has all that came meanwhile
+    ],
+)
+def test_one_batch_tells_how_long_a_batch_takes_at_the_least(
+    stage: Stage,
+    handover: SnapshotManifest,
+    first_seconds: float,
+    since_seconds: float,
+    old_seconds: float,
+    factor: float | None,
+    verdict: type,
+) -> None:
+    """Of a version that is slower, or hangs, no second commit may be seen in its time."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    stage.clock.advance(first_seconds)
+    committed_at = stage.clock.now()
+    stage.clock.advance(since_seconds)
+    lags = (SourceLag("kafka t", 50_000, "rows"),)
+    stage.beat("d-0002", counts=QueryBeat(4, committed_at, is_active=True, lags=lags, lags_at=committed_at))
+    old = {"counts": beat(lag(90), batch_seconds=old_seconds)}
+    wanted = replace(WANTED, roll_back_if_slower=factor)
+    found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
+    assert isinstance(found, verdict), found
+    least = first_seconds if first_seconds >= 50 else since_seconds
+    words = found.reason if isinstance(found, Unhealthy) else found.warnings[0]  # type: ignore[union-attr]
+    assert f"has committed 1 of 2 batches: one in at least {least:g} s, and the version before one in" in words

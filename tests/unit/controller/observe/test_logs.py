@@ -1,0 +1,54 @@
+"""Reading a log as it grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow_streamstate.controller.observe.logs import LogReader
+
+
+def test_a_log_is_read_in_whole_lines_as_it_grows(tmp_path: Path) -> None:
+    """Each line is given once, when it is whole; at the end the rest."""
+    path, ended = tmp_path / "driver.log", []
+    path.write_text("one\ntwo\nthr")
+    reader = LogReader(path, 100, tuple, lambda: bool(ended))
+    assert reader.read_new() == "one\ntwo\n"
+    with path.open("a") as file:
+        file.write("ee\nfour")
+    assert reader.read_new() == "three\n"
+    ended.append(True)
+    assert reader.read_new() == "four"
+    assert reader.read_new() == ""
+
+
+def test_a_secret_is_hidden_also_where_it_comes_in_two_parts(tmp_path: Path) -> None:
+    """A secret that was half written when the log was read is not shown by halves."""
+    path = tmp_path / "driver.log"
+    path.write_text("key hun")
+    reader = LogReader(path, 100, lambda: ("hunter2",), lambda: False)
+    first = reader.read_new()
+    with path.open("a") as file:
+        file.write("ter2\n")
+    assert first + reader.read_new() == "key ***\n"
+
+
+def test_reading_begins_before_the_end(tmp_path: Path) -> None:
+    """Only the last bytes of a long log are read."""
+    path = tmp_path / "driver.log"
+    path.write_text("x" * 1000 + "\nlast\n")
+    assert LogReader(path, 5, tuple, lambda: True).read_all() == "last\n"
+
+
+def test_a_secret_that_the_beginning_cuts_in_two_is_not_shown_by_halves(tmp_path: Path) -> None:
+    """Reading begins with a whole line, however the bytes fall."""
+    path = tmp_path / "driver.log"
+    path.write_text("key hunter2 is wrong\nlast\n")
+    for tail_bytes in range(1, 40):
+        text = LogReader(path, tail_bytes, lambda: ("hunter2",), lambda: True).read_all()
+        assert text in ("", "last\n", "key *** is wrong\nlast\n")
+
+
+def test_no_log_is_no_error(tmp_path: Path) -> None:
+    """A driver that has not written yet, or wrote elsewhere, has an empty log."""
+    assert LogReader(None, 5, tuple, lambda: False).read_new() == ""
+    assert LogReader(tmp_path / "not-there", 5, tuple, lambda: True).read_new() == ""

@@ -1,0 +1,613 @@
+"""Every end of an order and of a deployment has an outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.controller.observe.outcomes import (
+    FULFILLED_BY,
+    End,
+    decide_command_outcome,
+    decide_drain_outcome,
+    decide_end,
+)
+from airflow_streamstate.controller.observe.views import CommandView, Outcome
+from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamStateError
+from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.commands import (
+    ALL_COMMANDS,
+    CancelRequest,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
+from airflow_streamstate.protocol.data_events import Skipped
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import (
+    Accepted,
+    Drained,
+    DrainFailed,
+    Expired,
+    Failed,
+    Fenced,
+    Finished,
+    Ignored,
+    Rejected,
+    SnapshotReady,
+    Stopped,
+)
+from airflow_streamstate.protocol.positions import QueryPosition
+from support.sim_stage import STREAM, Stage
+
+
+@pytest.fixture
+def drain(stage: Stage) -> CommandView:
+    """A running deployment that is told to drain."""
+    stage.deploy()
+    stage.come_to_life()
+    return stage.controller.drain(STREAM)
+
+
+def outcome_of(stage: Stage, order: CommandView) -> Outcome | None:
+    """One look."""
+    return stage.controller.outcome_of_command(STREAM, order.deployment_id, order.command_id)
+
+
+def answer(stage: Stage, order: CommandView, kind: type, **fields: object) -> None:
+    """The agent answers."""
+    stage.say(kind, command_id=order.command_id, command_number=order.number or 0, **fields)
+
+
+def test_under_way_is_no_outcome(stage: Stage, drain: CommandView) -> None:
+    """While an order may still be obeyed there is no outcome. (Law 6)"""
+    assert outcome_of(stage, drain) is None
+    stage.accept(stage.drain_of())
+    assert outcome_of(stage, drain) is None
+    assert stage.controller.drain_outcome(STREAM, "d-0001") is None
+
+
+def test_a_drain_is_drained(stage: Stage, drain: CommandView) -> None:
+    """The event that answers it is its outcome, for whoever asked and for whoever only waits. (1a.13)"""
+    answer(stage, drain, Drained, snapshot_id="s-1", queries={})
+    for found in (outcome_of(stage, drain), stage.controller.drain_outcome(STREAM, "d-0001")):
+        assert found is not None
+        assert (found.outcome, found.state, found.snapshot_id) == ("drained", "drained", "s-1")
+
+
+def test_a_second_drain_is_answered_by_the_same_event(stage: Stage, drain: CommandView) -> None:
+    """``also_answers`` names whom else a drain answers. (1a.13)"""
+    second = stage.controller.drain(STREAM)
+    answer(stage, drain, Drained, snapshot_id="s-1", queries={}, also_answers=(second.command_id,))
+    found = outcome_of(stage, second)
+    assert found is not None
+    assert found.outcome == "drained"
+
+
+def test_a_later_deployment_does_not_hide_a_drain(stage: Stage, drain: CommandView) -> None:
+    """Who waits for the drain of a deployment sees it, whatever came after. (1a.13)"""
+    stage.run_batches(2)
+    stage.flush()
+    manifest = stage.keep("drained", drained=True, state_rows_left=0)
+    answer(stage, drain, Drained, snapshot_id=manifest.snapshot_id, queries={})
+    stage.end()
+    stage.deploy("print('v2')\n")
+    found = stage.controller.drain_outcome(STREAM, "d-0001")
+    assert found is not None
+    assert found.to_json()["kind"] == "drained"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "outcome"),
+    [
+        (Expired, {"command": {"kind": "DrainNotification"}}, "expired"),
+        (Rejected, {"key": "k", "reason": "it cannot be flushed"}, "rejected"),
+        (Ignored, {"command": {"kind": "DrainNotification"}, "reason": "another attempt"}, "ignored"),
+    ],
+)
+def test_an_order_that_is_not_obeyed_says_why(
+    stage: Stage, drain: CommandView, kind: type, fields: dict, outcome: str
+) -> None:
+    """Expired, rejected and ignored are ends, while the job runs on. (1a.13)"""
+    answer(stage, drain, kind, **fields)
+    found = outcome_of(stage, drain)
+    assert found is not None
+    assert (found.outcome, found.state) == (outcome, "running")
+    assert found.reason
+
+
+def test_an_expired_drain_is_an_end_for_who_only_waits_until_another_comes(stage: Stage, drain: CommandView) -> None:
+    """A sensor does not wait for a drain that expired, unless a new one is ordered. (Law 6)"""
+    answer(stage, drain, Expired, command=to_json(stage.drain_of()))
+    stage.controller.notifications.clean_up(STREAM)
+    found = stage.controller.drain_outcome(STREAM, "d-0001")
+    assert found is not None
+    assert found.outcome == "expired"
+    stage.controller.drain(STREAM)
+    assert stage.controller.drain_outcome(STREAM, "d-0001") is None
+
+
+def test_a_failed_flush_is_told_when_it_is_known_where_the_deployment_stands(stage: Stage, drain: CommandView) -> None:
+    """DrainFailed is followed by what the deployment is then, with its snapshot and the choices. (1a.5)"""
+    answer(
+        stage, drain, DrainFailed, query_name="counts", error="disk", withdrawn=True, choices=("resume it", "deploy")
+    )
+    assert outcome_of(stage, drain) is None
+    stage.say(Stopped, snapshot_id="s-1", queries={})
+    for found in (outcome_of(stage, drain), stage.controller.drain_outcome(STREAM, "d-0001")):
+        assert found is not None
+        assert (found.outcome, found.state, found.snapshot_id) == ("drain_failed", "stopped", "s-1")
+        assert "resume it" in found.reason
+        assert "runs on" not in found.reason
+
+
+def test_an_order_to_an_attempt_that_was_replaced_ends_as_fenced(stage: Stage, drain: CommandView) -> None:
+    """It was ignored because its deployment is not current any more: that is what became of it. (Law 4)"""
+    ignored = {"command": {"kind": "DrainNotification"}, "reason": "this attempt was replaced"}
+    answer(stage, drain, Ignored, **ignored)
+    stage.say(Fenced, current_deployment_id="d-0002", current_attempt=1)
+    found = outcome_of(stage, drain)
+    assert found is not None
+    assert (found.outcome, found.state, found.reason) == ("fenced", "fenced", "this attempt was replaced")
+
+
+@pytest.mark.parametrize(("state", "outcome"), [("gone", "failed"), ("unknown", "lost")])
+def test_a_driver_that_dies_under_an_order_is_an_outcome(
+    stage: Stage, drain: CommandView, state: str, outcome: str
+) -> None:
+    """Nobody waits for a driver that is gone. (Law 6)"""
+    stage.end(state=state)  # type: ignore[arg-type]
+    stage.clock.advance(120)
+    found = outcome_of(stage, drain)
+    assert found is not None
+    assert found.outcome == outcome
+    assert found.reason
+
+
+def test_a_drain_that_the_next_attempt_finishes_is_drained_after_all(stage: Stage, drain: CommandView) -> None:
+    """A drain holds for the deployment: what failed in one attempt is done by the next. (1a.7)"""
+    stage.end(state="gone")
+    stage.controller.resume(STREAM)
+    assert outcome_of(stage, drain) is None
+    stage.come_to_life(attempt=2)
+    stage.say(Drained, attempt=2, command_id=drain.command_id, command_number=1, snapshot_id="s-1", queries={})
+    found = outcome_of(stage, drain)
+    assert found is not None
+    assert found.outcome == "drained"
+
+
+def test_a_stop_that_came_too_late_is_fulfilled_all_the_same(stage: Stage) -> None:
+    """A second stop, ignored because the first was obeyed, has what it asked for. (Law 2)"""
+    stage.deploy()
+    stage.come_to_life()
+    first, second = stage.controller.stop(STREAM), stage.controller.stop(STREAM)
+    answer(stage, first, Stopped, snapshot_id="s-1", queries={})
+    answer(stage, second, Ignored, command={"kind": "StopRequest"}, reason="stopped already")
+    found = outcome_of(stage, second)
+    assert found is not None
+    assert (found.outcome, found.snapshot_id) == ("stopped", "s-1")
+
+
+def test_a_snapshot_is_ready_while_the_job_runs_on(stage: Stage) -> None:
+    """A snapshot's outcome does not end the deployment. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(2)
+    order = stage.controller.snapshot(STREAM)
+    manifest = stage.keep("live")
+    answer(stage, order, SnapshotReady, snapshot_id=manifest.snapshot_id, snapshot_kind="live", queries={})
+    found = outcome_of(stage, order)
+    assert found is not None
+    assert (found.outcome, found.state) == ("snapshot_ready", "running")
+    assert found.to_json()["files"] == manifest.files_count > 0
+
+
+def test_secrets_of_the_job_are_in_no_outcome(stage: Stage) -> None:
+    """What a failing job prints of its own configuration is hidden."""
+    stage.deploy(conf={"spark.my.password": "hunter2-hunter2"}, allow_literal_secrets=True)
+    stage.come_to_life()
+    stage.say(Failed, error="bad hunter2-hunter2", traceback="Traceback hunter2-hunter2")
+    found = stage.controller.end_outcome(STREAM, "d-0001")
+    assert found is not None
+    assert "hunter2" not in str(found.to_json()) + found.traceback
+
+
+def test_each_kind_of_order_knows_what_fulfils_it() -> None:
+    """No order is without an outcome that fulfils it. (Law 6)"""
+    assert {kind.kind for kind in ALL_COMMANDS} <= set(FULFILLED_BY)
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome", "error"),
+    [
+        ("deadline", "drain_failed", DeadlineExceededError),
+        ("flush_deadline", "drain_failed", DeadlineExceededError),
+        ("cancelled", "cancelled", ConflictError),
+    ],
+)
+def test_a_drain_that_is_called_off_is_over_while_the_stream_runs_on(
+    stage: Stage, drain: CommandView, cause: str, outcome: str, error: type[StreamStateError]
+) -> None:
+    """Nobody waits for it any more, whoever ordered it, until another one comes (Law 6)."""
+    stage.accept(stage.drain_of())
+    assert stage.controller.status(STREAM).state == "draining"
+    answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause=cause, then="runs_on")
+    stage.controller.notifications.clean_up(STREAM)
+    for found in (outcome_of(stage, drain), stage.controller.drain_outcome(STREAM, "d-0001")):
+        assert found is not None
+        assert (found.outcome, found.state, found.snapshot_id) == (outcome, "running", None)
+        assert found.reason == "it was called off: late; the stream runs on"
+    with pytest.raises(error):
+        stage.controller.wait_for_command(STREAM, "d-0001", drain.command_id, 5)
+    stage.controller.drain(STREAM)
+    assert stage.controller.drain_outcome(STREAM, "d-0001") is None
+
+
+def test_a_stop_after_a_drain_that_was_called_off_is_a_stop(stage: Stage, drain: CommandView) -> None:
+    """What came of the drain is not told of a later end."""
+    answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause="deadline", then="runs_on")
+    stage.say(Stopped, snapshot_id="s-1", queries={})
+    stage.end()
+    found = stage.controller.drain_outcome(STREAM, "d-0001")
+    assert found is not None
+    assert found.outcome == "stopped"
+
+
+def test_a_drain_that_became_a_stop_is_told_with_its_snapshot(stage: Stage, drain: CommandView) -> None:
+    """Not before it is known where the deployment stands."""
+    answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause="deadline", then="stop")
+    assert outcome_of(stage, drain) is None
+    stage.say(Stopped, snapshot_id="s-1", queries={})
+    stage.end()
+    found = outcome_of(stage, drain)
+    assert found is not None
+    assert (found.outcome, found.state, found.snapshot_id) == ("drain_failed", "stopped", "s-1")
+
+
+def test_a_request_to_take_back_is_answered_by_the_event_that_ends_the_drain(stage: Stage, drain: CommandView) -> None:
+    """``also_answers`` names it; what it asked for is so."""
+    request = stage.controller.cancel_drain(STREAM, request_id="r-9")
+    fields = {"query_name": "", "error": "tests has taken it back", "withdrawn": True}
+    answer(stage, drain, DrainFailed, **fields, cause="cancelled", then="runs_on", also_answers=(request.command_id,))
+    stage.controller.notifications.clean_up(STREAM)
+    found = stage.controller.wait_for_command(STREAM, "d-0001", request.command_id, 5)
+    assert (found.outcome, found.state) == ("cancelled", "running")
+    again = stage.controller.cancel_drain(STREAM, request_id="r-9")
+    assert again.outcome is not None
+    assert again.outcome.outcome == "cancelled"
+
+
+# the decisions alone
+
+AT_7 = {"counts": QueryPosition(7)}
+OF_C = {"command_id": "c", "command_number": 1}
+DRAIN, STOP, SNAPSHOT = DrainNotification.kind, StopRequest.kind, SnapshotRequest.kind
+
+
+def running(stage: Stage) -> None:
+    stage.deploy()
+    stage.come_to_life()
+
+
+LAST = 3
+"""The number of the first event behind those of a start."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "end"),
+    [
+        (Stopped, {"snapshot_id": "s", "queries": AT_7}, {"outcome": "stopped", "snapshot_id": "s", "queries": AT_7}),
+        (Finished, {"snapshot_id": None, "queries": AT_7}, {"outcome": "finished", "queries": AT_7}),
+        (
+            Drained,
+            {**OF_C, "snapshot_id": "s", "queries": AT_7},
+            {"outcome": "drained", "snapshot_id": "s", "queries": AT_7},
+        ),
+        (
+            Failed,
+            {"error": "ValueError: no", "traceback": "Traceback …"},
+            {"outcome": "failed", "reason": "ValueError: no", "traceback": "Traceback …"},
+        ),
+        (
+            Fenced,
+            {"current_deployment_id": "d-0002", "current_attempt": 1},
+            {"outcome": "fenced", "reason": "replaced by d-0002 attempt 1"},
+        ),
+        (
+            Fenced,
+            {"current_deployment_id": "", "current_attempt": 0},
+            {"outcome": "fenced", "reason": "replaced by nobody attempt 0"},
+        ),
+    ],
+)
+def test_an_end_of_a_deployment_is_told_whole(
+    stage: Stage, kind: type[Event], fields: dict[str, Any], end: dict[str, Any]
+) -> None:
+    """With the event that says it, its number, and of what kind the order was that waits for it. (1a.13)"""
+    running(stage)
+    assert decide_end(stage.seen()) is None
+    event = stage.say(kind, **fields)
+    for command_kind in (STOP, ""):
+        found = End(**{"state": end["outcome"], "event": event, "number": LAST, "command_kind": command_kind, **end})
+        assert decide_end(stage.seen(), command_kind) == found
+        if kind is not Stopped and kind is not Drained:
+            assert decide_command_outcome(stage.seen(), "c", command_kind) == found
+    assert decide_drain_outcome(stage.seen(), is_pending=True) == decide_end(stage.seen(), DRAIN)
+
+
+def test_an_end_that_no_event_says_is_told_by_the_state(stage: Stage) -> None:
+    """A driver that vanished; there is neither a snapshot nor a number."""
+    running(stage)
+    stage.end(state="gone")
+    reason = "the driver has ended without a last word: it is gone"
+    assert decide_end(stage.seen(), SNAPSHOT) == End("failed", "failed", reason=reason, command_kind=SNAPSHOT)
+
+
+def test_of_two_drains_the_first_is_the_end(stage: Stage) -> None:
+    """Whatever a later attempt said; its number is that of its own event."""
+    running(stage)
+    first = stage.say(Drained, **OF_C, snapshot_id="s-1", queries={})
+    stage.say(Drained, attempt=2, **OF_C, snapshot_id="s-2", queries={})
+    found = decide_end(stage.seen())
+    assert found is not None
+    assert (found.event, found.number, found.snapshot_id) == (first, LAST, "s-1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "end"),
+    [
+        (
+            SnapshotReady,
+            {"snapshot_id": "s", "snapshot_kind": "live", "queries": AT_7},
+            {"outcome": "snapshot_ready", "snapshot_id": "s", "queries": AT_7, "command_kind": STOP},
+        ),
+        (
+            Skipped,
+            {"query_name": "counts", "batch_id": 7, "moves": (), "reason": "no parser reads it"},
+            {"outcome": "skipped", "reason": "no parser reads it", "command_kind": SkipRequest.kind},
+        ),
+        (
+            Expired,
+            {"command": {}},
+            {"outcome": "expired", "reason": "it had expired when it was read", "command_kind": STOP},
+        ),
+        (
+            Rejected,
+            {"key": "k", "reason": "no such kind"},
+            {"outcome": "rejected", "reason": "no such kind", "command_kind": STOP},
+        ),
+        (
+            Ignored,
+            {"command": {}, "reason": "for another"},
+            {"outcome": "ignored", "reason": "for another", "command_kind": STOP},
+        ),
+    ],
+)
+def test_an_answer_of_a_driver_that_runs_on_is_told_whole(
+    stage: Stage, kind: type[Event], fields: dict[str, Any], end: dict[str, Any]
+) -> None:
+    """Of the command that it names, and of no other."""
+    running(stage)
+    event = stage.say(kind, **OF_C, **fields)
+    found = End(**{"state": "running", "event": event, "number": LAST, **end})
+    assert decide_command_outcome(stage.seen(), "c", STOP) == found
+    assert decide_command_outcome(stage.seen(), "another", STOP) is None
+    assert decide_command_outcome(stage.seen(), "", STOP) is None
+
+
+def test_the_last_answer_to_a_command_counts(stage: Stage) -> None:
+    """What one attempt ignored, the next one may do."""
+    running(stage)
+    stage.say(Ignored, **OF_C, command={}, reason="for another")
+    stage.say(SnapshotReady, **OF_C, snapshot_id="s", snapshot_kind="live", queries={})
+    found = decide_command_outcome(stage.seen(), "c")
+    assert found is not None
+    assert (found.outcome, found.number) == ("snapshot_ready", LAST + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "command_kind"),
+    [
+        (Accepted, {"command": {"kind": STOP}}, STOP),
+        (Ignored, {"command": {"kind": SNAPSHOT}, "reason": "late"}, SNAPSHOT),
+        (Expired, {"command": {"kind": DRAIN}}, DRAIN),
+        (Accepted, {"command": {}}, ""),
+        (Rejected, {"key": "k", "reason": "no such kind"}, ""),
+    ],
+)
+def test_of_which_kind_a_command_is_is_told_by_the_event_that_has_it(
+    stage: Stage, kind: type[Event], fields: dict[str, Any], command_kind: str
+) -> None:
+    """Where its caller does not know; of another command nothing is told."""
+    running(stage)
+    stage.say(kind, **OF_C, **fields)
+    stage.say(Failed, error="no")
+    for command_id, expected in (("c", command_kind), ("another", "")):
+        found = decide_command_outcome(stage.seen(), command_id)
+        assert found is not None
+        assert found.command_kind == expected
+    said = decide_command_outcome(stage.seen(), "c", CancelRequest.kind)
+    assert said is not None
+    assert said.command_kind == CancelRequest.kind
+
+
+@pytest.mark.parametrize(
+    ("command_kind", "end", "outcome"),
+    [
+        (STOP, Stopped, "stopped"),
+        (STOP, Finished, "finished"),
+        (SNAPSHOT, Stopped, "stopped"),
+        (DRAIN, Stopped, "ignored"),
+        (DRAIN, Drained, "drained"),
+        ("", Stopped, "stopped"),
+        (STOP, Failed, "ignored"),
+        (STOP, Fenced, "fenced"),
+    ],
+)
+def test_what_came_too_late_is_fulfilled_by_the_end_that_it_asked_for(
+    stage: Stage, command_kind: str, end: type[Event], outcome: str
+) -> None:
+    """Else it was ignored; and where the deployment was replaced, that is what became of it. (Law 2)"""
+    running(stage)
+    ignored = stage.say(Ignored, **OF_C, command={"kind": command_kind}, reason="too late")
+    ends: dict[type[Event], dict[str, Any]] = {
+        Stopped: {"snapshot_id": "s", "queries": {}},
+        Finished: {"snapshot_id": "s", "queries": {}},
+        Drained: {"command_id": "other", "command_number": 2, "snapshot_id": "s", "queries": {}},
+        Failed: {"error": "no"},
+        Fenced: {"current_deployment_id": "d-0002", "current_attempt": 1},
+    }
+    stage.say(end, **ends[end])
+    found = decide_command_outcome(stage.seen(), "c")
+    assert found is not None
+    assert (found.outcome, found.command_kind) == (outcome, command_kind)
+    if outcome in ("ignored", "fenced"):
+        assert (found.event, found.number, found.reason) == (ignored, LAST, "too late")
+    else:
+        assert (found.number, found.snapshot_id) == (LAST + 1, "s")
+
+
+FLUSH = {"query_name": "counts", "error": "disk", "withdrawn": True}
+
+
+@pytest.mark.parametrize(
+    ("facts", "then", "end"),
+    [
+        ({}, None, None),
+        ({}, {"snapshot_id": "s", "queries": AT_7}, {"reason": "the flush of query counts failed: disk"}),
+        (
+            {"choices": ("resume", "deploy")},
+            {"snapshot_id": "s", "queries": AT_7},
+            {"reason": "the flush of query counts failed: disk (resume; deploy)"},
+        ),
+        ({"cause": "deadline", "then": "stop"}, None, None),
+        (
+            {"cause": "deadline", "then": "stop"},
+            {"snapshot_id": "s", "queries": AT_7},
+            {"reason": "it was called off: disk"},
+        ),
+        (
+            {"cause": "deadline", "then": "runs_on"},
+            None,
+            {"reason": "it was called off: disk; the stream runs on"},
+        ),
+        ({"cause": "cancelled"}, None, {"outcome": "cancelled", "reason": "it was called off: disk"}),
+    ],
+)
+def test_a_drain_that_failed_is_told_whole(
+    stage: Stage, facts: dict[str, Any], then: dict[str, Any] | None, end: dict[str, Any] | None
+) -> None:
+    """Once it is known where the deployment stands: with the snapshot of that end, where it does not run on. (1a.5)"""
+    running(stage)
+    event = stage.say(DrainFailed, **OF_C, **FLUSH, **facts, also_answers=("back",))
+    if then is not None:
+        stage.say(Stopped, **then)
+    seen = stage.seen()
+    for command_id, kind in (("c", DRAIN), ("back", CancelRequest.kind)):
+        found = decide_command_outcome(seen, command_id, DRAIN)
+        if end is None:
+            assert found is None
+            continue
+        state = "running" if then is None else "stopped"
+        usual: dict[str, Any] = {
+            "outcome": "drain_failed", "state": state, "event": event, "number": LAST, "command_kind": kind,
+            **(then or {}),
+        }  # fmt: skip
+        assert found == End(**{**usual, **end})
+    if end is not None and facts.get("cause") != "cancelled":
+        assert decide_drain_outcome(seen, is_pending=False) == decide_command_outcome(seen, "c", DRAIN)
+
+
+def test_a_drain_that_failed_in_a_failing_job_has_its_traceback(stage: Stage) -> None:
+    """And no snapshot."""
+    running(stage)
+    event = stage.say(DrainFailed, **OF_C, **FLUSH)
+    stage.say(Failed, error="no", traceback="Traceback …")
+    found = decide_command_outcome(stage.seen(), "c")
+    reason = "the flush of query counts failed: disk"
+    assert found == End(
+        "drain_failed", "failed", event, LAST, reason=reason, traceback="Traceback …", command_kind=DRAIN
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "is_pending", "outcome"),
+    [
+        ((), False, None),
+        (((Accepted, {"command": {"kind": DRAIN}}),), False, None),
+        (((Expired, {"command": {"kind": DRAIN}}),), False, "expired"),
+        (((Expired, {"command": {"kind": DRAIN}}),), True, None),
+        (((Expired, {"command": {"kind": STOP}}),), False, None),
+        (((Rejected, {"key": "k", "reason": "no"}),), False, "rejected"),
+        (((Rejected, {"key": "k", "reason": "no"}),), True, None),
+        (((DrainFailed, {**FLUSH, "then": "runs_on"}),), False, "drain_failed"),
+        (((DrainFailed, {**FLUSH, "then": "runs_on"}),), True, None),
+        (((DrainFailed, FLUSH),), False, None),
+        (
+            ((Expired, {"command": {"kind": DRAIN}}), (Accepted, {"command": {"kind": DRAIN}})),
+            False,
+            None,
+        ),
+        (((Expired, {"command": {"kind": DRAIN}}), (Accepted, {"command": {"kind": SNAPSHOT}})), False, "expired"),
+        (((Rejected, {"key": "k", "reason": "no"}), (Expired, {"command": {"kind": DRAIN}})), False, "expired"),
+    ],
+)
+def test_the_last_word_on_drains_is_the_outcome_for_whoever_only_waits(
+    stage: Stage, events: tuple[tuple[type[Event], dict[str, Any]], ...], is_pending: bool, outcome: str | None
+) -> None:
+    """Unless another one waits to be obeyed, or the last one was taken up. (Law 6)"""
+    running(stage)
+    said = [stage.say(kind, **OF_C, **fields) for kind, fields in events]
+    found = decide_drain_outcome(stage.seen(), is_pending=is_pending)
+    if outcome is None:
+        assert found is None
+        return
+    assert found is not None
+    told = found.event
+    assert (found.outcome, found.state, found.command_kind) == (outcome, "running", DRAIN)
+    assert told is not None
+    assert found.number == LAST + [event.write_id for event in said].index(told.write_id)
+
+
+def test_an_end_behind_a_drain_that_failed_counts_for_whoever_waits(stage: Stage) -> None:
+    """A lost driver, too: nothing is known of the flush then."""
+    running(stage)
+    stage.say(DrainFailed, **OF_C, **FLUSH, then="kill")
+    assert decide_drain_outcome(stage.seen(), is_pending=True) is None
+    stage.end(state="unknown")
+    stage.clock.advance(3_600)
+    found = decide_drain_outcome(stage.seen(), is_pending=True)
+    assert found is not None
+    assert (found.outcome, found.state, found.number) == ("drain_failed", "lost", LAST)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "command_kind", "is_so"),
+    [
+        ("drained", DRAIN, True),
+        ("stopped", DRAIN, False),
+        ("stopped", STOP, True),
+        ("snapshot_ready", STOP, False),
+        ("snapshot_ready", SNAPSHOT, True),
+        ("cancelled", CancelRequest.kind, True),
+        ("skipped", "", True),
+        ("cancelled", "", False),
+        ("drained", "a kind of tomorrow", True),
+        ("failed", "a kind of tomorrow", False),
+    ],
+)
+def test_an_order_is_fulfilled_by_the_ends_of_its_kind(outcome: Any, command_kind: str, is_so: bool) -> None:
+    """Of an unknown kind by any good end."""
+    assert End(outcome, "running", command_kind=command_kind).is_what_was_ordered is is_so
+
+
+def test_a_drain_that_expired_under_a_driver_that_nobody_can_ask_about_is_told(stage: Stage) -> None:
+    """As long as that gives a sign of life it runs."""
+    running(stage)
+    stage.say(Expired, **OF_C, command={"kind": DRAIN})
+    stage.end(state="unknown")
+    found = decide_drain_outcome(stage.seen(), is_pending=False)
+    assert found is not None
+    assert (found.outcome, found.state) == ("expired", "running")

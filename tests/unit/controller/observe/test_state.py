@@ -1,0 +1,258 @@
+"""The state of a deployment: one table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.controller.observe.state import (
+    STATE_TABLE,
+    STATES,
+    decide_state,
+    explain_state,
+    markdown_table,
+)
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished
+from airflow_streamstate.protocol.records import Claim
+from support.examples import example
+from support.sim_stage import STREAM, Stage
+
+
+def state_of(stage: Stage, deployment_id: str | None = None) -> str:
+    """The state as a controller sees it now."""
+    seen = stage.seen(deployment_id)
+    return decide_state(seen, stage.clock.now())
+
+
+def test_recorded_and_launched_is_launching(stage: Stage) -> None:
+    """Until the session is there the state is launching, claimed or not. (1a.13)"""
+    stage.deploy()
+    assert state_of(stage) == "launching"
+    stage.come_to_life()
+    assert state_of(stage) == "running"
+
+
+def test_a_driver_that_ended_without_a_word_has_failed(stage: Stage) -> None:
+    """An exit without a terminal event is a failure, and the launcher's reason says why. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="gone")
+    assert state_of(stage) == "failed"
+    assert "it is gone" in explain_state(stage.seen(), stage.clock.now())
+
+
+def test_the_last_word_of_a_driver_counts_more_than_its_exit(stage: Stage) -> None:
+    """A terminal event decides, whatever the process does afterwards. (1a.13)"""
+    stage.deploy()
+    stage.stopped()
+    assert state_of(stage) == "stopped"
+    stage.end(state="running")
+    assert state_of(stage) == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "state"),
+    [
+        (Finished, {"snapshot_id": None, "queries": {}}, "finished"),
+        (Failed, {"error": "ValueError: no"}, "failed"),
+        (Fenced, {"current_deployment_id": "d-0002", "current_attempt": 1}, "fenced"),
+        (Drained, {"command_id": "c", "command_number": 1, "snapshot_id": "s", "queries": {}}, "drained"),
+    ],
+)
+def test_each_terminal_event_is_a_state(stage: Stage, kind: type, fields: dict, state: str) -> None:
+    """Each terminal event has its state. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(kind, **fields)
+    assert state_of(stage) == state
+
+
+def test_drained_stays_drained_whatever_a_later_attempt_says(stage: Stage) -> None:
+    """A drain holds for the deployment, not for an attempt. (Law 11)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(Drained, command_id="c", command_number=1, snapshot_id="s", queries={})
+    stage.say(Failed, attempt=2, error="late")
+    assert state_of(stage) == "drained"
+
+
+def test_accepted_commands_are_seen_in_the_state(stage: Stage) -> None:
+    """An accepted stop is stopping, an accepted drain draining; one that only lies there changes nothing. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.controller.stop(STREAM)
+    assert state_of(stage) == "running"
+    (slot,) = stage.control.journal("d-0001").commands()
+    assert isinstance(slot.command, StopRequest)
+    stage.accept(slot.command)
+    assert state_of(stage) == "stopping"
+
+
+def test_an_accepted_drain_is_draining(stage: Stage) -> None:
+    """From its acceptance on a drain is seen in the state. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.controller.drain(STREAM)
+    command = stage.drain_of()
+    assert isinstance(command, DrainNotification)
+    stage.accept(command)
+    assert state_of(stage) == "draining"
+
+
+def test_lost_needs_both_silence_and_a_launcher_that_cannot_ask(stage: Stage) -> None:
+    """Unknown never means dead: lost is an old sign of life from a driver that nobody can ask about. (1a.8)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.beat()
+    stage.clock.advance(3_600)
+    assert state_of(stage) == "running"
+    stage.end(state="unknown")
+    assert state_of(stage) == "lost"
+    stage.beat()
+    assert state_of(stage) == "running"
+
+
+def test_a_deployment_that_is_not_current_is_fenced(stage: Stage) -> None:
+    """A deployment that another replaced is fenced, unless it ended well before. (Law 4)"""
+    stage.deploy()
+    stage.stopped()
+    stage.deploy("print('v2')\n")
+    assert state_of(stage, "d-0001") == "stopped"
+    stage.come_to_life("d-0002")
+    stage.end("d-0002", state="gone")
+    stage.deploy("print('v3')\n")
+    assert state_of(stage, "d-0002") == "fenced"
+
+
+def test_an_attempt_that_was_given_up_has_failed(stage: Stage) -> None:
+    """An attempt that a controller closed before a driver claimed it can never live. (1a.8)"""
+    stage.deploy()
+    stage.end(state="pending")
+    stage.controller.kill(STREAM)
+    assert state_of(stage) == "failed"
+
+
+def test_a_query_that_failed_makes_it_degraded_until_it_is_started_again(stage: Stage) -> None:
+    """Named with its batch and cause; an end of the attempt, and a stop that is obeyed, count for more. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life(queries=("counts", "other"))
+    stage.query_failed("counts")
+    assert state_of(stage) == "degraded"
+    why = explain_state(stage.seen(), stage.clock.now())
+    assert why == "query counts has failed in batch 7: Unlucky: batch of bad luck"
+    stage.start_query("counts", batch_id=6)
+    assert state_of(stage) == "running"
+    stage.query_failed("other")
+    order = stage.controller.stop(STREAM)
+    assert order.state == "degraded"
+    stage.say(Failed, error="ValueError: no")
+    assert state_of(stage) == "failed"
+
+
+def test_a_failure_of_an_earlier_attempt_is_over(stage: Stage) -> None:
+    """Each attempt starts its queries anew. (1a.13)"""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.query_failed("counts")
+    stage.end(state="gone")
+    stage.controller.resume(STREAM)
+    stage.come_to_life(attempt=2, queries=("counts",))
+    assert state_of(stage) == "running"
+
+
+def test_the_table_has_every_state_and_ends_with_otherwise() -> None:
+    """The table is whole: some row always holds, and each state has one. (1a.13)"""
+    assert {row.state for row in STATE_TABLE} == set(STATES)
+    assert STATE_TABLE[-1].when == "otherwise"
+    assert markdown_table().count("\n") == len(STATE_TABLE) + 1
+
+
+def why(stage: Stage) -> str:
+    return explain_state(stage.seen(), stage.clock.now())
+
+
+def test_each_state_is_explained_in_words(stage: Stage) -> None:
+    """From the record of a deployment to its end."""
+    stage.deploy()
+    stage.end(state="pending")
+    assert why(stage) == "it is recorded, but no driver was started for it yet; resume starts one"
+    stage.end(state="running")
+    assert why(stage) == "its driver has not started its Spark session yet"
+    stage.come_to_life()
+    assert why(stage) == "the attempt said Started"
+    stage.query_failed("b")
+    stage.query_failed("a", planned_batch_id=None)
+    failed = "Unlucky: batch of bad luck"
+    assert why(stage) == f"query b has failed in batch 7: {failed}; query a has failed: {failed}"
+    stage.end(state="gone")
+    assert why(stage) == "the driver has ended without a last word: it is gone"
+    stage.say(Failed, error="no")
+    assert why(stage) == "the attempt said Failed"
+
+
+def test_a_last_word_that_cannot_be_read_is_told(stage: Stage) -> None:
+    """By the numbers of the events that may be it. (Law 7)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="exited")
+    seen = stage.seen()
+    unread = tuple(replace(entry, event=None) for entry in seen.events)
+    ended = "the driver has ended without a last word: it is exited"
+    assert explain_state(seen, stage.clock.now()) == ended
+    assert explain_state(replace(seen, events=unread), stage.clock.now()) == (
+        f"{ended}; event 1, 2 cannot be read, and may be that word"
+    )
+    assert seen.launch_status is not None
+    silent = replace(seen, launch_status=replace(seen.launch_status, reason=""))
+    assert explain_state(silent, stage.clock.now()) == "the driver has ended without a last word"
+
+
+def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Stage) -> None:
+    """Where anything is known of its launch."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="unknown")
+    stage.clock.advance(3_600)
+    seen = stage.seen()
+    lost = "the driver cannot be asked about, and its sign of life is older than lost_after_seconds"
+    assert explain_state(seen, stage.clock.now()) == f"{lost}: it is unknown"
+    assert seen.launch_status is not None
+    for status in (replace(seen.launch_status, reason=""), None):
+        assert explain_state(replace(seen, launch_status=status), stage.clock.now()) == lost
+        assert decide_state(replace(seen, launch_status=status), stage.clock.now()) == "lost"
+
+
+def test_an_attempt_that_was_given_up_says_by_whom(stage: Stage) -> None:
+    """In the place where a driver would have claimed it."""
+    stage.deploy()
+    stage.end(state="pending")
+    claim = example(Claim)
+    assert isinstance(claim, Claim)
+    by = "given up before a driver had claimed it, by ada"
+    closed = replace(stage.seen(), claim=replace(claim, pid=0, agent_version=by))
+    assert decide_state(closed, stage.clock.now()) == "failed"
+    assert explain_state(closed, stage.clock.now()) == by
+
+
+def test_silence_is_older_than_the_setting(stage: Stage) -> None:
+    """To the second."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="unknown")
+    stage.clock.advance(stage.spec().settings.lost_after_seconds)
+    assert state_of(stage) == "running"
+    stage.clock.advance(0.001)
+    assert state_of(stage) == "lost"
+
+
+def test_the_table_is_written_row_by_row() -> None:
+    """Numbered from 1, in the order in which they are tried."""
+    lines = markdown_table().split("\n")
+    assert lines[:3] == [
+        "| | state | when (the first row that holds decides) |",
+        "|---|---|---|",
+        "| 1 | `drained` | some attempt said Drained |",
+    ]
+    assert lines[-1] == f"| {len(STATE_TABLE)} | `launching` | otherwise |"

@@ -1,0 +1,150 @@
+"""A driver that waits is left alone until its time is over, and is then ended and removed like any rehearsal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.rehearsals import QueryOutcome
+from support.sim_stage import STREAM, Stage
+from support.warm import WarmStage
+
+REPORT = {"rehearsal.json", "verdict.json"}
+
+
+@pytest.fixture
+def warm(stage: Stage) -> WarmStage:
+    """A rehearsal whose driver is to wait until 60 seconds from now."""
+    return WarmStage(stage).begin()
+
+
+def is_waiting(warm: WarmStage) -> bool:
+    return warm.rehearsals.is_waiting(STREAM, warm.rehearsal_id)
+
+
+def end(warm: WarmStage) -> str:
+    return warm.rehearsals.waiting_end(STREAM, warm.rehearsal_id)
+
+
+def test_it_waits_once_it_says_so(warm: WarmStage) -> None:
+    """Not while it rehearses, and not between the two passes; and not while nobody can say whether it lives."""
+    rehearsal = warm.stage.control.rehearsal(warm.rehearsal_id)
+    assert rehearsal is not None
+    assert rehearsal.waits_until == rehearsal.created_at + timedelta(seconds=60)
+    assert (is_waiting(warm), end(warm)) == (False, "")
+    warm.gives()
+    assert (is_waiting(warm), end(warm)) == (False, "")
+    warm.says_that_it_waits()
+    assert (is_waiting(warm), end(warm)) == (True, "")
+    warm.driver("unknown")
+    assert (is_waiting(warm), end(warm)) == (False, "")
+
+
+def _ended(warm: WarmStage) -> None:
+    warm.waits().driver("exited")
+
+
+def _late(warm: WarmStage) -> None:
+    warm.waits().stage.clock.advance(60)
+
+
+def _refused(warm: WarmStage) -> None:
+    warm.gives("refused")
+
+
+def _failed(warm: WarmStage) -> None:
+    warm.gives("failed")
+
+
+def _overdue(warm: WarmStage) -> None:
+    warm.stage.clock.advance(100 + LATE_SECONDS)
+
+
+def _handed_over(warm: WarmStage) -> None:
+    warm.waits().old_one_stops().deploy()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_ended, "its driver has ended: it is exited"),
+        (_late, "it waited until "),
+        (_refused, "was not accepted"),
+        (_failed, "was not accepted"),
+        (_overdue, "not over at its deadline"),
+        (_handed_over, "it was handed over"),
+    ],
+)
+def test_why_it_never_will_is_told(warm: WarmStage, spoil: Callable[[WarmStage], None], words: str) -> None:
+    """So that nobody waits for it in vain (Law 6)."""
+    spoil(warm)
+    assert words in end(warm)
+    assert not is_waiting(warm)
+
+
+def test_a_script_that_never_ends_by_itself_is_named_as_the_reason(warm: WarmStage) -> None:
+    """No second pass can wait behind a loop of its own, so that the upgrade launches another driver (Law 6)."""
+    warm.gives(notes=("the script ran on for 30 s after its last start; it was ended",))
+    warm.stage.launcher.states[warm.launch_key] = "exited"
+    assert end(warm).startswith("its driver has ended: the script ran on for 30 s after its last start; it was ended")
+
+
+def test_one_that_was_not_asked_to_does_not_wait(warm: WarmStage) -> None:
+    """Its driver is ended with its report, as ever."""
+    warm.begin(None, "plan-2").gives()
+    assert (is_waiting(warm), end(warm)) == (False, "it was not asked to wait")
+    warm.rehearsals.report(STREAM, warm.rehearsal_id)
+    assert warm.stage.launcher.states[warm.launch_key] == "gone"
+    assert warm.names() == REPORT
+
+
+def test_a_report_a_sweep_and_another_rehearsal_leave_it_alone(warm: WarmStage) -> None:
+    """Before it waits, and while it does; the same request finds it instead of beginning another one (Law 2)."""
+    warm.gives()
+    before = warm.names()
+    for _ in range(2):
+        _, verdict = warm.rehearsals.report(STREAM, warm.rehearsal_id)
+        assert verdict.is_accepted
+        warm.rehearsals.sweep(STREAM)
+        waiting = warm.rehearsal_id
+        assert warm.begin().rehearsal_id == waiting
+        assert warm.names() == before
+        assert warm.stage.launcher.states[warm.launch_key] == "running"
+
+
+@pytest.mark.parametrize("outcome", ["refused", "failed"])
+def test_one_that_was_not_accepted_is_reported_as_ever(warm: WarmStage, outcome: QueryOutcome) -> None:
+    """Ended and removed."""
+    warm.gives(outcome)
+    warm.rehearsals.report(STREAM, warm.rehearsal_id)
+    assert warm.stage.launcher.states[warm.launch_key] == "gone"
+    assert warm.names() == REPORT
+
+
+def test_one_that_is_given_up_is_ended_at_once_and_leaves_its_report(warm: WarmStage) -> None:
+    """It would wait on by itself: it is given no time for that. The old version never notices."""
+    warm.waits()
+    events = list(warm.stage.control.journal("d-0001").events())
+    before = warm.stage.clock.now()
+    warm.rehearsals.give_up(STREAM, warm.rehearsal_id)
+    assert warm.stage.clock.now() == before
+    assert warm.stage.launcher.states[warm.launch_key] == "gone"
+    assert warm.names() == REPORT
+    assert list(warm.stage.control.journal("d-0001").events()) == events
+
+
+@pytest.mark.parametrize("state", ["running", "exited"])
+def test_one_that_nobody_wanted_is_removed_after_its_time(warm: WarmStage, state: str) -> None:
+    """Dead before it, or alive after it: the next sweep ends it."""
+    warm.waits()
+    if state == "exited":
+        warm.driver("exited")
+    else:
+        warm.stage.clock.advance(60)
+    warm.rehearsals.sweep(STREAM)
+    assert warm.stage.launcher.states[launch_key_for(warm.rehearsal_id, 1)] != "running"
+    assert warm.names() == REPORT

@@ -1,0 +1,36 @@
+"""Where a request wants its snapshots to be kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.controller.request.asked_place import checked_place
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.settings import AgentSettings
+
+
+def asked(snapshots: str, mirrors: tuple[str, ...] = (), settings: AgentSettings | None = None) -> str:
+    return checked_place(
+        DeployRequest("orders", Path("job.py"), snapshots=snapshots, mirrors=mirrors, settings=settings)
+    )
+
+
+def test_a_place_is_recorded_as_a_whole_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever folder somebody stands in later; "none" and nothing are words of their own."""
+    monkeypatch.chdir(tmp_path)
+    assert asked("disk") == str(tmp_path / "disk")
+    assert asked("s3://second/streams/") == "s3://second/streams"
+    assert (asked("none"), asked("")) == ("none", "")
+
+
+def test_what_is_no_place_is_refused() -> None:
+    """A URI that names no store, a mirror, and a snapshot every so often of what keeps none."""
+    with pytest.raises(InvalidRequestError, match="no store that is known"):
+        asked("ftp://there")
+    with pytest.raises(InvalidRequestError, match="a mirror is another place"):
+        asked("/disk", mirrors=("/disk",))
+    with pytest.raises(InvalidRequestError, match="every so often"):
+        asked("none", settings=AgentSettings(snapshot_every_seconds=60.0))

@@ -1,0 +1,682 @@
+"""Pruning a stream whose drivers a test plays; the rules of ``needs``, ``leftovers``, ``settling``, ``known_good``."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.observe.views import CommandView
+from airflow_streamstate.controller.retention.copies import PrunedMirror
+from airflow_streamstate.controller.retention.deciding import RetentionPolicy
+from airflow_streamstate.controller.retention.leftovers import (
+    KEPT_DEPLOYMENTS,
+    KEPT_LOG_ENTRIES,
+    UNUSED_SECONDS,
+    Leftover,
+    Leftovers,
+)
+from airflow_streamstate.controller.retention.needs import needs_of
+from airflow_streamstate.controller.retention.pruning import Pruned
+from airflow_streamstate.controller.retention.recreated_stream import SameStream
+from airflow_streamstate.controller.retention.settling import settle
+from airflow_streamstate.controller.upgrade.requests import RollbackRequest
+from airflow_streamstate.controller.wait.known_good import has_proven_itself
+from airflow_streamstate.errors import DataError, ObjectExistsError, SnapshotNotFoundError, StreamNotFoundError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.events import SnapshotReady
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
+from airflow_streamstate.protocol.readings import StateReading
+from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import HALF_SECONDS, Removed, Remover
+from airflow_streamstate.snapshot.room import shared_bytes
+from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.keys import TEMPORARY_PREFIX
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.temporaries import STALE_SECONDS, STALE_UPLOAD_SECONDS
+from support.faulty_store import FaultPlan, FaultyStore
+from support.sim_stage import STREAM, Stage
+from support.uploading_store import UploadingStore
+
+NOTHING = RetentionPolicy(keep=0)
+
+
+def grow(stage: Stage, count: int, rows_behind: int = 0, *, first: int = 1) -> list[str]:
+    """So many deployments one after the other, each stopped but the last, which runs; their snapshots."""
+    made = []
+    for number in range(first, count + 1):
+        deployment_id = deployment_id_for(number)
+        stage.deploy(f"print({number})\n")
+        checkpoint = stage.checkpoint(deployment_id=deployment_id)
+        if number > 1:
+            built = stage.checkpoint(deployment_id=deployment_id_for(number - 1))
+            for info in list(stage.store.list_objects(f"{built.prefix}/")):
+                stage.store.copy(info.key, f"{checkpoint.prefix}{info.key[len(built.prefix) :]}")
+        if number == count:
+            live(stage, deployment_id, 3 * number, rows_behind)
+            break
+        stage.clock.sleep(60)
+        made.append(stage.stopped(3 * number, deployment_id).snapshot_id)
+    return [one for one in made if one is not None]
+
+
+def live(stage: Stage, deployment_id: str, last: int, rows_behind: int) -> None:
+    stage.come_to_life(deployment_id, queries=("counts",))
+    stage.run_batches(last, deployment_id=deployment_id)
+    at = stage.clock.now()
+    stage.beat(deployment_id, counts=QueryBeat(last, at, is_active=True, rows_behind=rows_behind, rows_behind_at=at))
+
+
+def prune(stage: Stage, policy: RetentionPolicy = NOTHING, *, is_dry: bool = False) -> Pruned:
+    return stage.controller.retention.prune(STREAM, policy, is_dry=is_dry)
+
+
+def whats(pruned: Pruned, what: str) -> list[str]:
+    return [one.which for one in pruned.leftovers if one.what == what]
+
+
+def mark(stage: Stage, deployment_id: str) -> None:
+    Retention(stage.control, "tests").mark_good(deployment_id)
+
+
+# snapshots
+
+
+def test_only_what_may_be_gone_back_to_is_kept(stage: Stage) -> None:
+    """What the current deployment and the one before it started from, and no older one."""
+    one, two, three = grow(stage, 4)
+    mark(stage, "d-0004")
+    pruned = prune(stage)
+    assert list(pruned.removed) == [one]
+    assert sorted(pruned.kept) == [two, three]
+    assert verify(stage.control, stage.store, three) == []
+    with pytest.raises(SnapshotNotFoundError):
+        stage.control.need_manifest(one)
+
+
+def test_which_end_is_the_last_is_told_by_attempts_and_not_by_clocks(stage: Stage) -> None:
+    """The machine of the second attempt is ten minutes behind that of the first: its end is what the next one starts
+    from, and stays (Laws 5 and 14)."""
+    stage.deploy()
+    stage.stopped(3)
+    stage.controller.resume(STREAM)
+    stage.clock.advance(-600)
+    last = stage.stopped(6, attempt=2).snapshot_id
+    pruned = prune(stage)
+    assert (list(pruned.removed), list(pruned.kept)) == (["d-0001-stopped-000001"], [last])
+    assert stage.deploy("print('v2')\n").start.snapshot_id == last
+
+
+def test_a_folder_that_somebody_put_beside_ours_is_left_alone_and_stops_nothing(stage: Stage) -> None:
+    """``cp -r`` of a snapshot or a deployment for safety: no id, so nothing of ours, in every room (Law 7)."""
+    one, *_ = grow(stage, 4)
+    mark(stage, "d-0004")
+    strays = [
+        f"{STREAM}/{folder}/manifest.json"
+        for folder in (
+            f"snapshots/{one}.bak",
+            "snapshots/.Trash",
+            "deployments/d-0001.bak",
+            "deployments/x",
+            "rehearsals/r_old",
+            "upgrades/u.bak",
+            "readings/old one",
+        )
+    ]
+    for key in strays:
+        stage.store.put(key, b"{}")
+    assert list(prune(stage).removed) == [one]
+    assert all(stage.store.get(key) for key in strays)
+    mirror = MemoryStore("mirror")
+    assert len(list(stage.controller.mirrors.copy(STREAM, [mirror]))) == 2
+    assert stage.controller.mirrors.places(STREAM) == {}
+    assert len(stage.controller.retention.all(STREAM)) == 2
+
+
+def test_what_a_prune_before_was_removing_is_kept_by_no_number(stage: Stage) -> None:
+    """It goes on with that, and does not count it among the newest."""
+    one, *_ = grow(stage, 4)
+    mark(stage, "d-0004")
+    manifest = stage.control.need_manifest(one)
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: manifest}, lambda _register: [one])
+    pruned = prune(stage, RetentionPolicy(keep=3))
+    assert one not in pruned.kept
+    assert stage.control.manifest(one) is None
+
+
+def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
+    """Temporary files in both stores, and the fork that a reading of state made, once their time is over."""
+    home, data = LocalStore(tmp_path / "home"), LocalStore(tmp_path / "data")
+    stage = Stage(tmp_path, store=data, home_store=home)
+    grow(stage, 1)
+    for store in (home, data):
+        path = store.path_of(f"{STREAM}/deployments") / f"{TEMPORARY_PREFIX}half"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+        os.utime(path, (0, 0))
+    reading_id, now = reading_id_for("r"), stage.clock.now()
+    reading = StateReading(STREAM, reading_id, ("d-0001-live-000001",), now, now, "ada", "w")
+    stage.control.create_reading(reading)
+    data.put(f"{layout.reading_fork_folder(STREAM, reading_id, 'd-0001-live-000001', 'counts')}/metadata", b"{}")
+    stage.clock.sleep(2 * STALE_SECONDS)
+    assert prune(stage, is_dry=True).temporaries == 2
+    assert stage.control.reading_ids() == [reading_id]
+    assert prune(stage).temporaries == 2
+    assert stage.control.reading_ids() == []
+    assert not list(data.list_objects(f"{layout.readings_folder(STREAM)}/"))
+
+
+def test_an_upload_that_nobody_completes_goes_a_week_after_it_was_begun(tmp_path: Path) -> None:
+    """Not sooner: the largest file of all may take days. A dry run only counts it."""
+    stage = Stage(tmp_path, store=UploadingStore(STREAM))
+    grow(stage, 1)
+    stage.clock.sleep(STALE_UPLOAD_SECONDS - 3_600)
+    assert prune(stage).temporaries == 0
+    stage.clock.sleep(3_601)
+    assert [prune(stage, is_dry=True).temporaries, prune(stage).temporaries, prune(stage).temporaries] == [1, 1, 0]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("asleep_seconds", [0.0, 86_400.0])
+def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path, asleep_seconds: float) -> None:
+    """Begun at any moment of the prune: it has the snapshot for good, or is told at once, before it stops anything.
+
+    Where the prune sleeps right behind that, the lease of whoever asked is over, and what he asked for is not.
+    """
+    outcomes = set()
+    for number in count(1, 6):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        stage = Stage(folder)
+        one, *_ = grow(stage, 4)
+        mark(stage, "d-0004")
+        began: list[bool] = []
+
+        def roll_back(stage: Stage = stage, one: str = one, began: list[bool] = began) -> None:
+            try:
+                stage.controller.upgrades.begin_rollback(RollbackRequest(STREAM, snapshot_id=one), "back")
+            except SnapshotNotFoundError:
+                began.append(False)
+            else:
+                began.append(True)
+            stage.clock.advance(asleep_seconds)
+
+        plan = FaultPlan(meanwhile={number: roll_back})
+        store = FaultyStore(stage.store, plan)
+        home = Home.of(store, store, folder, stage.clock)
+        Controller(home, stage.launcher, stage.clock, "prunes").retention.prune(STREAM, NOTHING)
+        if number > len(plan.calls):
+            break
+        assert [stage.control.manifest(one) is not None] == began, number
+        outcomes.add(began[0])
+    assert outcomes == {True, False}
+
+
+def test_a_dry_run_ends_no_removal_that_was_begun(stage: Stage) -> None:
+    """What a killed prune left, and a half whose time is over, lie there as before."""
+    one, *_ = grow(stage, 4)
+    manifest = stage.control.need_manifest(one)
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: manifest}, lambda _register: [one])
+    stage.store.put(f"{layout.snapshot_data_folder(STREAM, 'd-0001-live-000007', 'counts')}/x", b"half")
+    prune(stage)
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").sweep()
+    stage.clock.sleep(HALF_SECONDS + 1)
+    before = [(info.key, info.version) for info in stage.store.list_objects("")]
+    assert prune(stage, is_dry=True).swept == Removed()
+    assert [(info.key, info.version) for info in stage.store.list_objects("")] == before
+    assert prune(stage).swept.abandoned == ["d-0001-live-000007"]
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
+    """Word for word what the prune itself then says."""
+    grow(stage, 4)
+    mark(stage, "d-0004")
+    before = [(info.key, info.version) for info in stage.store.list_objects("")]
+    would = prune(stage, is_dry=True)
+    assert [(info.key, info.version) for info in stage.store.list_objects("")] == before
+    did = prune(stage)
+    assert (would.removed, would.kept, would.leftovers) == (did.removed, did.kept, did.leftovers)
+    assert would.freed == did.freed
+    assert min(did.freed.values()) > 0
+
+
+def test_what_any_deployment_since_the_last_known_good_one_started_from_stays(stage: Stage) -> None:
+    """Until a version has proven itself, nobody knows how far back a rollback has to go (Law 14)."""
+    snapshots = grow(stage, 6, rows_behind=7)
+    mark(stage, "d-0002")
+    assert sorted(prune(stage).kept) == snapshots[1:]
+    mark(stage, "d-0006")
+    assert sorted(prune(stage).removed) == snapshots[1:3]
+
+
+def test_the_last_known_good_is_kept_beside_newer_ones(stage: Stage) -> None:
+    """Its newest snapshot; one that has none of its own is kept by what it started from."""
+    snapshots = grow(stage, 5)
+    mark(stage, "d-0003")
+    rows = {row.manifest.snapshot_id: row for row in stage.controller.retention.all(STREAM)}
+    assert [one for one, row in rows.items() if row.is_known_good] == [snapshots[2]]
+    mark(stage, "d-0005")
+    rows = {row.manifest.snapshot_id: row for row in stage.controller.retention.all(STREAM)}
+    assert [one for one, row in rows.items() if row.is_known_good] == [snapshots[3]]
+
+
+def test_pinned_and_leased_ones_stay_and_are_named(stage: Stage) -> None:
+    """Whoever prunes reads who holds them."""
+    one, two, *_ = grow(stage, 5)
+    mark(stage, "d-0005")
+    stage.controller.retention.pin(STREAM, one)
+    with leased(stage.control, two, "the audit of ada"):
+        pruned = prune(stage)
+    assert pruned.kept[one] == ("pinned",)
+    assert "the audit of ada" in pruned.kept[two][0]
+    stage.controller.retention.unpin(STREAM, one)
+    assert sorted(prune(stage).removed) == [one, two]
+
+
+def test_a_pin_of_what_is_not_there_is_refused(stage: Stage) -> None:
+    """A typing error must not look like safety."""
+    grow(stage, 1)
+    for verb in (stage.controller.retention.pin, stage.controller.retention.unpin):
+        with pytest.raises(SnapshotNotFoundError):
+            verb(STREAM, "d-0009-live-000001")
+
+
+def test_an_ordered_snapshot_is_pinned_before_it_is_there(stage: Stage) -> None:
+    """So that no prune can come in between."""
+    grow(stage, 1)
+    order = stage.controller.snapshot(STREAM, request_id="r-1")
+    stage.controller.retention.pin_ordered(order)
+    assert list(Retention(stage.control).read().pins) == ["d-0001-live-000001"]
+
+
+def test_where_a_record_cannot_be_read_nothing_is_removed(stage: Stage) -> None:
+    """It may be the one that needs something (Law 7)."""
+    grow(stage, 4)
+    mark(stage, "d-0004")
+    stage.store.put(layout.upgrade_key(STREAM, "u-0b8e3c525f0e"), b"{")
+    before = len(list(stage.store.list_objects(f"{STREAM}/snapshots/")))
+    with pytest.raises(DataError):
+        prune(stage)
+    assert len(list(stage.store.list_objects(f"{STREAM}/snapshots/"))) == before
+
+
+def test_an_order_that_is_answered_pins_what_answers_it(stage: Stage) -> None:
+    """The end of a deployment, perhaps; one that can come to nothing pins nothing."""
+    grow(stage, 1)
+    order = stage.controller.snapshot(STREAM, request_id="r-1")
+    assert order.number is not None
+    stage.controller.retention.pin_ordered(replace(order, number=None, key=None))
+    assert Retention(stage.control).read().pins == {}
+    manifest = stage.keep("live", attempt=7)
+    outcome = stage.controller.outcome_of_command(STREAM, "d-0001", order.command_id)
+    assert outcome is None
+    answered = answered_by(stage, order, manifest.snapshot_id)
+    stage.controller.retention.pin_ordered(answered)
+    assert list(Retention(stage.control).read().pins) == [manifest.snapshot_id]
+    assert Retention(stage.control).read().pins[manifest.snapshot_id].pinned_by == "tests"
+
+
+def answered_by(stage: Stage, order: CommandView, snapshot_id: str) -> CommandView:
+    """The order, with the snapshot that its driver took for it."""
+    facts = {"command_id": order.command_id, "command_number": order.number, "queries": {}}
+    stage.say(SnapshotReady, snapshot_id=snapshot_id, snapshot_kind="live", **facts)
+    outcome = stage.controller.outcome_of_command(STREAM, "d-0001", order.command_id)
+    assert outcome is not None
+    return replace(order, outcome=outcome)
+
+
+# what there is
+
+
+def test_each_snapshot_is_shown_with_what_keeps_it(stage: Stage) -> None:
+    """Oldest first: pins, readers that still read, the last use, and what it shares; not what is being removed."""
+    snapshots = grow(stage, 5)
+    one, two, three, four = snapshots
+    mark(stage, "d-0003")
+    stage.controller.retention.pin(STREAM, two)
+    stage.clock.sleep(60)
+    began_at = stage.clock.now()
+    with leased(stage.control, three, "bob"), leased(stage.control, three, "ada"):
+        rows = stage.controller.retention.all(STREAM)
+    assert [row.manifest.snapshot_id for row in rows] == snapshots
+    assert [row.is_pinned for row in rows] == [False, True, False, False]
+    assert [row.is_known_good for row in rows] == [False, False, True, False]
+    assert [row.leases for row in rows] == [(), (), ("ada", "bob"), ()]
+    assert rows[2].used_at == format_time(began_at)
+    assert [row.used_at for row in rows if row is not rows[2]] == [
+        format_time(row.manifest.taken_at) for row in rows if row is not rows[2]
+    ]
+    shared = shared_bytes(stage.store, [row.manifest for row in rows])
+    assert {row.manifest.snapshot_id: row.shared_bytes for row in rows} == shared
+    Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: rows[0].manifest}, lambda _: [one])
+    assert [row.manifest.snapshot_id for row in stage.controller.retention.all(STREAM)] == [two, three, four]
+
+
+def test_a_damaged_record_hides_no_snapshot(stage: Stage) -> None:
+    """What is kept for whom cannot be told then: as if nothing were. (Law 7)"""
+    snapshots = grow(stage, 2)
+    stage.controller.retention.pin(STREAM, snapshots[0])
+    stage.store.put(layout.retention_key(STREAM), b"{")
+    (row,) = stage.controller.retention.all(STREAM)
+    assert (row.manifest.snapshot_id, row.is_pinned, row.is_known_good, row.leases) == (snapshots[0], False, False, ())
+    assert row.used_at == format_time(row.manifest.taken_at)
+
+
+def test_of_a_stream_that_is_not_there_nothing_is_shown_pinned_or_pruned(stage: Stage) -> None:
+    """Its name may be wrong."""
+    stage.deploy()
+    retention = stage.controller.retention
+    for act in (
+        lambda: retention.all("nosuch"),
+        lambda: retention.prune("nosuch", NOTHING),
+        lambda: retention.pin("nosuch", "s-1"),
+        lambda: retention.unpin("nosuch", "s-1"),
+    ):
+        with pytest.raises(StreamNotFoundError):
+            act()
+
+
+def test_a_pin_whose_snapshot_is_gone_can_be_taken_away(stage: Stage) -> None:
+    """Of one that was promised and never came; a second time there is neither pin nor snapshot."""
+    grow(stage, 1)
+    retention = stage.controller.retention
+    retention.pin(STREAM, "d-0001-live-000009", is_promised=True)
+    retention.unpin(STREAM, "d-0001-live-000009")
+    assert Retention(stage.control).read().pins == {}
+    with pytest.raises(SnapshotNotFoundError):
+        retention.unpin(STREAM, "d-0001-live-000009")
+
+
+def test_a_prune_is_told_in_json() -> None:
+    """Snapshots with their reasons and bytes, and all else that went."""
+    leftover = Leftover("launch", "d-0001-a0001", "old")
+    mirror = PrunedMirror("/mirror", {}, {}, {}, 3, "away")
+    pruned = Pruned(
+        STREAM, True, {"s-1": ("old",), "s-0": ("older", "oldest")}, {"s-1": 17}, {"s-2": ("pinned",)}, (leftover,),
+        Removed(7, ["s-3"], ["a problem"]), 2, ("a note",), (mirror,),
+    )  # fmt: skip
+    assert pruned.to_json() == {
+        "stream_id": STREAM,
+        "dry_run": True,
+        "removed": [
+            {"snapshot_id": "s-1", "why": ["old"], "freed_bytes": 17},
+            {"snapshot_id": "s-0", "why": ["older", "oldest"], "freed_bytes": 0},
+        ],
+        "kept": [{"snapshot_id": "s-2", "why": ["pinned"]}],
+        "leftovers": [leftover.to_json()],
+        "abandoned": ["s-3"],
+        "files": 7,
+        "temporary_files": 2,
+        "notes": ["a note"],
+        "mirrors": [mirror.to_json()],
+    }
+
+
+def test_what_a_prune_did_is_what_is_gone(stage: Stage) -> None:
+    """Files and bytes of snapshots, counted where they lay; a second one finds nothing more to do."""
+    one, two, three = grow(stage, 4)
+    mark(stage, "d-0004")
+    folder = f"{layout.snapshots_folder(STREAM)}/"
+    before = {info.key: info.size_bytes for info in stage.store.list_objects(folder) if "/data" in info.key}
+    pruned = prune(stage)
+    left = {info.key for info in stage.store.list_objects(folder)}
+    gone = {key: size for key, size in before.items() if key not in left}
+    assert (pruned.stream_id, pruned.is_dry, pruned.swept.files, pruned.freed) == (
+        STREAM, False, len(gone), {one: sum(gone.values())},
+    )  # fmt: skip
+    assert (pruned.swept.problems, pruned.notes, pruned.temporaries, pruned.mirrors) == ([], (), 0, ())
+    assert list(pruned.kept) == [three, two]
+    assert pruned.kept[three][0] == "last known good: d-0004 started from it"
+    assert pruned.kept[two][0] == "the deployment before the current one, d-0003, started from it"
+    again = prune(stage)
+    assert (again.removed, again.freed, again.swept.files, list(again.kept)) == ({}, {}, 0, [three, two])
+
+
+def test_a_manifest_that_cannot_be_read_is_named(stage: Stage) -> None:
+    """Nothing of its snapshot goes or is kept; without snapshots that name checkpoints, leftovers go all the same."""
+    one, *_ = grow(stage, 4)
+    mark(stage, "d-0004")
+    stage.store.put(layout.manifest_key(STREAM, one), b"{")
+    pruned = prune(stage)
+    assert one not in {**pruned.removed, **pruned.kept}
+    assert f"the manifest of {one} cannot be read, and is neither kept nor removed" in pruned.notes
+    assert whats(pruned, "checkpoints") == ["d-0001", "d-0002", "d-0003"]
+
+
+# last known good
+
+
+def test_a_version_that_was_waited_for_is_known_good(stage: Stage) -> None:
+    """By the wait itself; an older one never takes its place again."""
+    grow(stage, 1)
+    stage.controller.wait_healthy(STREAM, "d-0001", 10.0)
+    good = Retention(stage.control).read().known_good
+    assert good is not None
+    assert good.deployment_id == "d-0001"
+    mark(stage, "d-0007")
+    mark(stage, "d-0003")
+    assert Retention(stage.control).read().known_good.deployment_id == "d-0007"  # type: ignore[union-attr]
+
+
+def test_where_nobody_waited_the_prune_looks(stage: Stage) -> None:
+    """Three batches past its start, and nothing left to read."""
+    grow(stage, 2)
+    assert has_proven_itself(stage.controller.retention._means, stage.seen())
+    prune(stage)
+    good = Retention(stage.control).read().known_good
+    assert good is not None
+    assert good.deployment_id == "d-0002"
+
+
+def test_a_version_that_has_not_proven_itself_lets_nothing_go(stage: Stage) -> None:
+    """Its predecessor's checkpoint stays whole, and the prune says why."""
+    grow(stage, 3, rows_behind=7)
+    pruned = prune(stage)
+    assert pruned.leftovers == ()
+    assert "no version has proven itself" in pruned.notes[0]
+
+
+# what deployments leave
+
+
+def state_files(stage: Stage, deployment_id: str) -> list[str]:
+    prefix = f"{stage.checkpoint(deployment_id=deployment_id).prefix}/"
+    return [info.key[len(prefix) :] for info in stage.store.list_objects(prefix)]
+
+
+@pytest.mark.parametrize(
+    ("least", "read", "is_good"),
+    [((30, 40), 1_000, True), ((900, 400), 1_000, False), ((30, 40), 100, False), ((30, 90), 100, False)],
+)
+def test_a_version_whose_input_never_pauses_is_known_good_when_no_more_than_two_batches_are_left(
+    stage: Stage, least: tuple[int, int], read: int, *, is_good: bool
+) -> None:
+    """One that still catches up, or falls behind, is not; else a stream that is never without input would keep each of
+    its snapshots."""
+    grow(stage, 3)
+    at = stage.clock.now()
+    trend = LagTrend(10, read, 100.0, 1_000, 100.0, *least, least[1])
+    lags = (SourceLag("kafka subscribe flights", 500, "rows", trend=trend),)
+    stage.beat("d-0003", counts=QueryBeat(9, at, is_active=True, lags=lags, lags_at=at))
+    assert has_proven_itself(stage.controller._means, stage.seen("d-0003")) is is_good
+
+
+def test_of_an_older_checkpoint_the_ends_of_its_logs_stay(stage: Stage) -> None:
+    """They say where it ended, and hold the fence against a driver of it that still sleeps somewhere (1a.8)."""
+    grow(stage, 3, rows_behind=7)
+    mark(stage, "d-0002")
+    before = stage.checkpoint(deployment_id="d-0001").position()
+    assert whats(prune(stage), "checkpoints") == ["d-0001"]
+    left = [name for name in state_files(stage, "d-0001") if not name.rpartition("/")[2].startswith(".")]
+    assert {name.partition("/")[0] for name in left} == {"metadata", "offsets", "commits"}
+    assert len([name for name in left if name.startswith("commits/")]) == KEPT_LOG_ENTRIES
+    assert stage.checkpoint(deployment_id="d-0001").position() == before
+    assert [name for name in state_files(stage, "d-0002") if name.startswith("state/")]
+    assert whats(prune(stage), "checkpoints") == []
+
+
+def test_a_checkpoint_stays_whole_to_which_a_snapshot_refers_that_was_completed_meanwhile(tmp_path: Path) -> None:
+    """On servers a new one names the files of an older one, until it is recorded that this one goes."""
+    stage = Stage(tmp_path, LocalStore(tmp_path / "home", fsync=False))
+    stage.deploy(snapshots="none")
+    one = str(stage.stopped().snapshot_id)
+    grow(stage, 4, first=2)
+    mark(stage, "d-0004")
+    base, made = stage.control.need_manifest(one), "d-0004-live-000009"
+    plan = FaultPlan()
+
+    def complete() -> None:
+        is_recorded = one in Retention(stage.control).read().condemned
+        if not is_recorded and plan.calls[-1].writes and plan.calls[-1].key == layout.retention_key(STREAM):
+            changed = replace(base, snapshot_id=made, deployment_id="d-0004", write_id="another")
+            with suppress(ObjectExistsError):
+                stage.control.create_manifest(changed)
+
+    plan.meanwhile = dict.fromkeys(range(1, 1000), complete)
+    store = FaultyStore(stage.store, plan)
+    home = Home.of(store, store, tmp_path, stage.clock)
+    pruned = Controller(home, stage.launcher, stage.clock, "prunes").retention.prune(STREAM, NOTHING)
+    assert one in pruned.removed
+    assert verify(stage.control, stage.store, made) == []
+
+
+def test_no_checkpoint_is_cut_down_to_which_a_damaged_manifest_may_refer(tmp_path: Path) -> None:
+    """Once that is put back, the snapshot is whole."""
+    stage = Stage(tmp_path, LocalStore(tmp_path / "home", fsync=False))
+    stage.deploy(snapshots="none")
+    end = str(stage.stopped().snapshot_id)
+    grow(stage, 4, first=2)
+    mark(stage, "d-0004")
+    key = layout.manifest_key(STREAM, end)
+    kept = stage.store.get(key)
+    assert kept is not None
+    stage.store.put(key, b"half a fi")
+    pruned = prune(stage)
+    assert whats(pruned, "checkpoints") == []
+    assert any(end in note and "cannot be read" in note for note in pruned.notes)
+    stage.store.put(key, kept.body)
+    assert verify(stage.control, stage.store, end) == []
+
+
+def test_while_a_deploy_is_under_way_only_snapshots_go(stage: Stage) -> None:
+    """Whoever moves the stream may ask for anything of it (Law 1)."""
+    grow(stage, 4)
+    mark(stage, "d-0004")
+    stored = stage.control.need_register()
+    intent = Intent("r", "d-0005", stage.clock.now(), "ada")
+    stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    pruned = prune(stage)
+    assert pruned.leftovers == ()
+    assert pruned.removed
+    assert "under way" in pruned.notes[0]
+
+
+def test_deployments_beyond_the_newest_go_whole_and_the_audit_stays_whole(stage: Stage) -> None:
+    """With their requests; what the audit had found of them is kept (Law 1)."""
+    grow(stage, KEPT_DEPLOYMENTS + 4)
+    newest = deployment_id_for(KEPT_DEPLOYMENTS + 4)
+    mark(stage, newest)
+    was_whole = custody_of(stage.home, STREAM).is_whole
+    pruned = prune(stage)
+    assert whats(pruned, "deployment") == ["d-0001", "d-0002", "d-0003", "d-0004"]
+    assert stage.control.deployment_ids()[0] == "d-0005"
+    assert len(whats(pruned, "request")) == 4
+    custody = custody_of(stage.home, STREAM)
+    assert (custody.is_whole, custody.unread) == (was_whole, ())
+    assert custody.settled is not None
+    assert custody.settled.through == deployment_id_for(KEPT_DEPLOYMENTS + 3)
+    assert [one.deployment_id for one in custody.deployments if one.queries] == [newest]
+
+
+def test_the_owner_of_a_kept_snapshot_stays_on_record(stage: Stage) -> None:
+    """A start from it asks what its deployment was (1a.12)."""
+    one, *_ = grow(stage, KEPT_DEPLOYMENTS + 3)
+    mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
+    stage.controller.retention.pin(STREAM, one)
+    assert whats(prune(stage), "deployment") == ["d-0002", "d-0003"]
+
+
+def test_the_record_of_a_half_goes_after_its_deployment(stage: Stage) -> None:
+    """Also where the prune that removed the deployment was killed right behind that."""
+    grow(stage, KEPT_DEPLOYMENTS + 3)
+    mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
+    for deployment_id in ("d-0001", "d-0009"):
+        stage.store.put(f"{layout.snapshot_data_folder(STREAM, f'{deployment_id}-live-000007', 'counts')}/x", b"half")
+    stage.store.put(layout.data_note_key(STREAM, "d-0001-live-000007"), b"it was to be durable")
+    prune(stage, is_dry=False)
+    stage.clock.sleep(HALF_SECONDS + 1)
+    assert prune(stage).swept.abandoned == ["d-0001-live-000007", "d-0009-live-000007"]
+    prune(stage)
+    assert "d-0001" not in stage.control.deployment_ids()
+    assert "d-0001-live-000007" not in stage.control.snapshot_ids()
+    assert not list(stage.store.list_objects(f"{layout.snapshot_folder(STREAM, 'd-0001-live-000007')}/"))
+    assert stage.control.snapshot_slot("d-0009-live-000007") is not None
+
+
+def test_a_driver_that_nobody_saw_end_keeps_its_fence_for_a_day(stage: Stage) -> None:
+    """It may wake up, and would find nothing that bars it (1a.8)."""
+    grow(stage, 1)
+    stage.end(state="unknown")
+    stage.clock.sleep(600)
+    stage.deploy("print('next')\n", assume_dead=True)
+    for number in range(2, KEPT_DEPLOYMENTS + 4):
+        stage.end(deployment_id_for(number), state="gone")
+        stage.deploy(f"print({number})\n")
+    mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 4))
+    assert "d-0001" not in whats(prune(stage), "deployment")
+    stage.clock.sleep(86_400)
+    assert "d-0001" in whats(prune(stage), "deployment")
+
+
+def test_artifacts_go_some_time_after_their_last_deployment(stage: Stage) -> None:
+    """One that is just being deployed has its record by then (Law 15)."""
+    grow(stage, KEPT_DEPLOYMENTS + 3)
+    mark(stage, deployment_id_for(KEPT_DEPLOYMENTS + 3))
+    assert whats(prune(stage), "artifact") == []
+    stage.clock.sleep(UNUSED_SECONDS + 1)
+    assert len(whats(prune(stage), "artifact")) == 3
+    folders = stage.store.list_folders(layout.artifacts_folder(STREAM))
+    assert len(folders) == KEPT_DEPLOYMENTS
+
+
+def test_logs_of_old_attempts_go(stage: Stage) -> None:
+    """Of the current deployment the last three stay, of an older one the last."""
+    grow(stage, 2)
+    mark(stage, "d-0002")
+    for key in ("d-0001-a0001", "d-0001-a0002", *(f"d-0002-a000{number}" for number in range(1, 6))):
+        folder = stage.home.launch_path(layout.launch_folder(STREAM, key[:6], key))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "driver.log").write_text("words")
+    assert whats(prune(stage), "launch") == ["d-0001-a0001", "d-0002-a0001", "d-0002-a0002"]
+
+
+def test_the_parts_say_what_they_do(stage: Stage) -> None:
+    """Each by itself: what is needed of a stream that was never pruned, and nothing is settled without a reason."""
+    (one,) = grow(stage, 2)
+    manifests = {one: stage.control.need_manifest(one)}
+    needs = needs_of(stage.control, stage.control.need_register().value, manifests, None)
+    assert needs.deployments == {"d-0001", "d-0002"}
+    assert "started from it" in needs.snapshots[one]
+    assert not needs.is_moving
+    settle(stage.home, stage.control, Retention(stage.control), None)
+    assert Retention(stage.control).read().settled is None
+    means = stage.controller.retention._means
+    leftovers = Leftovers(
+        means, stage.control, needs, (), "d-0002", None, SameStream(stage.control, stage.spec("d-0002")), is_dry=True
+    ).remove()
+    assert leftovers == []
+    assert stage.clock.now() - stage.control.spec("d-0001").created_at >= timedelta(seconds=60)

@@ -1,0 +1,360 @@
+"""Retiring a stream, and removing it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.decide import INTENT_SECONDS
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.retention.deciding import RetentionPolicy
+from airflow_streamstate.controller.retention.retiring import Retired, Retiring
+from airflow_streamstate.controller.retired import refuse_retired
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    StreamNotFoundError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
+from airflow_streamstate.protocol.rehearsals import Rehearsal
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from support.checkpoints import HookedStore
+from support.examples import example
+from support.fake_clock import START_AT
+from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.sim_stage import STREAM, Stage
+from support.upgrade_stage import UpgradeStage
+from support.uploading_store import UploadingStore
+
+
+def retire(stage: Stage, *, deletes: bool = False, reason: str = "") -> Retired:
+    return stage.controller.retention.retire(STREAM, reason=reason, deletes=deletes)
+
+
+def ended(stage: Stage) -> Stage:
+    stage.deploy()
+    stage.stopped()
+    return stage
+
+
+def test_a_retirement_is_told_in_json(stage: Stage) -> None:
+    """When, by whom, why; whether anything is left of it, and how much went."""
+    ended(stage)
+    at = format_time(stage.clock.now())
+    told = {"stream_id": STREAM, "retired_at": at, "retired_by": "tests", "reason": ""}
+    assert Retiring(stage.controller.retention._means).retire(STREAM).to_json() == {
+        **told,
+        "deleted": False,
+        "objects": 0,
+    }
+    retirement = Retirement(START_AT, "ada", "it is over", is_deleting=True)
+    assert Retired("s", retirement, 7).to_json() == {
+        "stream_id": "s",
+        "retired_at": format_time(START_AT),
+        "retired_by": "ada",
+        "reason": "it is over",
+        "deleted": True,
+        "objects": 7,
+    }
+
+
+def test_what_runs_is_not_retired(stage: Stage) -> None:
+    """Nothing is changed; also where nobody can say whether it runs (1a.8)."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    with pytest.raises(ConflictError, match="the stream is running"):
+        retire(stage)
+    stage.end(state="unknown")
+    stage.clock.sleep(600)
+    with pytest.raises(ConflictError, match="nobody can say"):
+        retire(stage, deletes=True)
+    assert stage.control.need_register().value.retirement is None
+
+
+def test_what_is_being_upgraded_is_not_retired(upgraded: UpgradeStage) -> None:
+    """Its steps alone move the stream."""
+    upgraded.begin()
+    with pytest.raises(ConflictError, match="under way"):
+        retire(upgraded.stage)
+
+
+def test_a_retired_stream_is_started_by_nobody_who_does_not_say_so(stage: Stage) -> None:
+    """Neither by a deploy nor by a resume; who revives it goes on from its end, and it is retired no more."""
+    ended(stage)
+    first = retire(stage, reason="the shop has closed")
+    assert (first.retirement.reason, retire(stage, reason="other words").retirement) == (
+        "the shop has closed",
+        first.retirement,
+    )
+    with pytest.raises(ConflictError, match="retired"):
+        stage.deploy("print('v2')\n")
+    with pytest.raises(ConflictError, match="retired"):
+        stage.controller.resume(STREAM)
+    view = stage.deploy("print('v2')\n", revives=True)
+    assert view.start.snapshot_id == "d-0001-stopped-000001"
+    register = stage.control.need_register().value
+    refuse_retired(register)
+    assert register.retirement is None
+
+
+def test_deleted_it_leaves_no_upload_behind(tmp_path: Path) -> None:
+    """What a killed process left of one is paid for, and seen by no later prune; retired alone it stays."""
+    store = UploadingStore(STREAM)
+    stage = ended(Stage(tmp_path, store=store))
+    stage.clock.sleep(1)
+    retire(stage)
+    assert store.uploads
+    retire(stage, deletes=True)
+    assert not store.uploads
+
+
+def test_deleted_nothing_of_it_stays_and_its_name_is_free(tmp_path: Path) -> None:
+    """Also no empty folder; the next deploy is a first one."""
+    (tmp_path / "home").mkdir()
+    stage = ended(Stage(tmp_path / "home", store=LocalStore(tmp_path / "home", fsync=False)))
+    answer = retire(stage, deletes=True)
+    assert answer.retirement.is_deleting
+    assert answer.objects > 20
+    assert not (tmp_path / "home" / STREAM).exists()
+    with pytest.raises(StreamNotFoundError):
+        retire(stage, deletes=True)
+    assert stage.deploy().deployment_id == "d-0001"
+
+
+def test_who_watched_the_deleted_one_sees_its_namesake(tmp_path: Path) -> None:
+    """A triggerer lives for weeks and remembers what never changes: of a stream of the same name that is another one's,
+    deployments of the same ids among it (Law 7)."""
+    stage = ended(Stage(tmp_path))
+    watcher = stage.another_controller("triggerer")
+    before = watcher.status(STREAM)
+    assert (before.state, before.deployment_id) == ("stopped", "d-0001")
+    retire(stage, deletes=True)
+    stage.clock.sleep(60)
+    stage.deploy("print('another')\n")
+    stage.end(state="running")
+    stage.come_to_life(queries=("counts",))
+    assert watcher.status(STREAM).state == stage.another_controller().status(STREAM).state == "running"
+    seen = watcher._means.observer.observe(STREAM)
+    assert seen.spec == stage.spec()
+    assert [entry.event for entry in seen.events] == [entry.event for entry in stage.control.journal("d-0001").events()]
+
+
+def test_who_does_not_say_where_the_checkpoints_lie_removes_nothing(tmp_path: Path) -> None:
+    """They would stay there, and the next stream of this name would go on from them (Law 5)."""
+    stage = ended(Stage(tmp_path, store=MemoryStore("data"), home_store=MemoryStore("home")))
+    assert stage.home_store is not None
+    home = Home.of(stage.home_store, stage.home_store, tmp_path, stage.clock)
+    controller = Controller(home, stage.launcher, stage.clock, "who forgot --checkpoints")
+    for act in (
+        lambda: controller.retention.prune(STREAM, RetentionPolicy(keep=0)),
+        lambda: controller.retention.retire(STREAM, deletes=True),
+    ):
+        with pytest.raises(InvalidRequestError, match="lie elsewhere"):
+            act()
+    assert stage.control.need_register().value.retirement is None
+    retire(stage, deletes=True)
+    assert not list(stage.store.list_objects(f"{STREAM}/"))
+    assert not list(stage.home_store.list_objects(f"{STREAM}/"))
+
+
+def test_nothing_goes_on_from_checkpoints_that_a_namesake_left(stage: Stage) -> None:
+    """A home was lost, or removed by hand, and its checkpoints lie elsewhere: a first deployment that finds one in its
+    place is refused before anything is recorded (Law 5)."""
+    stage.run_batches(3)
+    with pytest.raises(ConflictError, match="another stream of this name"):
+        stage.deploy()
+    assert not stage.home.is_there()
+
+
+def test_retired_first_and_deleted_later(stage: Stage) -> None:
+    """The one does not stand in the way of the other."""
+    ended(stage)
+    retire(stage)
+    retire(stage, deletes=True)
+    assert list(stage.store.list_objects(f"{STREAM}/")) == []
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+def test_cut_short_anywhere_it_is_finished_by_the_next(tmp_path: Path, fault: Fault) -> None:
+    """What was decided stands in the register until the last object is gone; till then nobody deploys (Law 1)."""
+    plan = FaultPlan()
+    probe = ended(Stage(tmp_path))
+    home = Home.of(FaultyStore(probe.store, plan), FaultyStore(probe.store, plan), tmp_path, probe.clock)
+    probe.controller.retention._home = home
+    type(probe.controller)(home, probe.launcher, probe.clock, "tests").retention.retire(STREAM, deletes=True)
+    for number in range(2, len(plan.writes) + 1, 5):
+        stage = ended(Stage(tmp_path, store=MemoryStore()))
+        dying = FaultyStore(stage.store, FaultPlan(at_write={number: fault}))
+        controller = type(stage.controller)(
+            Home.of(dying, dying, tmp_path, stage.clock), stage.launcher, stage.clock, "tests"
+        )
+        with pytest.raises(SimulatedCrash):
+            controller.retention.retire(STREAM, deletes=True)
+        if stage.store.head(layout.register_key(STREAM)) is None:
+            continue
+        with pytest.raises(ConflictError, match="being deleted"):
+            stage.deploy(revives=True)
+        retire(stage, deletes=True)
+        assert list(stage.store.list_objects(f"{STREAM}/")) == []
+
+
+def test_what_lies_at_a_place_of_its_own_is_deleted_too(tmp_path: Path) -> None:
+    """And nothing of the stream goes before that place answers."""
+    stage, disk = Stage(tmp_path), tmp_path / "disk"
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    away = disk.rename(tmp_path / "unmounted")
+    with pytest.raises(UnavailableError, match="is not the place"):
+        retire(stage, deletes=True)
+    assert stage.control.manifest("d-0001-stopped-000001") is not None
+    assert stage.control.need_register().value.retirement is None
+    assert retire(stage).retirement.is_deleting is False
+    away.rename(disk)
+    retire(stage, deletes=True)
+    assert [path for path in disk.rglob("*") if path.is_file()] == []
+    assert stage.deploy(snapshots=str(disk)).deployment_id == "d-0001"
+
+
+def test_a_name_is_free_when_its_places_are(tmp_path: Path) -> None:
+    """Who deploys under it in the moment in which the register goes finds no record that is about to go. (Law 4)"""
+    disk, store = tmp_path / "disk", HookedStore()
+    stage = Stage(tmp_path, store=store)
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    record = disk / layout.place_record_key(STREAM)
+    assert record.exists()
+    found: list[bool] = []
+
+    def look(verb: str, key: str) -> None:
+        if (verb, key) == ("delete", layout.register_key(STREAM)):
+            found.append(record.exists())
+
+    store.before = look
+    retire(stage, deletes=True)
+    assert found[0] is False
+
+
+def test_each_object_that_went_is_counted_wherever_it_lay(tmp_path: Path) -> None:
+    """In the home, with the checkpoints, and at a place of its own; not the record there, which is no object of it."""
+    stage = Stage(tmp_path, store=MemoryStore("data"), home_store=MemoryStore("home"))
+    disk = tmp_path / "disk"
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    assert stage.home_store is not None
+    key = layout.place_record_key(STREAM)
+    place = LocalStore(disk)
+    count = sum(
+        len([info for info in store.list_objects(f"{STREAM}/") if info.key != key])
+        for store in (stage.store, stage.home_store, place)
+    )
+    answer = retire(stage, deletes=True, reason="it is over")
+    assert answer.objects == count
+    assert answer.stream_id == STREAM
+    assert (answer.retirement.reason, answer.retirement.retired_by) == ("it is over", "tests")
+    for store in (stage.store, stage.home_store, place):
+        assert not list(store.list_objects(f"{STREAM}/"))
+
+
+def test_what_is_being_deployed_is_not_retired(stage: Stage) -> None:
+    """Until that was given up: then nothing of it stands in the register any more. (Law 4)"""
+    ended(stage)
+    stored = stage.control.need_register()
+    intent = Intent("r", "d-0002", stage.clock.now(), "ada")
+    stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    with pytest.raises(ConflictError, match="another deployment of this stream is under way"):
+        retire(stage)
+    stage.clock.sleep(INTENT_SECONDS)
+    retire(stage)
+    assert stage.control.need_register().value.intent is None
+
+
+def test_a_driver_that_has_said_its_last_word_is_given_a_moment_to_be_gone(stage: Stage) -> None:
+    """One that does not go is in the way; one that vanished without a word is not. (1a.8)"""
+    ended(stage)
+    stage.end(state="running")
+    with pytest.raises(ConflictError, match="the driver is still running"):
+        retire(stage)
+    assert stage.control.need_register().value.retirement is None
+    stage.end(state="unknown")  # nobody can ask about it any more: its last word counts
+    assert retire(stage).retirement.retired_by == "tests"
+
+
+def test_a_stream_whose_records_cannot_be_read_is_not_removed_unseen(stage: Stage) -> None:
+    """An upgrade of it may be under way. (Law 7)"""
+    ended(stage)
+    stage.control.home.put(layout.upgrade_key(STREAM, "u-0b8e3c525f0e"), b"{")
+    with pytest.raises(DataError):
+        retire(stage, deletes=True)
+    assert stage.control.need_register().value.retirement is None
+
+
+def test_a_rehearsal_of_a_deleted_stream_is_ended(stage: Stage) -> None:
+    """Its driver would try a version of what is no more."""
+    ended(stage)
+    rehearsal = example(Rehearsal)
+    assert isinstance(rehearsal, Rehearsal)
+    key = launch_key_for(rehearsal.rehearsal_id, 1)
+    stage.control.create_rehearsal(rehearsal)
+    stage.control.create_spec(replace(stage.spec(), deployment_id=rehearsal.rehearsal_id))
+    stage.launcher.states[key] = "running"
+    retire(stage, deletes=True)
+    assert f"kill {key}" in stage.launcher.calls
+    assert not list(stage.store.list_objects(f"{STREAM}/"))
+
+
+def test_what_was_never_deployed_is_deleted_as_any_other(stage: Stage) -> None:
+    """A first deployment that was given up before it came to be."""
+    intent = Intent("r", "d-0001", stage.clock.now(), "ada")
+    register = StreamRegister(STREAM, 0, None, 0, "run", intent, "w", stage.clock.now(), "tests")
+    stage.deploy()
+    for info in list(stage.store.list_objects(f"{STREAM}/")):
+        stage.store.delete(info.key)
+    stage.control.create_register(register)
+    stage.clock.sleep(INTENT_SECONDS)
+    assert retire(stage, deletes=True).objects == 1
+    assert not list(stage.store.list_objects(f"{STREAM}/"))
+
+
+def test_a_place_that_is_another_home_s_by_now_is_left_alone(tmp_path: Path) -> None:
+    """What lies there is not this stream's. (Law 4)"""
+    stage, disk = Stage(tmp_path), tmp_path / "disk"
+    stage.deploy(snapshots=str(disk))
+    stage.stopped()
+    record = disk / layout.place_record_key(STREAM)
+    text = json.loads(record.read_text())
+    record.write_text(json.dumps({**text, "home_uri": "memory://of-another"}))
+    kept = [path for path in disk.rglob("*") if path.is_file()]
+    retire(stage, deletes=True)
+    assert [path for path in disk.rglob("*") if path.is_file()] == kept
+    assert not list(stage.store.list_objects(f"{STREAM}/"))
+
+
+def test_the_register_is_the_last_object_of_a_home_beside_the_launches(tmp_path: Path) -> None:
+    """Where files of launches lie in the same folder: what is cut short is found by the next call. (Law 1)"""
+    inner = LocalStore(tmp_path, fsync=False)
+    stage = ended(Stage(tmp_path, store=inner))
+    plan = FaultPlan()
+    dying = FaultyStore(inner, plan)
+    register = inner.path_of(layout.register_key(STREAM))
+    seen: list[bool] = []
+
+    def look() -> None:
+        if plan.calls and plan.calls[-1].method == "delete":
+            seen.append(register.exists())
+
+    plan.before_each = look
+    home = Home.of(dying, dying, tmp_path, stage.clock)
+    Controller(home, stage.launcher, stage.clock, "tests").retention.retire(STREAM, deletes=True)
+    is_last = [call.key for call in plan.calls if call.method == "delete"].index(layout.register_key(STREAM))
+    assert all(seen[:is_last])
+    assert not register.exists()

@@ -1,0 +1,58 @@
+"""The verbs as the shell and Airflow see them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.protocol import layout
+from support.sim_stage import STREAM, Stage
+
+
+def test_the_local_controller_launches_on_this_machine(stage: Stage) -> None:
+    """``Controller.local`` is what the shell uses."""
+    controller = Controller.local(stage.home, clock=stage.clock, requested_by="me")
+    assert isinstance(controller._means.launcher, LocalLauncher)
+    assert controller._means.requested_by == "me"
+
+
+def test_running_the_same_code_is_known(stage: Stage) -> None:
+    """A scheduled upgrade does nothing where code, arguments and configuration run already. (Law 15)"""
+    request = stage.request("print(1)\n")
+    assert not stage.controller.running_same_code(request)
+    stage.controller.deploy(request)
+    assert stage.controller.running_same_code(stage.request("print(1)\n"))
+    assert not stage.controller.running_same_code(stage.request("print(1)\n", arguments=("x",)))
+    stage.stopped()
+    assert not stage.controller.running_same_code(stage.request("print(1)\n"))
+
+
+def test_logs_are_read_from_this_machine_without_secrets(stage: Stage, tmp_path: Path) -> None:
+    """``logs`` shows what the driver wrote, and hides the secrets of its configuration."""
+    stage.deploy(conf={"spark.a.secret": "hunter2-hunter2"}, allow_literal_secrets=True)
+    assert stage.controller.logs(STREAM) == ""
+    log = Path(stage.launcher.requests["d-0001-a0001"].log_path)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("one\ntwo hunter2-hunter2\n")
+    stage.launcher.log_paths["d-0001-a0001"] = str(log)
+    stage.store.delete(layout.launch_record_key(STREAM, "d-0001", "d-0001-a0001"))
+    controller = stage.another_controller()  # who has not read that record
+    assert controller.logs(STREAM) == "one\ntwo ***\n"
+    assert controller.logs(STREAM, attempt=2) == ""
+    reader = controller.log_reader(STREAM)
+    assert reader.read_new() == "one\ntwo ***\n"
+    assert not reader.has_ended()
+    stage.end()
+    assert reader.has_ended()
+
+
+def test_a_hostile_request_id_is_refused(stage: Stage) -> None:
+    """Request ids become keys: what cannot be one is refused by every verb."""
+    stage.deploy()
+    for verb in (stage.controller.stop, stage.controller.drain, stage.controller.snapshot, stage.controller.resume):
+        with pytest.raises(InvalidRequestError, match="request id"):
+            verb(STREAM, request_id="../x")

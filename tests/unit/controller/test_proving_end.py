@@ -1,0 +1,71 @@
+"""Proving an end."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.controller.context import Means
+from airflow_streamstate.errors import ConflictError
+from support.sim_stage import Stage
+
+
+def prove(stage: Stage, *, assume_dead: bool = False) -> None:
+    """Prove the current attempt ended."""
+    means = Means.of(stage.home, stage.launcher, stage.clock, "tests", None)
+    means.endings.prove(stage.control, stage.seen(), assume_dead=assume_dead)
+
+
+@pytest.mark.parametrize("state", ["exited", "gone"])
+def test_exited_and_gone_are_proof(stage: Stage, state: str) -> None:
+    """What the launcher saw end has ended; nothing is written. (1a.8)"""
+    stage.deploy()
+    stage.end(state=state)  # type: ignore[arg-type]
+    prove(stage)
+    assert stage.control.claim("d-0001", 1) is None
+
+
+def test_what_runs_is_no_end(stage: Stage) -> None:
+    """A driver that runs is not waited for when it has said no last word. (1a.8)"""
+    stage.deploy()
+    with pytest.raises(ConflictError, match="still running"):
+        prove(stage)
+    assert stage.clock.slept_seconds == []
+
+
+def test_a_launch_that_never_began_is_closed(stage: Stage) -> None:
+    """A pending launch is closed for good, so that no driver comes of it later. (1a.8)"""
+    stage.deploy()
+    stage.end(state="pending")
+    prove(stage)
+    assert stage.launcher.calls[-1] == "kill d-0001-a0001"
+
+
+def test_an_attempt_that_nobody_launched_is_closed_by_its_claim(stage: Stage) -> None:
+    """Without any launch the claim is taken, so that a launch on its way ends at once. (1a.8)"""
+    stage.deploy()
+    stage.launcher.states.clear()
+    stage.store.delete("orders/deployments/d-0001/launches/d-0001-a0001.json")
+    prove(stage)
+    claim = stage.control.claim("d-0001", 1)
+    assert claim is not None
+    assert claim.pid == 0
+    prove(stage)  # twice is once
+
+
+def test_a_driver_that_nobody_recorded_is_unknown(stage: Stage) -> None:
+    """Claimed, but launched by somebody who died before recording it: only by name. (1a.8)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.launcher.states.clear()
+    stage.store.delete("orders/deployments/d-0001/launches/d-0001-a0001.json")
+    with pytest.raises(ConflictError, match="nobody can say"):
+        prove(stage)
+    prove(stage, assume_dead=True)
+
+
+def test_a_lost_attempt_that_was_never_claimed_is_closed_when_it_is_assumed_dead(stage: Stage) -> None:
+    """Taken for dead, it can at least never claim any more. (1a.8)"""
+    stage.deploy()
+    stage.end(state="unknown")
+    prove(stage, assume_dead=True)
+    assert stage.seen().is_closed

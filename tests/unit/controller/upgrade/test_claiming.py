@@ -1,0 +1,75 @@
+"""Of two upgrades at once one takes the stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.controller.upgrade.claiming import claim
+from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.protocol.register import Intent
+from support.sim_stage import STREAM
+from support.upgrade_stage import UpgradeStage
+
+
+def unclaimed(upgraded: UpgradeStage, request_id: str = "up-1") -> str:
+    """One that is begun, and whose controller died before it took the stream."""
+    view = upgraded.begin(request_id)
+    stored = upgraded.stage.control.need_register()
+    upgraded.stage.control.replace_register(replace(stored.value, upgrade_id=None, write_id="w"), stored.version)
+    return view.upgrade_id
+
+
+def test_who_holds_it_holds_it(upgraded: UpgradeStage) -> None:
+    """Claimed twice is claimed once: the register is not written again (Law 2)."""
+    tools, state = upgraded.upgrades._tools(STREAM, unclaimed(upgraded))
+    claim(tools, state)
+    version = upgraded.stage.control.need_register().version
+    claim(tools, state)
+    assert (upgraded.held_by(), upgraded.stage.control.need_register().version) == (tools.upgrade.upgrade_id, version)
+
+
+def test_a_stream_that_another_holds_is_not_taken(upgraded: UpgradeStage) -> None:
+    """It is refused, and the other is not touched."""
+    late = unclaimed(upgraded)
+    first = upgraded.begin("up-2")
+    tools, state = upgraded.upgrades._tools(STREAM, late)
+    with pytest.raises(ConflictError, match=f"under way.*{first.upgrade_id}"):
+        claim(tools, state)
+    assert upgraded.held_by() == first.upgrade_id
+    assert upgraded.upgrades.view(STREAM, late).outcome == "refused"
+
+
+def test_a_deploy_that_is_under_way_is_not_disturbed(upgraded: UpgradeStage) -> None:
+    """Its intent is young; whose it is, is told."""
+    late = unclaimed(upgraded)
+    stored = upgraded.stage.control.need_register()
+    intent = Intent("r-9", "d-0002", upgraded.stage.clock.now(), "ada")
+    upgraded.stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    tools, state = upgraded.upgrades._tools(STREAM, late)
+    with pytest.raises(ConflictError, match="requested_by=ada"):
+        claim(tools, state)
+    assert upgraded.held_by() is None
+
+
+def test_a_rollback_of_what_has_been_replaced_meanwhile_is_refused(upgraded: UpgradeStage) -> None:
+    """It was about another version than the one that runs now."""
+    upgraded.to_upgraded()
+    view = upgraded.begin_rollback()
+    stored = upgraded.stage.control.need_register()
+    moved = replace(stored.value, upgrade_id=None, deployment_id="d-0001", write_id="w")
+    upgraded.stage.control.replace_register(moved, stored.version)
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    with pytest.raises(ConflictError, match="somebody else moved this stream"):
+        claim(tools, state)
+
+
+def test_one_that_is_over_is_not_begun_again_by_a_late_claim(upgraded: UpgradeStage) -> None:
+    """Its controller slept before the claim; named in the register, it holds nobody up (Law 4)."""
+    late = unclaimed(upgraded)
+    tools, state = upgraded.upgrades._tools(STREAM, late)
+    upgraded.upgrades.cancel(STREAM, late, after_stop="rollback")
+    assert upgraded.upgrades.advance(STREAM, late).outcome == "refused"
+    claim(tools, state)
+    assert upgraded.begin("up-2").upgrade_id == upgraded.held_by()

@@ -1,0 +1,88 @@
+"""What can be asked for of an upgrade, and what cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.upgrades import HealthyWhen
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"mode": "empty"},
+        {"mode": ""},
+        {"mode": "restore", "allow_drain": True},
+        {"mode": "drain", "allow_drain": True},
+        {"healthy_when": HealthyWhen(batches=0)},
+        {"healthy_when": HealthyWhen(within_seconds=0.0)},
+        {"healthy_when": HealthyWhen(within_seconds=float("nan"))},
+        {"healthy_when": HealthyWhen(roll_back_if_slower=1.0)},
+        {"healthy_when": HealthyWhen(roll_back_if_slower=float("nan"))},
+        {"healthy_when": HealthyWhen(roll_back_if_slower=2_000.0)},
+        {"rehearsal_within_seconds": -1.0},
+        {"rehearsal_within_seconds": float("inf")},
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(asked: dict[str, Any]) -> None:
+    """Before anything is looked at."""
+    with pytest.raises(InvalidRequestError):
+        UpgradeRequest(ChangeRequest("orders"), **asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"way": "resume"},
+        {"way": "handover"},
+        {"way": "back"},
+        {"way": "forward", "accepts_duplicates": True},
+        {"healthy_when": HealthyWhen(roll_back_if_slower=2.0)},
+        {"healthy_when": HealthyWhen(batches=0)},
+        {"rehearsal_within_seconds": 0.0},
+    ],
+)
+def test_a_rollback_that_cannot_be_is_refused_by_name(asked: dict[str, Any]) -> None:
+    """The ways that are found by themselves cannot be asked for."""
+    with pytest.raises(InvalidRequestError):
+        RollbackRequest("orders", **asked)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("undo.sh", "--password=hunter2"), ("undo.sh", "--token", "hunter2"), ("undo.sh", "--key=env://UNDO_KEY")],
+)
+def test_a_secret_is_never_recorded_with_the_command_that_undoes(words: tuple[str, ...]) -> None:
+    """It is run as it stands in the home: a reference would reach it unresolved, a password would lie there."""
+    for make in (
+        lambda: UpgradeRequest(ChangeRequest("orders"), undo_command=words),
+        lambda: RollbackRequest("orders", undo_command=words),
+    ):
+        with pytest.raises(InvalidRequestError, match="secret") as caught:
+            make()
+        assert "hunter2" not in str(caught.value)
+
+
+def test_a_digest_is_over_all_that_is_asked_for() -> None:
+    """One id is one wish."""
+    change = ChangeRequest("orders", conf={"spark.a": "1"})
+    plain = UpgradeRequest(change)
+    others = [
+        UpgradeRequest(change, mode="drain"),
+        UpgradeRequest(change, allow_drain=True),
+        UpgradeRequest(change, needs_approval=True),
+        UpgradeRequest(change, healthy_when=HealthyWhen(5)),
+        UpgradeRequest(change, healthy_when=HealthyWhen(roll_back_if_slower=2.0)),
+        UpgradeRequest(change, healthy_when=HealthyWhen(roll_back_if_slower=3.0)),
+        UpgradeRequest(change, undo_command=("undo",)),
+        UpgradeRequest(ChangeRequest("orders", conf={"spark.a": "2"})),
+    ]
+    assert UpgradeRequest(ChangeRequest("orders", conf={"spark.a": "1"})).digest == plain.digest
+    assert len({plain.digest, *(other.digest for other in others)}) == len(others) + 1
+    backs = [RollbackRequest("orders"), RollbackRequest("orders", way="forward"), RollbackRequest("orders", way="undo")]
+    assert len({back.digest for back in backs}) == 3

@@ -1,0 +1,121 @@
+"""What the steps of an upgrade are taken with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_streamstate.controller.deploy.going_back import UsedError
+from airflow_streamstate.controller.upgrade.tools import LATE_TRIES, in_words, is_passing
+from airflow_streamstate.errors import (
+    ConflictError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3
+from support.sim_stage import STREAM
+from support.upgrade_stage import UpgradeStage
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (UnavailableError("no answer"), True),
+        (OutcomeUnknownError("nobody knows"), True),
+        (ConflictError("somebody else"), False),
+        (InvalidRequestError("cannot be"), False),
+    ],
+)
+def test_only_what_says_nothing_about_the_wish_passes(error: StreamStateError, *, expected: bool) -> None:
+    """All else is an answer."""
+    assert is_passing(error) is expected
+
+
+def test_an_error_is_one_line_of_a_step() -> None:
+    """However long it is."""
+    assert in_words(ConflictError("a\nb", tail="x\n" * 3_000)).count("\n") == 0
+    assert len(in_words(ConflictError("a\nb", tail="x\n" * 3_000))) <= 1_000
+
+
+def test_each_act_has_one_request_id(upgraded: UpgradeStage) -> None:
+    """The same at every try, by whomever (Law 2)."""
+    view = upgraded.begin()
+    tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    others, _ = upgraded.stage.another_controller().upgrades._tools(STREAM, view.upgrade_id)
+    assert tools.request_id("new") == others.request_id("new") == f"{view.upgrade_id}-new"
+
+
+def test_law_5_only_mode_fresh_starts_with_nothing(upgraded: UpgradeStage) -> None:
+    """What is to be brought says so itself, to its rehearsal and to its deployment."""
+    view = upgraded.begin()
+    tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    starts = {mode: tools.target(mode).start for mode in ("auto", "restore", "drain", "fresh", None)}  # type: ignore[arg-type]
+    assert starts == {"auto": None, "restore": None, "drain": None, "fresh": "fresh", None: None}
+
+
+def test_a_pause_is_never_too_short_and_never_too_long(upgraded: UpgradeStage) -> None:
+    """Whatever the deployment says of its own looks."""
+    view = upgraded.begin()
+    tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    assert 0.1 <= tools.pause_seconds(upgraded.stage.spec()) <= 2.0
+
+
+def test_the_end_of_the_old_version_is_seen_soon(upgraded: UpgradeStage) -> None:
+    """While its end is awaited the stream may stand still: looked for at once, then by a share of what was waited, and
+    never more seldom than ever."""
+    view = upgraded.begin()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    spec = upgraded.stage.spec()
+    spec = replace(spec, settings=replace(spec.settings, command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3))
+    pauses = []
+    for waited_seconds in (0.0, 10.0, 3_600.0):
+        since = tools.means.clock.now() - timedelta(seconds=waited_seconds)
+        pauses.append(tools.handover_pause_seconds(replace(state, phase_since=since), spec))
+    assert pauses == [0.05, pytest.approx(0.5), 2.0]
+
+
+@pytest.mark.parametrize("waited_seconds", [0.0, 59.9, 60.0, 4_000.0])
+def test_one_conflict_is_no_answer_to_whoever_comes_late(upgraded: UpgradeStage, waited_seconds: float) -> None:
+    """He has not seen what was before, and tries some times; who comes early goes round, and looks again."""
+    view = upgraded.begin()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    upgraded.stage.clock.advance(waited_seconds)
+    tries = 0
+
+    def act() -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise ConflictError("somebody is there")
+        return "done"
+
+    if waited_seconds < 60.0:
+        with pytest.raises(ConflictError):
+            tools.patiently(state, 60.0, act)
+        assert tries == 1
+    else:
+        assert tools.patiently(state, 60.0, act) == "done"
+
+
+def test_a_conflict_that_lasts_is_an_answer_and_one_that_cannot_pass_is_one_at_once(upgraded: UpgradeStage) -> None:
+    """Both go up as they are."""
+    view = upgraded.begin()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    upgraded.stage.clock.advance(60.0)
+    tries = 0
+
+    def act(error: ConflictError) -> None:
+        nonlocal tries
+        tries += 1
+        raise error
+
+    with pytest.raises(ConflictError):
+        tools.patiently(state, 60.0, lambda: act(ConflictError("somebody is there")))
+    assert tries == LATE_TRIES + 1
+    with pytest.raises(UsedError):
+        tools.patiently(state, 60.0, lambda: act(UsedError("it ran a batch")))
+    assert tries == LATE_TRIES + 2

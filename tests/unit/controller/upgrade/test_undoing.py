@@ -1,0 +1,57 @@
+"""Whether what a version wrote can be undone is said before anything is touched (Law 14)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.connectors.undoing import UndoMeans
+from airflow_streamstate.controller.upgrade.undoing import refusal_of, why_not_undone
+from support.sim_stage import STREAM
+from support.upgrade_stage import FILES, UpgradeStage
+
+
+@pytest.mark.parametrize(
+    ("means", "asked", "expected"),
+    [
+        ("exact by undo", {}, ""),
+        ("by command", {}, "--undo-command"),
+        ("by command", {"undo_command": ("undo.sh",)}, ""),
+        ("unknown", {}, "--undo-command"),
+        ("unknown", {"accepts_duplicates": True}, "--undo-command"),
+        ("only doubled", {}, "--accept-duplicates"),
+        ("only doubled", {"undo_command": ("undo.sh",)}, "--accept-duplicates"),
+        ("only doubled", {"accepts_duplicates": True}, ""),
+    ],
+)
+def test_what_stands_in_the_way_is_named_with_what_helps(
+    upgraded: UpgradeStage, means: UndoMeans, asked: dict[str, object], expected: str
+) -> None:
+    """One query of several is enough."""
+    upgrade = replace(upgraded.begin().state.upgrade, **asked)  # type: ignore[arg-type]
+    found = refusal_of(upgrade, {"counts": "exact by undo", "raw": means}, {"counts": "parquet", "raw": "kafka"})
+    assert expected in found
+    assert bool(found) is bool(expected)
+    assert not found or "query raw writes to kafka" in found
+
+
+def test_it_is_asked_of_the_plans_that_were_recorded(upgraded: UpgradeStage) -> None:
+    """Of Kafka nothing is taken back; files are."""
+    view = upgraded.to_upgraded()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    assert "takes nothing back" in why_not_undone(tools, state)
+    upgraded.sink = FILES
+    upgraded.new_runs(7)
+    assert why_not_undone(tools, state) == ""
+
+
+def test_a_version_that_began_with_nothing_has_no_handover(upgraded: UpgradeStage) -> None:
+    """So there is nothing to go back to."""
+    view = upgraded.begin(mode="fresh")
+    upgraded.advance(view)
+    upgraded.rehearsed(view)
+    upgraded.stops()
+    view = upgraded.advance(view)
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    assert "no handover" in why_not_undone(tools, state)

@@ -1,0 +1,168 @@
+"""What the verbs of upgrades answer."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from airflow_streamstate.control.upgrades import state_of
+from airflow_streamstate.controller.upgrade.views import WORDS, Telling, UpgradeView
+from airflow_streamstate.errors import ConflictError, DeploymentFailedError, IncompatibleUpgradeError
+from airflow_streamstate.protocol.upgrades import OVER, AfterStop, Phase, Upgrade, UpgradeStep
+from support.examples import AT, example
+
+UPGRADE = example(Upgrade)
+assert isinstance(UPGRADE, Upgrade)
+
+
+def view(phase: Phase, *, asked: str = "upgrade", **facts: Any) -> UpgradeView:
+    """An upgrade whose last step is this."""
+    step = UpgradeStep("orders", UPGRADE.upgrade_id, 1, phase, AT, "tests", "w-1", **facts)
+    upgrade = Upgrade(**{**vars(UPGRADE), "asked": asked})
+    return UpgradeView(state_of(upgrade, [step]))
+
+
+def test_every_phase_has_its_words() -> None:
+    """For the log of a task, and for the shell."""
+    assert set(WORDS) == set(get_args(Phase))
+
+
+@pytest.mark.parametrize("phase", sorted(set(get_args(Phase)) - OVER))
+def test_what_is_under_way_has_no_outcome_and_no_error(phase: Phase) -> None:
+    """Nobody fails on what may still come."""
+    found = view(phase)
+    assert (found.outcome, found.is_over, found.as_error()) == (None, False, None)
+
+
+@pytest.mark.parametrize(
+    ("phase", "asked", "facts", "error"),
+    [
+        ("upgraded", "upgrade", {}, None),
+        ("rolled_back", "rollback", {}, None),
+        ("rolled_back", "upgrade", {"verdict": "same", "mode": "restore"}, DeploymentFailedError),
+        ("failed", "upgrade", {}, DeploymentFailedError),
+        ("failed", "rollback", {}, DeploymentFailedError),
+        ("refused", "upgrade", {"verdict": "needs-drain"}, IncompatibleUpgradeError),
+        ("refused", "upgrade", {"verdict": "hazardous"}, IncompatibleUpgradeError),
+        ("refused", "upgrade", {}, ConflictError),
+        ("refused", "upgrade", {"verdict": "same"}, ConflictError),
+        ("refused", "upgrade", {"verdict": "state-compatible", "mode": "restore"}, ConflictError),  # cancelled
+        ("refused", "upgrade", {"verdict": "needs-drain", "mode": "drain"}, ConflictError),  # not approved
+        ("refused", "rollback", {}, ConflictError),
+    ],
+)
+def test_what_was_not_asked_for_is_an_error_of_its_kind(
+    phase: Phase, asked: str, facts: dict[str, Any], error: type[Exception] | None
+) -> None:
+    """A plan that does not fit is mended; what somebody said is looked at again."""
+    found = view(phase, asked=asked, text="the reason", **facts).as_error()
+    assert type(found) is (error or type(None))
+    if found is not None:
+        assert "the reason" in str(found)
+
+
+def test_the_remedies_of_the_plan_are_what_to_do_next() -> None:
+    """Each once."""
+    report = {"queries": {"q": {"differences": [{"code": "c", "remedy": "Drain it."}] * 2}}}
+    found = view("refused", verdict="needs-drain", report=report)
+    assert str(found.as_error()).count("Drain it.") == 1
+    assert found.to_json()["differences"] == [{"query": "q", "code": "c", "remedy": "Drain it."}] * 2
+
+
+def test_the_answer_names_all_that_is_promised() -> None:
+    """Keys that scripts read."""
+    batches: dict[str, Any] = {"bad_batches": {"q": (4, 5)}, "begun_batches": {"q": 6}}
+    told = view("rolled_back", way="forward", gap_seconds=1.5, audit_ok=True, cancelled_by="ada", **batches).to_json()
+    assert (told["bad_batches"], told["begun_batches"]) == ({"q": [4, 5]}, {"q": 6})
+    assert set(told) == {
+        "upgrade_id", "stream_id", "phase", "outcome", "mode", "old_deployment_id", "new_deployment_id",
+        "returned_deployment_id", "way", "bad_batches", "begun_batches", "downtime_seconds", "downtime_by_query",
+        "downtimes", "not_running_seconds", "verdict", "differences", "audit_ok", "cancelled_by", "reason", "driver",
+        "warnings", "waits_for",
+    }  # fmt: skip
+    assert (told["outcome"], told["way"], told["audit_ok"], told["warnings"]) == ("given_up", "forward", True, [])
+    assert view("upgraded", warnings=("it falls behind",)).to_json()["warnings"] == ["it falls behind"]
+    assert told["not_running_seconds"] == 1.5  # as an earlier release recorded it
+
+
+@pytest.mark.parametrize(
+    ("phase", "asked", "after_stop", "is_wanted"),
+    [
+        ("refused", "upgrade", "rollback", True),
+        ("refused", "rollback", "finish", True),
+        ("rolled_back", "upgrade", "rollback", True),
+        ("rolled_back", "upgrade", "finish", False),
+        ("rolled_back", "rollback", "finish", True),
+        ("rolled_back", "rollback", "rollback", True),
+        ("upgraded", "upgrade", "finish", True),
+        ("upgraded", "upgrade", "rollback", False),  # it was over before
+        ("failed", "upgrade", "rollback", False),
+        ("stopping", "upgrade", "rollback", False),
+        ("stopping", "upgrade", "finish", False),
+    ],
+)
+def test_whoever_cancels_gets_what_he_said(phase: Phase, asked: str, after_stop: AfterStop, is_wanted: bool) -> None:
+    """Nothing has happened, or that which was to be done after the stop; anything else he has to be told."""
+    assert view(phase, asked=asked).is_end_of_cancel(after_stop) is is_wanted
+
+
+@pytest.mark.parametrize("phase", ["refused", "rolled_back"])
+def test_what_was_cancelled_is_not_called_unwell(phase: Phase) -> None:
+    """To whoever asked for it the reason is that somebody called it off."""
+    told = str(view(phase, text="cancelled by ada", cancelled_by="ada").as_error())
+    assert "the upgrade was cancelled" in told
+    assert "prove" not in told
+
+
+@pytest.mark.parametrize(("asked", "noun"), [("upgrade", "the upgrade"), ("rollback", "the rollback")])
+def test_each_is_called_what_it_is(asked: str, noun: str) -> None:
+    """A rollback that is refused is no upgrade."""
+    told = str(view("refused", asked=asked, text="moved").as_error())
+    assert f"{noun} was refused" in told
+    assert f"ask for {noun} again" in told
+
+
+def test_a_script_that_failed_its_rehearsal_is_shown_where_its_traceback_is() -> None:
+    """The reason is one line of it."""
+    told = view("refused", report={"outcome": "failed", "queries": {}}).as_error()
+    assert told is not None
+    assert "`streamstate plan orders`" in told.next_step
+
+
+def told_of(*steps: tuple[Phase, str], tells_end: bool = True, **asked: Any) -> list[str]:
+    """What is told of these steps, one after the other."""
+    lines: list[str] = []
+    telling = Telling(lines.append, tells_end=tells_end)
+    upgrade = Upgrade(**{**vars(UPGRADE), "runs_batches": True, **asked})
+    for number, (phase, text) in enumerate(steps, 1):
+        telling(state_of(upgrade, [UpgradeStep("orders", UPGRADE.upgrade_id, number, phase, AT, "t", "w", text)]))
+    return lines
+
+
+def test_a_phase_is_told_once_though_it_is_several_steps() -> None:
+    """One for the phase, one for the order that is given in it; with news it is told again."""
+    lines = told_of(("stopping", ""), ("stopping", ""), ("started", ""), ("started", ""), ("returned", "it died"))
+    assert [line.partition(":")[0] for line in lines] == ["stopping", "started", "returned"]
+
+
+def test_an_error_is_told_whole_at_the_end_and_nowhere_else() -> None:
+    """What it is while it goes on, what it said at the end."""
+    why = f"it is failed: ValueError: {'boom ' * 100}"
+    lines = told_of(("unhealthy", why), ("returning", "not forward: the schema"), ("rolled_back", why))
+    assert lines == [
+        "unhealthy: the new version is given up: it is failed",
+        "returning: the new version ends: not forward",
+        "rolled_back: the old version is back",
+    ]
+    assert len(told_of(("unhealthy", "so " * 400))[0]) < 200
+    assert told_of(("stopping", ""), ("failed", why), tells_end=False) == [
+        "stopping: the old version ends after its batch in flight"
+    ]
+
+
+def test_what_is_not_rehearsed_is_not_called_so() -> None:
+    """With ``--no-rehearsal`` plans alone are compared."""
+    assert told_of(("rehearsing", "")) == ["rehearsing: the new version is rehearsed on a fork of the state"]
+    (line,) = told_of(("rehearsing", ""), runs_batches=False)
+    assert "rehearsed" not in line

@@ -1,0 +1,67 @@
+"""The ends of commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.driver.attempt.answering import accept, call_off_drain, clean_up
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.latch import order_of
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Ignored
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream
+
+
+def make_attempt(stream: SimulatedStream, faults: FaultPlan | None = None) -> Attempt:
+    stream.deploy()
+    store = FaultyStore(stream.checkpoints, faults)
+    return SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock)).supervisor.attempt
+
+
+def test_a_command_is_accepted_once() -> None:
+    """Going on after a crash says nothing twice (Law 2)."""
+    stream = SimulatedStream()
+    attempt = make_attempt(stream)
+    order = order_of(stream.order(StopRequest), 1)
+    accept(attempt, order)
+    accept(attempt, order)
+    assert stream.kinds() == ["Accepted"]
+
+
+def test_the_clean_up_takes_what_has_its_end_and_nothing_else() -> None:
+    """A command that still waits stays."""
+    stream = SimulatedStream()
+    attempt = make_attempt(stream)
+    first, second = stream.order(StopRequest), stream.order(DrainNotification)
+    attempt.reporter.write(Ignored, command_id=first.command_id, command_number=1, command={}, reason="no")
+    clean_up(attempt)
+    left = [slot.command for slot in stream.control.journal("d-0001").commands()]
+    assert left == [second]
+
+
+def test_a_clean_up_outlasts_a_lost_reply() -> None:
+    """It is tried again; and what stays is cleaned up by a later look."""
+    stream = SimulatedStream()
+    faults = FaultPlan()
+    attempt = make_attempt(stream, faults)
+    command = stream.order(StopRequest)
+    attempt.reporter.write(Ignored, command_id=command.command_id, command_number=1, command={}, reason="no")
+    faults.at = {len(faults.calls) + 1: Fault.UNAVAILABLE, len(faults.calls) + 4: Fault.REPLY_LOST}
+    clean_up(attempt)
+    assert stream.commands() == []
+
+
+@pytest.mark.parametrize(("only_drains", "released"), [(False, False), (True, True)])
+def test_a_drain_that_is_called_off_opens_the_latch_unless_it_was_all(only_drains: bool, released: bool) -> None:
+    """An attempt that exists for the flush alone starts nothing instead."""
+    stream = SimulatedStream()
+    attempt = make_attempt(stream)
+    attempt.only_drains = only_drains
+    attempt.latch.close("drain", order_of(stream.order(DrainNotification), 1))
+    call_off_drain(attempt, "it cannot")
+    assert stream.kinds() == ["Rejected"]
+    assert attempt.latch.is_released is released
+    assert attempt.latch.is_open is not released
+    assert stream.commands() == []

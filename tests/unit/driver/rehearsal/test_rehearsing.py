@@ -1,0 +1,516 @@
+"""A rehearsal, with simulated queries: what it tries, what it says, and what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, WriterFacts
+from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
+from airflow_streamstate.driver.rehearsal.trial import SOURCES_UNKNOWN
+from airflow_streamstate.driver.rehearsal.warming import NO_QUERY_ID
+from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
+from airflow_streamstate.errors import UnsupportedCheckpointError
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Stopped
+from airflow_streamstate.protocol.ids import rehearsal_id_for
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, SeedTrial
+from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.simulated_driver import STREAM, SimulatedStream, do_at_once, make_plan, never_do, waiting_script
+from support.simulated_query import SimulatedPlan, SimulatedStartable
+
+REHEARSAL = rehearsal_id_for("request", 1)
+SECRET = "correct-horse"
+
+
+@dataclass
+class Stage:
+    """A stream that has ended, and the rehearsal of what is to come after it."""
+
+    stream: SimulatedStream = field(default_factory=SimulatedStream)
+
+    def stopped(self, plan: SimulatedPlan, name: str = "counts", at_seconds: float = 2.1) -> str:
+        """A first deployment, stopped; its snapshot."""
+        self.stream.deploy()
+        self.stream.order_at(at_seconds, StopRequest)
+        assert self.stream.run(waiting_script(plan, names=(name,))) == 0
+        return self.stream.events_of(Stopped)[0].snapshot_id
+
+    def rehearsing(
+        self,
+        snapshot_id: str | None,
+        *,
+        runs_batches: bool = True,
+        control: Any = None,
+        waits_seconds: float | None = None,
+        refuses: tuple[str, ...] = (),
+        seeds: SeedTrial = "never",
+        **start: Any,
+    ) -> Rehearsing:
+        """The rehearsal of a version that would start from this snapshot."""
+        clock = self.stream.clock
+        own = control or self.stream.control
+        spec = replace(
+            self.stream.control.spec("d-0001"),
+            deployment_id=REHEARSAL,
+            arguments=("--password", SECRET),
+            start=StartPlan("fresh" if snapshot_id is None else "restore", snapshot_id, "d-0001", **start),
+        )
+        rehearsal = Rehearsal(
+            STREAM, REHEARSAL, "d-0001", runs_batches, clock.now(), clock.now() + timedelta(seconds=100), "tests",
+            "request", "0" * 64, "w",
+            waits_until=None if waits_seconds is None else clock.now() + timedelta(seconds=waits_seconds),
+            refuses=refuses,
+            seeds=seeds,
+        )  # fmt: skip
+        attempt = RehearsedAttempt(
+            own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append, do_at_once
+        )
+        attempt.spark_version = self.stream.spark_version
+        return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}")
+
+    @property
+    def recorded(self) -> list[str]:
+        """The queries whose plan is recorded."""
+        return list(recorded_plans(self.stream.control, REHEARSAL))
+
+    def start(self, rehearsing: Rehearsing, plan: SimulatedPlan, name: str = "counts") -> LogicalQuery:
+        """The script's ``start()``."""
+        return rehearsing.start_query(name, None, self.startable(plan))
+
+    def startable(self, plan: SimulatedPlan) -> SimulatedStartable:
+        """The script's writer."""
+        return SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan)
+
+    @property
+    def verdict(self) -> RehearsalVerdict:
+        found = self.stream.control.verdict(REHEARSAL)
+        assert found is not None
+        return found
+
+    def outside(self) -> dict[str, bytes]:
+        """Everything that is not the rehearsal's; nor who reads what, which says when a snapshot was last read."""
+        own = (f"{layout.deployment_folder(STREAM, REHEARSAL)}/", layout.retention_key(STREAM))
+        store = self.stream.checkpoints
+        found = [info.key for info in store.list_objects("") if not info.key.startswith(own)]
+        return {key: stored.body for key in found if (stored := store.get(key)) is not None}
+
+
+def test_a_version_that_fits_is_accepted_and_nothing_but_its_own_is_touched() -> None:
+    """No input is read, no sink written, no event said, and the snapshot and all checkpoints stay (Law 4)."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    before, reads, sink = stage.outside(), list(plan.sources[0].reads), dict(plan.sink.counts())
+    rehearsing = stage.rehearsing(snapshot_id)
+    query = stage.start(rehearsing, plan)
+    assert (query.ended, query.failure(), query.await_termination(1)) == (True, None, True)
+    assert rehearsing.script_ended(None) == 0
+    verdict = stage.verdict
+    assert (verdict.outcome, verdict.error, verdict.given_by) == ("done", "", "driver")
+    assert {name: (query.outcome, query.start) for name, query in verdict.queries.items()} == {
+        "counts": ("accepted", "restored")
+    }
+    assert stage.recorded == ["counts"]
+    assert (stage.outside(), plan.sources[0].reads, plan.sink.counts()) == (before, reads, sink)
+
+
+def test_a_batch_that_fails_is_told_and_the_next_query_is_tried_all_the_same() -> None:
+    """What Spark says is the verdict; the script goes on as if nothing were wrong."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    rehearsing = stage.rehearsing(snapshot_id, fresh_queries=("more",))
+    last = stage.stream.control.need_manifest(snapshot_id).queries["counts"].position.batch_id
+    assert last is not None
+    bad = replace(plan, fails_at={last + 1}, failure_words=f"[NOT_COMPATIBLE] of {SECRET}\nand more")
+    assert stage.start(rehearsing, bad).failure() is None
+    stage.start(rehearsing, make_plan(), "more")
+    assert rehearsing.script_ended(None) == 0
+    queries = stage.verdict.queries
+    assert (queries["counts"].outcome, queries["counts"].start) == ("failed", "restored")
+    assert "[NOT_COMPATIBLE] of" in queries["counts"].error
+    assert (SECRET in queries["counts"].error, "\n" in queries["counts"].error) == (False, False)
+    assert (queries["more"].outcome, queries["more"].start) == ("accepted", "fresh")
+
+
+def test_a_start_that_would_be_refused_is_refused_in_the_same_words() -> None:
+    """The same code builds it: a renamed query would start empty (Law 5), and a refused trigger is the query's own."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    rehearsing = stage.rehearsing(snapshot_id)
+    stage.start(rehearsing, plan, "renamed")
+    startable = SimulatedStartable(stage.stream.checkpoints, stage.stream.clock, plan)
+    rehearsing.refuse(startable, UnsupportedCheckpointError("the trigger continuous knows no barrier"))
+    rehearsing.start_query("counts", None, startable)
+    rehearsing.script_ended(None)
+    queries = stage.verdict.queries
+    assert queries["renamed"].outcome == queries["counts"].outcome == "refused"
+    assert queries["renamed"].start == ""
+    assert "--fresh-query renamed" in queries["renamed"].error
+    assert "the trigger continuous knows no barrier" in queries["counts"].error
+    assert stage.recorded == ["counts", "renamed"]
+
+
+def test_a_drained_stream_is_tried_as_it_would_be_seeded() -> None:
+    """The empty batch of the seed is the trial."""
+    stage, plan = Stage(), make_plan()
+    stage.stream.deploy()
+    stage.stream.order_at(2.1, DrainNotification)
+    assert stage.stream.run(waiting_script(plan)) == 0
+    reads = list(plan.sources[0].reads)
+    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id)
+    stage.start(rehearsing, replace(plan, window_ms=3_000))
+    rehearsing.script_ended(None)
+    query = stage.verdict.queries["counts"]
+    assert (query.outcome, query.start, plan.sources[0].reads) == ("accepted", "seeded", reads)
+
+
+def test_a_fresh_start_over_a_sink_that_holds_its_ids_is_refused() -> None:
+    """All its rows would be skipped (Law 14)."""
+    stage, plan = Stage(), make_plan()
+    stage.stopped(plan)
+    rehearsing = stage.rehearsing(None)
+    stage.start(rehearsing, plan)
+    stage.start(rehearsing, make_plan(), "elsewhere")
+    rehearsing.script_ended(None)
+    queries = stage.verdict.queries
+    assert (queries["counts"].outcome, queries["elsewhere"].outcome) == ("refused", "accepted")
+    assert "holds batch ids" in queries["counts"].error
+
+
+def test_without_batches_the_plans_alone_are_kept() -> None:
+    """Nothing is built."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    before = stage.outside()
+    rehearsing = stage.rehearsing(snapshot_id, runs_batches=False)
+    stage.start(rehearsing, plan)
+    rehearsing.script_ended(None)
+    assert stage.verdict.queries == {"counts": RehearsedQuery("not_run", "restored")}
+    assert (stage.recorded, stage.outside()) == (["counts"], before)
+    own = layout.deployment_folder(STREAM, REHEARSAL)
+    assert [info.key for info in stage.stream.checkpoints.list_objects(f"{own}/")] == [
+        layout.plan_key(STREAM, REHEARSAL, "counts", 1),
+        layout.verdict_key(STREAM, REHEARSAL),
+    ]
+
+
+def test_a_query_whose_sources_cannot_be_counted_is_built_and_not_run() -> None:
+    """Of one that starts with nothing: its empty batch would want a line for each source."""
+
+    class Uncounted(SimulatedStartable):
+        @property
+        def facts(self) -> WriterFacts:
+            return replace(super().facts, sources_count=None)
+
+    stage = Stage()
+    stage.stopped(make_plan())
+    rehearsing = stage.rehearsing(None)
+    rehearsing.start_query("new", None, Uncounted(stage.stream.checkpoints, stage.stream.clock, make_plan()))
+    rehearsing.script_ended(None)
+    query = stage.verdict.queries["new"]
+    assert (query.outcome, query.start, query.notes) == ("not_run", "fresh", (SOURCES_UNKNOWN,))
+
+
+def test_a_script_that_fails_tells_what_it_had_started() -> None:
+    """With its own words, and without its secrets."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    stage.start(rehearsing, plan)
+    failure = ScriptFailure(f"ValueError: {SECRET} is wrong\nreally", f"Traceback …\nValueError: {SECRET}", 3)
+    assert rehearsing.script_ended(failure) == 1
+    verdict = stage.verdict
+    assert (verdict.outcome, list(verdict.queries)) == ("failed", ["counts"])
+    assert verdict.error.startswith("ValueError: ")
+    assert SECRET not in verdict.error + verdict.traceback
+
+
+def test_a_query_that_is_started_again_is_tried_once() -> None:
+    """A loop around ``start()`` rehearses nothing twice; it is said."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    stage.start(rehearsing, plan)
+    stage.start(rehearsing, plan)
+    rehearsing.script_ended(None)
+    assert stage.recorded == ["counts"]
+    assert any("started again" in note for note in stage.verdict.notes)
+    assert list(stage.stream.control.journal(REHEARSAL).events()) == []
+
+
+def test_a_plan_that_cannot_be_read_is_said_and_stops_nothing() -> None:
+    """Its batch runs all the same."""
+
+    class Unreadable(SimulatedStartable):
+        def analyzed_plan(self) -> AnalyzedPlan:
+            raise ValueError("no such plan")
+
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    rehearsing.start_query("counts", None, Unreadable(stage.stream.checkpoints, stage.stream.clock, plan))
+    rehearsing.script_ended(None)
+    assert (stage.verdict.queries["counts"].outcome, stage.recorded) == ("accepted", [])
+    assert any("no such plan" in note for note in stage.verdict.notes)
+
+
+def test_a_plan_is_recorded_with_what_the_state_holds_it_to() -> None:
+    """As a start of it would record it: whatever the script asks for, the log wins."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    stage.start(rehearsing, plan)
+    (recorded,) = recorded_plans(stage.stream.control, REHEARSAL).values()
+    assert recorded.pinned["spark.sql.shuffle.partitions"] == "2"
+
+
+def test_a_script_that_hangs_is_ended_at_the_deadline() -> None:
+    """And says what it was busy with."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    ended: list[int] = []
+    oversee(rehearsing, ended.append, pause_seconds=5.0)
+    assert ended == [1]
+    assert (stage.verdict.outcome, stage.verdict.queries) == ("deadline", {})
+    assert "the script before its first query" in stage.verdict.error
+
+
+def test_a_script_that_never_ends_by_itself_is_ended_a_while_after_its_last_start() -> None:
+    """As after a stop (1a.11): everything that there was to see was seen."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    stage.start(rehearsing, plan)
+    clock = stage.stream.clock
+    began = clock.monotonic_seconds()
+    ended: list[int] = []
+    oversee(rehearsing, ended.append)
+    assert ended == [0]
+    assert 30 <= clock.monotonic_seconds() - began < 32
+    assert stage.verdict.outcome == "done"
+    assert any("ran on for 30 s" in note for note in stage.verdict.notes)
+    assert rehearsing.script_ended(ScriptFailure("too late", "", 1)) == 0
+    assert stage.verdict.outcome == "done"
+
+
+def refused_by_spark(stage: Stage, plan: SimulatedPlan, snapshot_id: str) -> SimulatedPlan:
+    """A version whose trial on the old state fails."""
+    last = stage.stream.control.need_manifest(snapshot_id).queries["counts"].position.batch_id
+    assert last is not None
+    return replace(plan, fails_at={last + 1}, failure_words="[NOT_COMPATIBLE]")
+
+
+def folders(stage: Stage) -> set[str]:
+    """What lies right below the rehearsal."""
+    own = layout.deployment_folder(STREAM, REHEARSAL)
+    keys = [info.key for info in stage.stream.checkpoints.list_objects(f"{own}/")]
+    return {key[len(own) + 1 :].partition("/")[0] for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("refuses", "is_tried"), [(("needs-drain", "hazardous"), False), (("hazardous",), True), ((), True)]
+)
+def test_where_the_plan_alone_decides_no_batch_is_run(refuses: tuple[str, ...], is_tried: bool) -> None:
+    """Nothing is forked, no state is opened, of this query and of those after it; their plans are recorded."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan), refuses=refuses, fresh_queries=("more",))
+    stage.start(rehearsing, replace(plan, delay_ms=7_000))
+    stage.start(rehearsing, make_plan(), "more")
+    assert rehearsing.script_ended(None) == 0
+    assert {query.outcome for query in stage.verdict.queries.values()} == {"accepted" if is_tried else "not_run"}
+    assert ("checkpoints" in folders(stage)) is is_tried
+    assert stage.recorded == ["counts", "more"]
+
+
+def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain() -> None:
+    """By one more pass of the script in the same driver, which then waits; the snapshot is still not touched, no input
+    is read, and what the first pass found stays (Law 4)."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    before, reads, sink = stage.outside(), list(plan.sources[0].reads), dict(plan.sink.counts())
+    rehearsing = stage.rehearsing(snapshot_id, seeds="if_needed", waits_seconds=60.0)
+    bad = refused_by_spark(stage, plan, snapshot_id)
+    stage.start(rehearsing, bad)
+    assert rehearsing.script_ended(None) == 0
+    assert stage.stream.control.verdict(REHEARSAL) is None
+    assert rehearsing.begins_seeds()
+    assert stage.start(rehearsing, bad).ended
+    assert rehearsing.script_ended(None) == 0
+    assert not rehearsing.begins_seeds()
+    verdict = stage.verdict
+    assert [(query.outcome, query.start) for query in verdict.queries.values()] == [("failed", "restored")]
+    assert [(query.outcome, query.start) for query in verdict.seeded.values()] == [("accepted", "seeded")]
+    assert (verdict.is_accepted, verdict.is_accepted_as_seed, verdict.seed_error) == (False, True, "")
+    assert rehearsing.goes_on()
+    assert (stage.outside(), plan.sources[0].reads, plan.sink.counts()) == (before, reads, sink)
+
+
+def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:
+    """A drain's flush is a batch of its own: a query that has committed nothing but batch 0 is seeded behind it."""
+    stage, plan = Stage(), make_plan(rows=4)
+    snapshot_id = stage.stopped(plan, at_seconds=0.6)
+    manifest = stage.stream.control.need_manifest(snapshot_id)
+    assert manifest.queries["counts"].position.batch_id == 0
+    rehearsing = stage.rehearsing(snapshot_id, seeds="always", waits_seconds=60.0)
+    stage.start(rehearsing, plan)
+    rehearsing.script_ended(None)
+    assert rehearsing.begins_seeds()
+    stage.start(rehearsing, plan)
+    rehearsing.script_ended(None)
+    assert [(query.outcome, query.error) for query in stage.verdict.seeded.values()] == [("accepted", "")]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "is_changed", "is_begun"),
+    [("if_needed", False, False), ("if_needed", True, True), ("never", True, False), ("always", False, True)],
+)
+def test_a_pass_for_the_seed_follows_where_the_plan_needs_a_drain_or_one_is_wanted(
+    seeds: SeedTrial, is_changed: bool, is_begun: bool
+) -> None:
+    """Spark takes another delay of a watermark without a word: the plan tells."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan), seeds=seeds)
+    stage.start(rehearsing, replace(plan, delay_ms=7_000) if is_changed else plan)
+    rehearsing.script_ended(None)
+    assert rehearsing.begins_seeds() is is_begun
+
+
+def test_what_is_wrong_with_the_seed_is_told_beside_what_was_wrong_with_the_state() -> None:
+    """A query that would be refused, a script that fails in that pass, and a pass that is not over in time."""
+    for how in ("refused", "script", "deadline"):
+        stage, plan = Stage(), make_plan()
+        snapshot_id = stage.stopped(plan)
+        rehearsing = stage.rehearsing(snapshot_id, seeds="if_needed", waits_seconds=600.0)
+        bad = refused_by_spark(stage, plan, snapshot_id)
+        stage.start(rehearsing, bad)
+        rehearsing.script_ended(None)
+        assert rehearsing.begins_seeds()
+        if how == "refused":
+            stage.start(rehearsing, replace(bad, sources=[*bad.sources, *make_plan().sources]))
+            rehearsing.script_ended(None)
+            assert "number of sources" in stage.verdict.seeded["counts"].error
+        elif how == "script":
+            rehearsing.script_ended(ScriptFailure(f"ValueError: {SECRET}", "", 1))
+            assert stage.verdict.seed_error.startswith("ValueError: ")
+            assert SECRET not in stage.verdict.seed_error
+        else:
+            stage.stream.clock.advance(200)
+            assert rehearsing.end_if_overdue() == 1
+            assert "tried as after a drain" in stage.verdict.seed_error
+        verdict = stage.verdict
+        assert (verdict.outcome, verdict.queries["counts"].outcome) == ("done", "failed")
+        assert (verdict.is_accepted_as_seed, rehearsing.goes_on()) == (False, False)
+
+
+def test_a_stream_that_is_drained_already_is_tried_once() -> None:
+    """Its first pass is the pass of the seed."""
+    stage, plan = Stage(), make_plan()
+    stage.stream.deploy()
+    stage.stream.order_at(2.1, DrainNotification)
+    assert stage.stream.run(waiting_script(plan)) == 0
+    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id, seeds="always")
+    stage.start(rehearsing, replace(plan, window_ms=3_000))
+    rehearsing.script_ended(None)
+    assert not rehearsing.begins_seeds()
+    assert stage.verdict.queries["counts"].start == "seeded"
+
+
+@pytest.mark.parametrize(("waits_seconds", "goes_on"), [(60.0, True), (None, False), (0.0, False)])
+def test_a_second_pass_follows_where_it_was_asked_for(waits_seconds: float | None, goes_on: bool) -> None:
+    """And while there is time left for it; the time of the first one is not watched any more."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=waits_seconds)
+    stage.start(rehearsing, plan)
+    rehearsing.script_ended(None)
+    assert rehearsing.goes_on() is goes_on
+    stage.stream.clock.advance(1_000)
+    assert rehearsing.is_over
+    assert rehearsing.end_if_overdue() is None
+    ended: list[int] = []
+    oversee(rehearsing, ended.append)
+    assert ended == []
+
+
+@pytest.mark.parametrize(("waits_seconds", "runs_batches"), [(60.0, True), (60.0, False), (None, True)])
+def test_the_sinks_of_all_its_queries_are_warmed_where_its_driver_is_to_wait(
+    waits_seconds: float | None, runs_batches: bool
+) -> None:
+    """Under the id that each query goes on with. The second pass sees its first query alone before the handover."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    rehearsing = stage.rehearsing(
+        snapshot_id, waits_seconds=waits_seconds, runs_batches=runs_batches, fresh_queries=("more",)
+    )
+    warmed: list[str] = []
+    for name, writer in (("counts", stage.startable(plan)), ("more", stage.startable(make_plan()))):
+        writer.before_warming = warmed.append
+        rehearsing.start_query(name, None, writer)
+    rehearsing.script_ended(None)
+    counts = stage.stream.control.need_manifest(snapshot_id).queries["counts"]
+    assert warmed == ([] if waits_seconds is None else [counts.query_id, NO_QUERY_ID])
+    assert rehearsing.goes_on() is (waits_seconds is not None)
+
+
+def test_what_cannot_be_warmed_is_told_and_refuses_nothing() -> None:
+    """What stays cold, what is raised, and what does not come to its end, each in one line without secrets."""
+    stage, plan = Stage(), make_plan()
+    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=600.0)
+    stage.start(rehearsing, replace(plan, stays_cold=(f"what writes to it: no codec of {SECRET}\nat line 2",)))
+    rehearsing.script_ended(None)
+    assert rehearsing.goes_on()
+    (told,) = [line for line in stage.stream.said if "could not be warmed" in line]
+    assert "query counts could not be warmed in full: its sink: what writes to it: no codec of " in told
+    assert (SECRET in told, "\n" in told) == (False, False)
+    late = Stage()
+    rehearsing = late.rehearsing(late.stopped(make_plan()), waits_seconds=600.0)
+    rehearsing.attempt.in_background = never_do
+    began = late.stream.clock.monotonic_seconds()
+    late.start(rehearsing, make_plan())
+    rehearsing.script_ended(None)
+    assert late.stream.clock.monotonic_seconds() - began < 30  # a fourth of the time that the rehearsal has
+    assert rehearsing.goes_on()
+
+
+def test_no_second_pass_follows_what_was_not_accepted_or_was_judged_by_another() -> None:
+    """A query that would be refused; a controller that gave the verdict first; a driver that is being ended."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    refused = stage.rehearsing(snapshot_id, waits_seconds=60.0)
+    stage.start(refused, plan, "unknown")
+    refused.script_ended(None)
+    assert not refused.goes_on()
+    judged = stage.rehearsing(snapshot_id, waits_seconds=60.0)
+    stage.start(judged, plan)
+    judged.script_ended(None)
+    assert not judged.goes_on()
+    late = Stage()
+    ending = late.rehearsing(late.stopped(make_plan()), waits_seconds=600.0)
+    late.stream.clock.advance(200)
+    assert ending.end_if_overdue() == 1
+    ending.script_ended(None)
+    assert (ending.goes_on(), ending.end_if_overdue()) == (False, 1)
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.REPLY_LOST])
+def test_a_verdict_outlives_a_store_that_is_away_for_a_while(fault: Fault) -> None:
+    """It is written as soon as the store takes it, and once (Law 8)."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    faults = FaultPlan(at_write={1: fault, 2: Fault.UNAVAILABLE})
+    control = StreamControl(FaultyStore(stage.stream.checkpoints, faults), STREAM, stage.stream.clock)
+    assert stage.rehearsing(snapshot_id, control=control).script_ended(None) == 0
+    assert stage.verdict.outcome == "done"
+
+
+def test_a_controller_that_was_first_has_the_last_word() -> None:
+    """There is one verdict (Law 4)."""
+    stage, plan = Stage(), make_plan()
+    snapshot_id = stage.stopped(plan)
+    rehearsing = stage.rehearsing(snapshot_id)
+    stage.rehearsing(snapshot_id).script_ended(ScriptFailure("killed", "", 1))
+    rehearsing.script_ended(None)
+    assert (stage.verdict.outcome, stage.verdict.error) == ("failed", "killed")

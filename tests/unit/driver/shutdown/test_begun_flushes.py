@@ -1,0 +1,192 @@
+"""Flushes that were begun in one attempt and are met in another (1a.5, Law 14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.driver.shutdown.begun_flushes import begun_flushes, refuse_pending_flush
+from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, OnDrainDeadline, StopRequest
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Rejected, Stopped
+from airflow_streamstate.protocol.records import StartPlan
+from support.simulated_driver import (
+    STREAM,
+    SimulatedDriver,
+    SimulatedStream,
+    assert_nothing_lost,
+    make_plan,
+    waiting_script,
+)
+from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
+from support.simulated_sources import SimulatedSink
+
+
+def killed_in_the_flush_of_b(stream: SimulatedStream, plans: tuple[SimulatedPlan, ...], phase: Phase) -> None:
+    """The queries a and b are drained, and the driver is killed in this phase of b's flush."""
+    stream.deploy()
+    stream.order_at(10.0, DrainNotification)
+    driver = SimulatedDriver(stream)
+
+    def kill(run: SimulatedRun, now: Phase) -> None:
+        if now == phase and run is not driver.startables[1].runs[0]:
+            driver.kill()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plans[0], "a")
+        driver.start(plans[1], "b")
+        driver.startables[1].before_phase = kill
+        driver.await_all()
+
+    assert driver.run(script) is None
+
+
+@pytest.mark.parametrize("phase", ["run", "commit"])
+def test_a_query_whose_flush_was_begun_is_never_carried_on_as_unflushed(phase: Phase) -> None:
+    """The sink may hold that batch id with other bounds than a restored query would give it (Law 14)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
+    killed_in_the_flush_of_b(stream, plans, phase)
+    attempt = stream.next_attempt(attempt_mode="drain")
+    stream.run(waiting_script(plans[0], names=("a",)), attempt=attempt)
+    assert stream.events_of(Drained) == []
+    failed = stream.events_of(DrainFailed)[0]
+    assert not failed.withdrawn
+    assert "begun in an earlier attempt" in failed.error
+    assert stream.kinds()[-1] == "Failed"
+    attempt = stream.next_attempt(attempt_mode="drain")
+    assert stream.run(waiting_script(*plans, names=("a", "b")), attempt=attempt) == 0
+    assert stream.kinds()[-1] == "Drained"
+    for plan in plans:
+        assert_nothing_lost(plan)
+
+
+def test_a_begun_flush_is_in_no_snapshot_of_an_end() -> None:
+    """What is begun and not committed has no position that a successor may start from (Law 14)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
+    killed_in_the_flush_of_b(stream, plans, "commit")
+    attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).supervisor.attempt
+    assert begun_flushes(attempt)["b"].drain_id == 5
+    with pytest.raises(ConflictError, match="not committed"):
+        refuse_pending_flush(attempt)
+
+
+def test_nothing_is_begun_after_a_stop() -> None:
+    """A stop entry is no flush (1a.4)."""
+    stream = SimulatedStream()
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(make_plan())) == 0
+    attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).supervisor.attempt
+    assert begun_flushes(attempt) == {}
+    refuse_pending_flush(attempt)
+
+
+@pytest.mark.parametrize("delay_seconds", [0.01, 0.06, 0.11, 0.2, 0.3])
+def test_a_query_that_the_script_stops_under_the_barrier_is_drained(delay_seconds: float) -> None:
+    """The batch that was cut is run first, and then the flush, as with any planned batch (1a.5, 1a.7)."""
+    stream, plan = SimulatedStream(), make_plan(500, batch_seconds=3.0)
+    stream.deploy()
+    stream.order_at(4.0, DrainNotification)
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        # What a stop() does that saw the latch open just before it closed.
+        driver.clock.after(4.2 + delay_seconds, lambda: query.run.stop() if query.run is not None else None)
+        driver.await_all()
+
+    assert stream.run(script) == 0
+    assert stream.kinds()[-1] == "Drained"
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+    assert checkpoint.position().planned is None
+
+
+def stopped_with_one_flushed(stream: SimulatedStream, plans: tuple[SimulatedPlan, ...]) -> str:
+    """Of a and b, a is flushed and b's flush was taken back; the snapshot at that end."""
+    plans[1].fails_at.add(5)
+    stream.deploy()
+    stream.order_at(10.0, DrainNotification)
+    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
+    plans[1].fails_at.clear()
+    snapshot_id = stream.events_of(Stopped)[0].snapshot_id
+    assert snapshot_id is not None
+    return snapshot_id
+
+
+def test_what_the_flushed_query_left_is_counted_when_another_flush_failed() -> None:
+    """The next version can seed the one and restore the other (1a.9, Law 16)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
+    snapshot_id = stopped_with_one_flushed(stream, plans)
+    queries = stream.control.need_manifest(snapshot_id).queries
+    assert (queries["a"].drained, queries["a"].position.state_rows_left) == (True, 0)
+    assert (queries["b"].drained, queries["b"].position.state_rows_left) == (False, 1)
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+    stream.order_at(30.0, StopRequest, "d-0002")
+    assert stream.run(waiting_script(*plans, names=("a", "b")), "d-0002") == 0
+
+
+def test_the_choices_after_one_failed_flush_of_several_are_true() -> None:
+    """A resume keeps what is flushed and drains the rest, and that is what is said (1a.5)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
+    stopped_with_one_flushed(stream, plans)
+    choices = stream.events_of(DrainFailed)[0].choices
+    assert "stays flushed" in choices[0]
+    assert not any("as if no drain" in choice for choice in choices)
+
+
+# a drain after one whose flush failed, and may be in the sink
+
+
+def with_a_flush_that_failed() -> tuple[SimulatedStream, SimulatedPlan]:
+    """A stream whose sink tells nobody what it holds."""
+    stream, plan = SimulatedStream(), make_plan(40, sink=SimulatedSink("append"))
+    stream.deploy()
+    stream.order_at(10.0, DrainNotification)
+    plan.fails_at.add(5)
+    assert stream.run(waiting_script(plan)) == 1
+    assert not stream.events_of(DrainFailed)[0].withdrawn
+    plan.fails_at.clear()
+    return stream, plan
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["before-the-claim", "before-the-script"])
+@pytest.mark.parametrize("mode", ["drain", "run"])
+def test_a_later_drain_is_not_taken_back_over_a_flush_that_lies_begun(mode: str, is_early: bool) -> None:
+    """Nobody is told that it is taken back while its batch runs to its end all the same: refused, saying so."""
+    stream, plan = with_a_flush_that_failed()
+    attempt = stream.next_attempt(attempt_mode=mode)
+    second = stream.order(DrainNotification, attempt=attempt)
+    if is_early:
+        stream.order(CancelRequest)
+
+    def script(driver: SimulatedDriver) -> None:
+        if not is_early:
+            stream.order(CancelRequest)
+        driver.start(plan)
+        driver.await_all()
+
+    assert stream.run(script, attempt=attempt) == 0
+    (rejected,) = stream.events_of(Rejected)
+    assert "has begun" in rejected.reason
+    assert len(stream.events_of(DrainFailed)) == 1, "the first one's"
+    (drained,) = stream.events_of(Drained)
+    assert second.command_id in (drained.command_id, *drained.also_answers)
+    assert stream.commands() == []
+    assert_nothing_lost(plan)
+
+
+@pytest.mark.parametrize("on_deadline", ["fail", "stop", "kill"])
+def test_the_deadline_of_a_later_drain_calls_no_flush_off_that_lies_begun(on_deadline: OnDrainDeadline) -> None:
+    """There is no state to run on with, or to keep: it only goes forward (Law 14)."""
+    stream, plan = with_a_flush_that_failed()
+    attempt = stream.next_attempt(attempt_mode="drain")
+    stream.order(DrainNotification, attempt=attempt, batches_within_seconds=2.0, on_deadline=on_deadline)
+
+    def script(driver: SimulatedDriver) -> None:
+        stream.clock.sleep(5.0)
+        driver.start(plan)
+        driver.await_all()
+
+    assert stream.run(script, attempt=attempt) == 0
+    assert (len(stream.events_of(DrainFailed)), stream.kinds()[-1]) == (1, "Drained")
+    assert_nothing_lost(plan)

@@ -1,0 +1,92 @@
+"""The snapshots of one drain."""
+
+from __future__ import annotations
+
+from airflow_streamstate.driver.attempt.latch import order_of
+from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification
+from airflow_streamstate.protocol.events import Drained, DrainFailed
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.removal import Remover
+from airflow_streamstate.store.memory import MemoryStore
+from support.simulated_driver import (
+    STREAM,
+    SimulatedDriver,
+    SimulatedStream,
+    assert_nothing_lost,
+    make_command,
+    make_plan,
+    waiting_script,
+)
+from support.snapshots import PLACE
+
+
+def test_each_drain_of_an_attempt_keeps_its_own_state_aside() -> None:
+    """The pre-drain of one that was called off is not taken for that of the next; one that is damaged is passed by."""
+    stream, plan = SimulatedStream(), make_plan(80)
+    stream.deploy()
+    taken: list[str] = []
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        for number in range(3):
+            driver.clock.sleep(1.2)
+            order = order_of(make_command(DrainNotification, driver.clock, "d-0001"), number + 1)
+            snapshots = DrainSnapshots(driver.supervisor.attempt, order)
+            assert snapshots.made_before_flush() is None
+            manifest = snapshots.take("pre-drain")
+            assert snapshots.take("pre-drain") == manifest == snapshots.made_before_flush()
+            taken.append(manifest.snapshot_id)
+            if number == 1:
+                stream.checkpoints.put(layout.manifest_key(STREAM, manifest.snapshot_id), b"{")
+        query.stop()
+
+    assert stream.run(script) == 0
+    assert taken == [f"d-0001-pre-drain-{number:06d}" for number in (1, 2, 3)]
+
+
+def test_a_drain_needs_no_id_of_a_snapshot_that_was_removed() -> None:
+    """What an earlier drain that was called off kept may be pruned; the next drain keeps its own under a new id, and
+    the one that is kept is the newer one (Law 2)."""
+    stream, plan = SimulatedStream(), make_plan(80)
+    stream.deploy()
+    taken: list[str] = []
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        for number in range(3):
+            driver.clock.sleep(1.2)
+            order = order_of(make_command(DrainNotification, driver.clock, "d-0001"), number + 1)
+            taken.append(DrainSnapshots(driver.supervisor.attempt, order).take("pre-drain").snapshot_id)
+            if number == 1:
+                remover = Remover(stream.control, SnapshotPlaces(stream.checkpoints), "test")
+                first = stream.control.need_manifest(taken[0])
+                assert remover.condemn({taken[0]: first}, lambda _register: taken[:1]) == taken[:1]
+                remover.sweep()
+        query.stop()
+
+    assert stream.run(script) == 0
+    assert taken == [f"d-0001-pre-drain-{number:06d}" for number in (1, 2, 3)]
+
+
+def test_a_drain_that_waits_for_the_place_of_its_snapshot_can_be_taken_back() -> None:
+    """Nothing was flushed yet, so the query runs on as if nothing had been asked (Law 6)."""
+    stream, place, plan = SimulatedStream(), MemoryStore("place"), make_plan(500)
+    places = SnapshotPlaces(stream.checkpoints, lambda _: place, stream.clock)
+    stream.deploy(snapshots=PLACE)
+    places.claim(stream.control, PLACE)
+    key = layout.place_record_key(STREAM)
+    record = place.get(key)
+    assert record is not None
+    place.delete(key)
+    stream.order_at(10.0, DrainNotification, flush_within_seconds=30.0)
+    stream.order_at(60.0, CancelRequest)
+    stream.clock.after(100.0, lambda: place.put(key, record.body))
+    stream.order_at(150.0, DrainNotification, flush_within_seconds=30.0)
+    driver = SimulatedDriver(stream, open_place=lambda _: place)
+    assert driver.run(waiting_script(plan)) == 0
+    (failed,) = stream.events_of(DrainFailed)
+    assert (failed.cause, failed.then) == ("cancelled", "runs_on")
+    assert len(stream.events_of(Drained)) == 1
+    assert_nothing_lost(plan)

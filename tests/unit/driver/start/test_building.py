@@ -1,0 +1,314 @@
+"""The checkpoint of a query that starts (1a.9, 1a.10, Law 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.checkpoint.guards import STATE_FORMAT
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.driver.start.building import START_IS_DAMAGED, START_IS_GONE
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
+from airflow_streamstate.protocol.records import StartPlan
+from support.simulated_driver import (
+    STREAM,
+    SimulatedDriver,
+    SimulatedStream,
+    assert_nothing_lost,
+    make_plan,
+    waiting_script,
+)
+from support.simulated_query import Phase, SimulatedPlan, SimulatedRun, SimulatedStartable
+from support.simulated_sources import SimulatedSource
+
+
+def stopped(stream: SimulatedStream, plan: SimulatedPlan, at_seconds: float = 2.1) -> str:
+    stream.deploy()
+    stream.order_at(at_seconds, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    return stream.events_of(Stopped)[0].snapshot_id
+
+
+def run_second(
+    stream: SimulatedStream, plan: SimulatedPlan, snapshot_id: str, name: str = "counts", **start: object
+) -> int | None:
+    given = replace(StartPlan("restore", snapshot_id, "d-0001"), **start)  # type: ignore[arg-type]
+    stream.deploy(2, given)
+    stream.order_at(30.0, DrainNotification, "d-0002")
+    return stream.run(waiting_script(plan, names=(name,)), "d-0002")
+
+
+def test_a_restored_query_goes_on_with_its_state_on_a_checkpoint_of_its_own() -> None:
+    """The same batch ids, the same query id, the state, and the predecessor's checkpoint untouched (Laws 9 and 11)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = stopped(stream, plan)
+    prefix = layout.checkpoint_folder(STREAM, "d-0001", "counts")
+    before = {info.key: info.size_bytes for info in stream.checkpoints.list_objects(prefix)}
+    assert run_second(stream, plan, snapshot_id) == 0
+    started = stream.events_of(QueryStarted, "d-0002")[0]
+    assert (started.how, started.snapshot_id, started.batch_id) == ("restored", snapshot_id, 2)
+    assert started.query_id == stream.events_of(QueryStarted)[0].query_id
+    assert {info.key: info.size_bytes for info in stream.checkpoints.list_objects(prefix)} == before
+    assert_nothing_lost(plan)
+
+
+def test_a_query_that_the_snapshot_does_not_know_is_refused() -> None:
+    """A renamed query would start with nothing: that is only done when asked for by name (Law 5)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = stopped(stream, plan)
+    reads = list(plan.sources[0].reads)
+    assert run_second(stream, plan, snapshot_id, "renamed") == 1
+    failed = stream.events_of(Failed, "d-0002")[0]
+    assert "--fresh-query renamed" in failed.error
+    assert plan.sources[0].reads == reads
+
+
+def test_a_query_named_as_fresh_starts_with_nothing_and_says_so() -> None:
+    """--fresh-query is the user's word for just that (Law 5)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = stopped(stream, plan)
+    new = make_plan(40)
+    assert run_second(stream, new, snapshot_id, "renamed", fresh_queries=("renamed",)) == 0
+    started = stream.events_of(QueryStarted, "d-0002")[0]
+    assert started.how == "fresh"
+    assert "as was asked for" in started.repairs[0]
+    assert_nothing_lost(new)
+
+
+def test_a_missing_snapshot_starts_nothing() -> None:
+    """Nothing falls back to empty because something is missing (Law 5)."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy(2, StartPlan("restore", "d-0001-stopped-000001", "d-0001"))
+    assert stream.run(waiting_script(plan), "d-0002") == 1
+    assert "SnapshotNotFoundError" in stream.events_of(Failed, "d-0002")[0].error
+    assert plan.sources[0].reads == []
+
+
+def remove_snapshot(stream: SimulatedStream, snapshot_id: str) -> None:
+    folder = layout.manifest_key(STREAM, snapshot_id).rpartition("/")[0]
+    for info in list(stream.checkpoints.list_objects(f"{folder}/")):
+        stream.checkpoints.delete(info.key)
+
+
+def damage_snapshot(stream: SimulatedStream, snapshot_id: str) -> None:
+    stream.checkpoints.put(layout.manifest_key(STREAM, snapshot_id), b'{"kind": "SnapshotManifest", "pro')
+
+
+@pytest.mark.parametrize("order", [StopRequest, DrainNotification])
+@pytest.mark.parametrize(
+    ("lose_snapshot", "remark"), [(remove_snapshot, START_IS_GONE), (damage_snapshot, START_IS_DAMAGED)]
+)
+def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(
+    order: type[Command], lose_snapshot: Callable[[SimulatedStream, str], None], remark: str
+) -> None:
+    """Restored or seeded, it was built whole (1a.10): what it started from may be gone, or damaged (Law 7), which is
+    said once; and its state and positions go on to whoever comes after it."""
+    stream, plan = SimulatedStream(), make_plan(400)
+    stream.deploy()
+    stream.order_at(2.1, order)
+    assert stream.run(waiting_script(plan)) == 0
+    ended = stream.events_of(Stopped if order is StopRequest else Drained)[0]
+    stream.deploy(2, StartPlan("restore" if order is StopRequest else "seed", ended.snapshot_id, "d-0001"))
+
+    def killed(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.clock.after(2.1, driver.kill)
+        driver.await_all()
+
+    assert stream.run(killed, "d-0002") is None
+    lose_snapshot(stream, ended.snapshot_id)
+    number = stream.next_attempt("d-0002")
+    stream.order_at(2.1, StopRequest, "d-0002", attempt=number)
+    assert stream.run(waiting_script(plan), "d-0002", number) == 0
+    started = stream.events_of(QueryStarted, "d-0002")[-1]
+    assert (started.how, started.repairs[-1]) == ("continued", remark)
+    stream.deploy(3, StartPlan("restore", stream.events_of(Stopped, "d-0002")[0].snapshot_id, "d-0002"))
+    stream.order_at(60.0, DrainNotification, "d-0003")
+    assert stream.run(waiting_script(plan), "d-0003") == 0
+    if order is StopRequest:
+        assert_nothing_lost(plan)
+
+
+@pytest.mark.parametrize(
+    ("lose_snapshot", "error"),
+    [(remove_snapshot, "SnapshotNotFoundError"), (damage_snapshot, "MalformedMessageError")],
+)
+def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone(
+    lose_snapshot: Callable[[SimulatedStream, str], None], error: str
+) -> None:
+    """In an attempt whose other queries go on from theirs, too: it does not begin with nothing (Law 5)."""
+    stream, plans = SimulatedStream(), (make_plan(400), make_plan(400))
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
+    snapshot_id = stream.events_of(Stopped)[0].snapshot_id
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+    stream.order_at(2.1, StopRequest, "d-0002")
+    assert stream.run(waiting_script(plans[0], names=("a",)), "d-0002") == 0
+    lose_snapshot(stream, snapshot_id)
+    number = stream.next_attempt("d-0002")
+    reads = list(plans[1].sources[0].reads)
+    assert stream.run(waiting_script(*plans, names=("a", "b")), "d-0002", number) == 1
+    assert error in stream.events_of(Failed, "d-0002")[-1].error
+    assert plans[1].sources[0].reads == reads
+
+
+@pytest.mark.parametrize("lose_snapshot", [remove_snapshot, damage_snapshot])
+def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was(
+    lose_snapshot: Callable[[SimulatedStream, str], None],
+) -> None:
+    """Its deployment stood on a snapshot that is gone: what it never started is in no later one (Law 5)."""
+    stream, plans = SimulatedStream(), (make_plan(0), make_plan())
+    stream.deploy()
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
+    snapshot_id = stream.events_of(Stopped)[0].snapshot_id
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+
+    def killed(driver: SimulatedDriver) -> None:
+        driver.start(plans[0], "a")
+        driver.clock.after(2.1, driver.kill)
+        driver.await_all()
+
+    assert stream.run(killed, "d-0002") is None
+    lose_snapshot(stream, snapshot_id)
+    stream.order_at(2.1, StopRequest, "d-0002", attempt=stream.next_attempt("d-0002"))
+    assert stream.run(waiting_script(plans[0], names=("a",)), "d-0002", 2) == 0
+    stopped = stream.events_of(Stopped, "d-0002")[0].snapshot_id
+    assert sorted(stream.control.need_manifest(stopped).queries) == ["a"]
+    stream.deploy(3, StartPlan("restore", stopped, "d-0002"))
+    reads = list(plans[1].sources[0].reads)
+    assert stream.run(waiting_script(*plans, names=("a", "b")), "d-0003") == 1
+    assert "--fresh-query b" in stream.events_of(Failed, "d-0003")[0].error
+    assert plans[1].sources[0].reads == reads
+
+
+def test_a_script_that_starts_nothing_over_a_snapshot_that_is_gone_has_not_finished() -> None:
+    """Its end would say that there never was a query (Law 5)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = stopped(stream, plan)
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+    remove_snapshot(stream, snapshot_id)
+    assert stream.run(lambda _driver: None, "d-0002") == 1
+    assert stream.kinds("d-0002")[-1] == "Failed"
+
+
+def test_a_snapshot_that_lacks_a_file_starts_nothing() -> None:
+    """Looked at before anything is built of it (Law 3)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = stopped(stream, plan)
+    stream.checkpoints.delete(f"{layout.snapshot_data_folder(STREAM, snapshot_id, 'counts')}/state/0/0/2.delta")
+    assert run_second(stream, plan, snapshot_id) == 1
+    assert "SnapshotIncompleteError" in stream.events_of(Failed, "d-0002")[0].error
+    assert not Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0002", "counts")).exists()
+
+
+def killed_after_the_sink(stream: SimulatedStream, plan: SimulatedPlan) -> str:
+    """A deployment whose batch 2 is in the sink and not committed; a controller's snapshot of it."""
+    stream.deploy()
+    driver = SimulatedDriver(stream)
+
+    def kill(run: SimulatedRun, phase: Phase) -> None:
+        if phase == "commit" and run.committed[-1:] == [1]:
+            driver.kill()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        driver.startables[0].before_phase = kill
+        driver.await_all()
+
+    assert driver.run(script) is None
+    manifest = stream.take_over(sources=("Simulated[flights]",))
+    assert manifest.queries["counts"].position.planned_batch_id == 2
+    return manifest.snapshot_id
+
+
+def test_a_planned_batch_goes_with_the_snapshot_and_runs_first_over_the_same_bounds() -> None:
+    """The sink holds it already: other bounds under the same batch id would lose rows (1a.6, Law 14)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = killed_after_the_sink(stream, plan)
+    plan.sources[0].max_rows_per_batch = 25
+    assert run_second(stream, plan, snapshot_id) == 0
+    started = stream.events_of(QueryStarted, "d-0002")[0]
+    assert (started.how, started.batch_id, started.planned_batch_id) == ("restored", 1, 2)
+    assert plan.sources[0].reads[2:4] == [(20, 30), (20, 30)]
+    assert_nothing_lost(plan)
+
+
+def test_another_number_of_sources_under_a_planned_batch_is_refused() -> None:
+    """The planned batch names the offsets of the old sources (1a.6)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = killed_after_the_sink(stream, plan)
+    more = replace(plan, sources=[*plan.sources, SimulatedSource("Simulated[more]")])
+    assert run_second(stream, more, snapshot_id) == 1
+    assert "IncompatibleUpgradeError" in stream.events_of(Failed, "d-0002")[0].error
+
+
+def test_another_source_under_a_planned_batch_is_refused() -> None:
+    """The same number is not enough: the bounds are those of another source (1a.6)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = killed_after_the_sink(stream, plan)
+    other = SimulatedSource("Simulated[other]")
+    other.add(1, 2, 3)
+    assert run_second(stream, replace(plan, sources=[other]), snapshot_id) == 1
+    failed = stream.events_of(Failed, "d-0002")[0]
+    assert "Simulated[other]" in failed.error
+    assert other.reads == []
+
+
+def test_another_source_under_a_planned_batch_is_refused_where_a_drain_comes_first() -> None:
+    """A drain that was asked for before the first start runs the planned batch too: of the same sources (1a.6)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = killed_after_the_sink(stream, plan)
+    other = SimulatedSource("Simulated[other]")
+    other.add(*range(0, 20_000, 250))
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+    stream.order(DrainNotification, "d-0002")
+    assert stream.run(waiting_script(replace(plan, sources=[other])), "d-0002") == 1
+    assert "Simulated[other]" in stream.events_of(Failed, "d-0002")[0].error
+    assert other.reads == []
+
+
+def test_state_in_another_format_is_refused_where_a_drain_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush that finds no state would write none of it out, and count none that is left (Laws 5, 10 and 16)."""
+    stream, plan = SimulatedStream(), make_plan()
+    snapshot_id = stopped(stream, plan)
+    asked = SimulatedStartable.session_conf
+    monkeypatch.setattr(
+        SimulatedStartable,
+        "session_conf",
+        lambda self, names: {**asked(self, names), **{name: "2" for name in names if name == STATE_FORMAT}},
+    )
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+    stream.order(DrainNotification, "d-0002")
+    assert stream.run(waiting_script(plan), "d-0002") == 1
+    assert "UnsupportedCheckpointError" in stream.events_of(Failed, "d-0002")[0].error
+    assert "Draining" not in stream.kinds("d-0002")
+
+
+def test_a_query_that_never_committed_starts_where_its_options_say() -> None:
+    """Position none: there is nothing to fall back from, and it is said (Law 5)."""
+    stream, plan = SimulatedStream(), make_plan(40)
+    snapshot_id = stopped(stream, plan, 0.01)
+    manifest = stream.control.need_manifest(snapshot_id)
+    assert manifest.queries["counts"].position.batch_id in (None, 0)
+    assert run_second(stream, plan, snapshot_id) == 0
+    assert_nothing_lost(plan)
+
+
+def test_a_checkpoint_in_an_unknown_format_is_refused_before_it_is_touched() -> None:
+    """A commit log of a version to come in its own checkpoint: refused by name at start() (Law 10)."""
+    stream, plan = SimulatedStream(), make_plan()
+    stopped(stream, plan)
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+    body = b'v3\n{"nextBatchWatermarkMs":0}'
+    stream.checkpoints.put(checkpoint.commit_key(checkpoint.commit_ids()[-1]), body)
+    entries = checkpoint.offset_ids()
+    stream.next_attempt()
+    assert stream.run(waiting_script(plan), attempt=2) == 1
+    assert "UnsupportedCheckpointError" in stream.events_of(Failed)[0].error
+    assert checkpoint.offset_ids() == entries

@@ -1,0 +1,195 @@
+"""The intercepted start(): name, checkpoint, repair, run (1a.7, 1a.11, 1a.12)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.checkpoint.barrier import put_fence
+from airflow_streamstate.checkpoint.repair import Clean, RepairReport, repair_before_start
+from airflow_streamstate.driver.start.running import describe_repairs
+from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from support.checkpoints import barrier_mark, memory_checkpoint, run_batches
+from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
+
+
+def test_a_fresh_query_gets_its_checkpoint_under_the_deployment() -> None:
+    """Whatever location the script had set, the checkpoint lies under the deployment's keys (Law 4)."""
+    stream, plan = SimulatedStream(), make_plan(20, trigger="available_now")
+    stream.deploy()
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan, None, "/somewhere/else/counts")
+        assert query.name == "counts"
+        assert query.checkpoint.prefix == "flights/deployments/d-0001/checkpoints/counts"
+        driver.await_all()
+
+    assert stream.run(script) == 0
+    started = stream.events_of(QueryStarted)[0]
+    assert (started.how, started.batch_id, started.query_name) == ("fresh", None, "counts")
+    assert started.watermarks == plan.watermarks
+    assert started.query_run_id
+
+
+def test_two_queries_of_one_name_at_the_same_time_are_refused() -> None:
+    """They would share one checkpoint."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan)
+        with pytest.raises(InvalidRequestError) as caught:
+            driver.start(make_plan())
+        assert "queryName" in caught.value.next_step
+
+    assert stream.run(script) == 0
+    assert len(stream.events_of(QueryStarted)) == 1
+
+
+def test_a_second_unnamed_query_is_refused_and_a_restart_is_not() -> None:
+    """query-1 is the only unnamed one; started again after its end it goes on where it was (1a.12)."""
+    stream = SimulatedStream()
+    plan = make_plan(20, trigger="available_now")
+    stream.deploy()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan, None).await_termination()
+        plan.sources[0].add(6_000, 7_000)
+        driver.start(plan, None).await_termination()
+        with pytest.raises(InvalidRequestError):
+            driver.start(make_plan(fingerprint="another plan"), None)
+
+    assert stream.run(script) == 0
+    first, second = stream.events_of(QueryStarted)
+    assert (first.query_name, second.query_name) == ("query-1", "query-1")
+    assert (second.how, second.query_id) == ("continued", first.query_id)
+    assert (second.batch_id or 0) > 0
+
+
+def test_what_spark_raises_at_the_start_comes_through() -> None:
+    """The script sees Spark's own error, and the deployment is failed with it."""
+    stream, plan = SimulatedStream(), make_plan(refuses_to_start=RuntimeError("no such topic"))
+    stream.deploy()
+    assert stream.run(waiting_script(plan)) == 1
+    assert stream.events_of(Failed)[0].error == "RuntimeError: no such topic"
+
+
+def test_a_query_started_when_the_flush_has_begun_is_not_run() -> None:
+    """It reads nothing, is over with the drain, and a note names it (1a.11)."""
+    stream, plan, late = SimulatedStream(), make_plan(20, batch_seconds=3), make_plan(20)
+    stream.deploy()
+    stream.order_at(30.0, DrainNotification)
+
+    def script(driver: SimulatedDriver) -> None:
+        def start_late() -> None:  # as another thread of the script would
+            if driver.supervisor.attempt.flush_has_begun and len(driver.queries) == 1:
+                assert driver.start(late, "b").is_active()
+
+        driver.start(plan, "a")
+        driver.clock.every(0.1, start_late)
+        driver.await_all()
+
+    assert stream.run(script) == 0
+    assert late.sources[0].reads == []
+    assert stream.events_of(Noted)[0].facts == {"query": "b"}
+    assert set(stream.events_of(Drained)[0].queries) == {"a", "b"}
+
+
+def test_a_query_started_during_a_stop_is_over_with_it() -> None:
+    """Its handle speaks for the ending under way: active until it is complete, then over without failure (1a.11)."""
+    stream, plan = SimulatedStream(), make_plan(500, batch_seconds=10)
+    stream.deploy()
+    stream.order_at(3.0, StopRequest)
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan, "a")
+        while driver.supervisor.attempt.latch.is_open:
+            driver.clock.sleep(0.1)
+        driver.start(make_plan(), "b")
+        driver.await_all()
+
+    driver = SimulatedDriver(stream)
+    assert driver.run(script) == 0
+    assert stream.kinds()[-1] == "Stopped"
+    assert driver.startables[1].runs == []
+
+
+def test_entries_that_got_the_number_of_partitions_are_named() -> None:
+    """What is written into Spark's own entries is said, batch by batch."""
+    report = RepairReport(Clean(1), (), (), "normal", 1, pinned_ids=(0, 1))
+    (words,) = describe_repairs(report)
+    assert "partitions to entry 0, 1 of offset log 2" in words
+
+
+def test_repairs_are_told_in_words() -> None:
+    """A person reads what was removed, and whose it was (1a.1, 1a.7)."""
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    put_fence(checkpoint, barrier_mark("fence", deployment_id="d-0009"))
+    words = describe_repairs(repair_before_start(checkpoint, "d-0001"))
+    assert words == (
+        "removed our entry at batch 4 from the offset log",
+        "one of them named deployment d-0009 and was not obeyed",
+    )
+
+
+def test_a_start_that_cannot_ask_the_run_before_leaves_no_run_that_nobody_supervises() -> None:
+    """What the run before says is asked before the next one begins: a stop that came later would not end that one, and
+    its snapshot be taken while it writes (1a.11)."""
+    stream, plan = SimulatedStream(), make_plan(20)
+    stream.deploy()
+    is_away = [True]
+
+    def no_answer() -> int:
+        if is_away.pop(0) if is_away else False:
+            raise UnavailableError("Spark's JVM does not answer")
+        return 0
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan, trigger="available_now").await_termination()
+        plan.sources[0].add(*range(200_000, 300_000, 250))
+        driver.startables[0].runs[0].dropped_rows = no_answer  # type: ignore[method-assign]
+        with pytest.raises(UnavailableError):
+            driver.start(plan)
+        assert driver.startables[1].runs == []
+        assert driver.supervisor.attempt.latch.is_open
+        driver.clock.sleep(60)
+
+    stream.order_at(25.0, StopRequest)
+    assert stream.run(script) == 0
+    (stopped,) = stream.events_of(Stopped)
+    checkpoint = SimulatedDriver(stream).supervisor.attempt.checkpoint_of("counts")
+    assert checkpoint.position().batch_id == stopped.queries["counts"].batch_id
+
+
+def test_the_folder_of_checkpoints_is_not_made_anew_once_a_query_has_started(tmp_path: Path) -> None:
+    """Neither in this attempt nor in a later one: a disk that is not mounted gets no folder in its place (Law 5)."""
+    root = tmp_path / "checkpoints"
+    stream = SimulatedStream(home=MemoryStore("home"), checkpoints=LocalStore(root))
+    stream.deploy()
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(20))
+        root.rename(tmp_path / "away")
+        with pytest.raises(UnavailableError, match="the folder of this store is not there"):
+            driver.checkpoints.put("some/key", b"")
+        (tmp_path / "away").rename(root)
+
+    stream.order_at(10.0, StopRequest)
+    assert stream.run(script) == 0
+
+    def script_again(driver: SimulatedDriver) -> None:
+        with pytest.raises(DataError, match="the checkpoint of this query is gone"):
+            driver.start(make_plan(20))
+        with pytest.raises(UnavailableError, match="the folder of this store is not there"):
+            driver.checkpoints.put("some/key", b"")
+
+    again = SimulatedDriver(stream, attempt=stream.next_attempt(), checkpoints=LocalStore(root))
+    shutil.rmtree(root)
+    again.run(script_again)
+    assert not root.exists()
