@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from airflow_streamstate.cli.downtime_tables import phases
+from airflow_streamstate.cli.upgrade import phases
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home

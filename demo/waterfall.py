@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from airflow_streamstate.cli.downtime_tables import state_words, steps_of
+from airflow_streamstate.cli.upgrade import state_words, steps_of
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime
 
 WIDTH = 1120

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -19,7 +21,6 @@ from airflow_streamstate.cli import (
     orders,
     plan,
     retention,
-    skip,
     start,
     state,
     upgrade,
@@ -27,19 +28,88 @@ from airflow_streamstate.cli import (
 )
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.full_disks import name_full_disks
-from airflow_streamstate.cli.interrupted import interrupted
-from airflow_streamstate.cli.nearby import name_nearby
 from airflow_streamstate.cli.options import HelpfulCommand, runs_script, shared, show_version
 from airflow_streamstate.cli.session import Session
+from airflow_streamstate.controller.home import Home, is_stream_id
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
     StreamNotFoundError,
     StreamStateError,
 )
+from airflow_streamstate.protocol import layout
+
+# For a stream that is not there: those of the home that are called nearly so.
+
+MOST_NAMES = 3
+LEAST_ALIKE = 0.7
+
+
+def name_nearby(error: StreamNotFoundError, open_home: Callable[[], Home]) -> None:
+    """Say in the error's next step which streams may have been meant; it stays as it is where there is none.
+
+    Args:
+        error: names the stream as ``stream_id``.
+        open_home: the home in which the stream was looked for; one that cannot be listed has no advice.
+    """
+    with suppress(StreamStateError):
+        names = near_names(str(error.context.get("stream_id", "")), open_home())
+        if names:
+            error.next_step = f"Did you mean {' or '.join(names)}? {error.next_step}".strip()
+
+
+def near_names(stream_id: str, home: Home) -> list[str]:
+    """The streams whose names are most like this one, the nearest first.
+
+    Raises:
+        StreamStateError: the home cannot be listed.
+    """
+    names = [name for name in home.home.list_folders("") if is_stream_id(name) and name != stream_id]
+    near = difflib.get_close_matches(stream_id, names, MOST_NAMES, LEAST_ALIKE)
+    return [name for name in near if home.home.head(layout.register_key(name)) is not None]
+
+
+# What ctrl-c leaves behind, in words: each verb is cut short in its own way.
+
+_ORDERED = ("interrupted; an order that was recorded goes on", "`streamstate status {stream}` shows where it stands.")
+_LOOKED = ("interrupted; it only looked, and nothing was changed", "")
+_AGAIN = ("interrupted; what was done stays", "The same command again goes on where it was cut short.")
+_UPGRADED = (
+    "interrupted; an upgrade or a rollback that was begun stays under way",
+    "`streamstate status {stream}` names it, `streamstate upgrade {stream} --continue` goes on with it.",
+)
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "adopt": (
+        "interrupted; the query that runs was let go again, unless it had been adopted",
+        "The same command again adopts it; `streamstate adopt {stream} --give-up` makes sure that it is free.",
+    ),
+    "plan": ("interrupted; its rehearsal was ended, and the stream was not touched", ""),
+    **dict.fromkeys(("upgrade", "restart", "rollback"), _UPGRADED),
+    **dict.fromkeys(
+        ("status", "streams", "events", "logs", "snapshots", "verify", "audit", "state", "diff", "doctor"), _LOOKED
+    ),
+    **dict.fromkeys(("mirror", "restore-home", "prune", "pin", "retire"), _AGAIN),
+}
+
+
+def interrupted(verb: str, stream_id: str) -> dict[str, object]:
+    """The error of a command that was interrupted, as ``{type, message, context, next_step}``.
+
+    Args:
+        verb: which command; "" where it was not known yet.
+        stream_id: its stream; "" where it has none, or it was not known yet.
+    """
+    message, next_step = _WORDS.get(verb, _ORDERED)
+    return {
+        "type": "Interrupted",
+        "message": message,
+        "context": {"stream_id": stream_id} if stream_id else {},
+        "next_step": next_step.format(stream=stream_id or "STREAM"),
+    }
+
 
 SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
-    "Start": (start.deploy, start.resume, adopt.adopt, skip.skip),
+    "Start": (start.deploy, start.resume, adopt.adopt, orders.skip),
     "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
     "Upgrade": (plan.plan, upgrade.upgrade, upgrade.restart, upgrade.rollback),
     "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, verify.verify, look.audit),

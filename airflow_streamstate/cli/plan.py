@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from airflow_streamstate.cli import plan_tables
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
+from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
@@ -19,11 +23,112 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.tables import shown
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS
+from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, RecordedPlans
+from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.plan.report import PlanReport, to_markdown
+from airflow_streamstate.plan.report import PlanReport, QueryReport, to_markdown
 from airflow_streamstate.plan.tree import plan_tree_text
+
+# What a person reads of ``plan``: the print_report of a change, and the plans that are recorded.
+
+_COLOURS = {"same": "green", "state-compatible": "green", "needs-drain": "yellow", "hazardous": "red"}
+_OUTCOMES = {
+    "fits": ("green", "fits"),
+    "refused": ("red", "does not fit"),
+    "failed": ("red", "failed in its rehearsal"),
+    "deadline": ("red", "was not rehearsed in time"),
+}
+_TRIED = {"accepted": "accepted", "refused": "refused", "failed": "refused by Spark", "not_run": "not run"}
+
+
+_OUTCOMES_OF_PLANS = {
+    "failed": ("red", "failed before its plans were known"),
+    "deadline": ("red", "was not planned in time"),
+}
+
+
+def rehearsing(console: Console, view: RehearsalView, *, runs_batches: bool) -> None:
+    """Before any waiting: what is tried, and on what; or that plans alone are compared."""
+    if not runs_batches:
+        what = f"the plans of the change are compared with those of {view.deployment_id}, no batch is tried"
+        _begun(console, view, what)
+        return
+    start = view.start
+    what = {"restore": "on a fork of the state", "seed": "at the offsets"}.get(start.mode, "with nothing")
+    at = f" of {view.deployment_id} as it is now" if start.snapshot_id == view.rehearsal_id else ""
+    from_snapshot = f" of snapshot {start.snapshot_id}" if start.snapshot_id and not at else ""
+    _begun(console, view, f"the change is rehearsed {what}{at}{from_snapshot}")
+
+
+def _begun(console: Console, view: RehearsalView, what: str) -> None:
+    console.print(shown(f"{view.stream_id} {view.rehearsal_id}: {what}"))
+    for note in view.notes:
+        console.print(shown(f"  {note}"))
+
+
+def print_report(console: Console, found: PlanReport) -> None:
+    """The print_report of a change."""
+    outcomes = _OUTCOMES if found.runs_batches else {**_OUTCOMES, **_OUTCOMES_OF_PLANS}
+    colour, words = outcomes[found.outcome]
+    line = shown(f"{found.stream_id}, compared with {found.deployment_id}: the change ") + Text(words, colour)
+    if found.verdict is not None:
+        line += shown(": ") + Text(found.verdict, _COLOURS[found.verdict])
+    console.print(line)
+    if found.reason:
+        console.print(shown(f"  {found.reason}"))
+    if found.queries:
+        console.print(_queries(found.queries))
+    for name, query in found.queries.items():
+        _differences(console, name, query)
+    for note in found.notes:
+        console.print(shown(f"  {note}"))
+    log_tail = "" if is_told_by(found.traceback, found.log_tail) else found.log_tail
+    for title, text in (("traceback", found.traceback), ("end of the log", log_tail)):
+        if text:
+            console.print(shown(f"{title}:", "bold"))
+            console.print(
+                shown("\n".join(f"    {row}" for row in without_launch_folder(text).splitlines())), soft_wrap=True
+            )
+
+
+def recorded(console: Console, found: RecordedPlans, trees: Mapping[str, str]) -> None:
+    """The recorded plans, each as a tree."""
+    console.print(shown(f"{found.stream_id} {found.deployment_id}"))
+    for name in found.queries:
+        console.print(shown(f"query {name}", "bold"))
+        console.print(shown("\n".join(f"  {row}" for row in trees[name].splitlines())), soft_wrap=True)
+    for name in found.unknown:
+        console.print(shown(f"query {name}: no plan is recorded"))
+    for note in found.notes:
+        console.print(shown(note, "yellow"))
+    if not found.queries and not found.unknown:
+        console.print("  no query was started yet")
+
+
+def _queries(queries: Mapping[str, QueryReport]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("query", "plan", "rehearsal", "start", "seconds", "error"):
+        table.add_column(column, overflow="fold", justify="right" if column == "seconds" else "left")
+    for name, query in queries.items():
+        verdict, tried = query.verdict or "not compared", query.rehearsed
+        cells = ("not started", "", "", "") if tried is None else (
+            _TRIED[tried.outcome], tried.start, f"{tried.seconds:.1f}", tried.error,
+        )  # fmt: skip
+        table.add_row(shown(name), shown(verdict, _COLOURS.get(verdict, "")), *map(shown, cells))
+    return table
+
+
+def _differences(console: Console, name: str, query: QueryReport) -> None:
+    for each in query.differences:
+        where = f" ({each.path})" if each.path else ""
+        console.print(shown(f"  {name}: ") + Text(each.code, _COLOURS[each.verdict]) + shown(f"{where}: {each.reason}"))
+        console.print(shown(f"      -> {each.remedy}"))
+    for advice in query.advice:
+        console.print(shown(f"  {name}: {advice.code}: {advice.text}"))
+    for note in query.rehearsed.notes if query.rehearsed is not None else ():
+        console.print(shown(f"  {name}: {note}"))
 
 
 @click.command(cls=HelpfulCommand, short_help="Say whether a change fits, before anything is stopped.")
@@ -79,7 +184,7 @@ def plan(
     if as_markdown and not session.as_json:
         click.echo(to_markdown(report), nl=False)
     else:
-        session.emit(report.to_json(), lambda console: plan_tables.report(console, report))
+        session.emit(report.to_json(), lambda console: print_report(console, report))
     return status_of_rehearsal(report.outcome)
 
 
@@ -93,7 +198,7 @@ def _rehearsed(
     seconds: float,
 ) -> PlanReport:
     view = controller.plans.begin(request, request_id=request_id, runs_batches=runs_batches, deadline_seconds=seconds)
-    session.say(lambda console: plan_tables.rehearsing(console, view, runs_batches=runs_batches))
+    session.say(lambda console: rehearsing(console, view, runs_batches=runs_batches))
     try:
         with session.progress(f"{view.stream_id} {view.rehearsal_id}") as on_progress:
             return controller.plans.wait(view, on_progress)
@@ -112,5 +217,5 @@ def _show(session: Session, controller: Controller, stream_id: str) -> int:
         "notes": list(found.notes),
     }
     trees = {name: plan_tree_text(known) for name, known in found.queries.items()}
-    session.emit(result, lambda console: plan_tables.recorded(console, found, trees))
+    session.emit(result, lambda console: recorded(console, found, trees))
     return DONE

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
+from rich.console import Console
 
-from airflow_streamstate.cli import state_tables
 from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import HelpfulCommand, Seconds, conf_option, pass_session, shared, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
+from airflow_streamstate.cli.tables import age, plain_table, shown
 from airflow_streamstate.controller.state_reader.choosing import (
     DEADLINE_SECONDS,
     LOCAL_MASTER,
@@ -20,6 +22,126 @@ from airflow_streamstate.controller.state_reader.choosing import (
     parse_key,
 )
 from airflow_streamstate.snapshot.state_order import EXPORT_FORMATS
+
+# What a person reads of ``print_state`` and ``print_diff``.
+
+Row = Mapping[str, Any]
+_TIMES = {"processing_time": "processing time", "event_time": "event time", "timeout": "a timeout"}
+_MAX_CHARACTERS = 2_000
+
+
+def print_state(console: Console, row: Row) -> None:
+    """After print_state."""
+    console.print(shown(f"{row['stream_id']} {_snapshot(row)}"))
+    for name, query in row["queries"].items():
+        _query(console, name, query)
+    for found in row["found"]:
+        _rows(console, f"{found['query_name']} {found['table']}", found["rows"], more=found["more"], limit=row["limit"])
+    if row["key"] is not None and not any(found["rows"] for found in row["found"]):
+        console.print(shown(f"no row has the key {_json(row['key'])}"))
+    if row["export"] is not None:
+        _export(console, row["export"], row["since_snapshot_id"])
+
+
+def print_diff(console: Console, row: Row) -> None:
+    """After print_diff."""
+    console.print(shown(f"{row['stream_id']}: from {_snapshot(row['before'])}"))
+    console.print(shown(f"{' ' * len(row['stream_id'])}    to {_snapshot(row['after'])}"))
+    table = plain_table("query", "table", ">added", ">changed", ">gone")
+    for name, query in row["queries"].items():
+        for found in query["tables"]:
+            counts = (f"{found[kind]:,}" for kind in ("added", "changed", "gone"))
+            table.add_row(shown(name), shown(found["table"]), *counts)
+    console.print(table)
+    for name, query in row["queries"].items():
+        for found in query["tables"]:
+            for kind, rows in found["examples"].items():
+                title = f"{kind} in {name} {found['table']}"
+                _rows(console, title, rows, more=found[kind] > len(rows), limit=row["limit"])
+        _problems(console, name, query["problems"])
+    for name, side in row["only_in"].items():
+        console.print(shown(f"query {name} is only in {row[side]['snapshot_id']}", "yellow"))
+
+
+def _query(console: Console, name: str, query: Row) -> None:
+    watermark = f", watermark {query['watermark_at']}" if query["watermark_at"] else ""
+    batch = "nothing committed" if query["batch_id"] is None else f"batch {query['batch_id']}"
+    console.print(shown(f"{name}: {batch}{watermark}", "bold"))
+    if not query["operators"]:
+        console.print("  it keeps no print_state")
+        return
+    table = plain_table("  operator", ">partitions", ">rows", ">bytes", ">fullest", ">median", ">skew")
+    for one in query["operators"]:
+        skew = one["skew"] or {"most": None, "median": None, "ratio": None, "fullest": 0}
+        fullest = "-" if skew["most"] is None else f"{skew['most']:,} (partition {skew['fullest']})"
+        median = "-" if skew["median"] is None else f"{skew['median']:,g}"
+        ratio = "-" if skew["ratio"] is None else f"{skew['ratio']:g}"
+        rows = "-" if one["rows"] is None else f"{one['rows']:,}"
+        name_shown = shown(f"  {one['operator_id']} {one['name']}".rstrip())
+        table.add_row(name_shown, f"{one['partitions']:,}", rows, f"{one['bytes']:,}", fullest, median, ratio)
+    console.print(table)
+    _contents(console, query["operators"])
+    _problems(console, name, query["problems"])
+
+
+def _contents(console: Console, operators: Sequence[Row]) -> None:
+    table = plain_table("  table", "kind", ">rows", "columns")
+    for one in operators:
+        for found in one["tables"]:
+            kind = f"{found['kind']}, with time to live" if found["has_ttl"] else found["kind"]
+            columns = ", ".join(f"{column} {type_}" for column, type_ in found["columns"].items())
+            table.add_row(shown(f"  {found['table']}"), kind, f"{found['rows']:,}", shown(columns))
+    if table.row_count:
+        console.print(table)
+    for one in operators:
+        for timers in one["timers"]:
+            when = f"next {timers['next_at']}, last {timers['last_at']}" if timers["count"] else "none is set"
+            count = f"{timers['count']:,} timers of {_TIMES[timers['time']]}"
+            console.print(shown(f"  operator {one['operator_id']}: {count}: {when}"))
+
+
+def _export(console: Console, export: Row, since: str | None) -> None:
+    what = f"changes since {since}" if since else "print_state"
+    whole = "" if export["complete"] else ", not complete"
+    console.print(shown(f"{what} written to {export['uri']} ({export['format']}{whole})"))
+    columns = (">upserts", ">deletes", "by") if since else (">rows",)
+    table = plain_table("  table", *columns)
+    for one in export["tables"]:
+        counts = (f"{one['upserts']:,}", f"{one['deletes']:,}", one["way"]) if since else (f"{one['rows']:,}",)
+        table.add_row(shown(f"  {one['path']}"), *counts)
+    console.print(table)
+    _problems(console, "not written", export["problems"], key="path")
+    for name, side in export["only_in"].items():
+        console.print(shown(f"query {name} is only in the {_side(side)} snapshot: not written", "yellow"))
+
+
+def _side(side: str) -> str:
+    return "older" if side == "before" else "newer"
+
+
+def _rows(console: Console, title: str, rows: Sequence[Row], *, more: bool, limit: int) -> None:
+    if not rows:
+        return
+    console.print(shown(f"{title}:", "bold"))
+    for row in rows:
+        console.print(shown(f"  {_json(row)}"), soft_wrap=True)
+    if more:
+        console.print(shown(f"  and more: --limit {limit} shows no more than these"))
+
+
+def _problems(console: Console, title: str, problems: Iterable[Row], key: str = "table") -> None:
+    for problem in problems:
+        console.print(shown(f"  {title}: {problem[key]} cannot be read: {problem['reason']}", "bold red"))
+
+
+def _snapshot(row: Row) -> str:
+    return f"{row['snapshot_id']} ({row['kind']}, {age(row['age_seconds'])}, Spark {row['spark_version'] or 'unknown'})"
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
+
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 MOST_ROWS = 10_000
@@ -99,7 +221,7 @@ def state(session: Session, /, stream_id: str, key_text: str | None, packages: t
     controller = session.controller()
     with session.progress(f"{stream_id}: reading state") as on_progress:
         result = controller.readings.look(request, on_progress)
-    session.emit(result, lambda console: state_tables.state(console, result))
+    session.emit(result, lambda console: print_state(console, result))
     export = result["export"] or {"problems": []}
     problems = [*export["problems"], *(one for query in result["queries"].values() for one in query["problems"])]
     return status_of_findings(is_well=not problems)
@@ -123,5 +245,5 @@ def diff(session: Session, /, stream_id: str, packages: tuple[str, ...], **rest:
     controller = session.controller()
     with session.progress(f"{stream_id}: comparing state") as on_progress:
         result = controller.readings.diff(request, on_progress)
-    session.emit(result, lambda console: state_tables.diff(console, result))
+    session.emit(result, lambda console: print_diff(console, result))
     return status_of_findings(is_well=not any(query["problems"] for query in result["queries"].values()))

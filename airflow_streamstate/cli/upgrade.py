@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from airflow_streamstate.cli import upgrade_tables
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import status_of_upgrade
+from airflow_streamstate.cli.failures import without_launch_folder
 from airflow_streamstate.cli.options import (
     HelpfulCommand,
     Seconds,
@@ -24,6 +27,7 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.session import Report, Session
+from airflow_streamstate.cli.tables import plain_table, shown
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import (
@@ -35,9 +39,200 @@ from airflow_streamstate.controller.upgrade.requests import (
     UpgradeRequest,
 )
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
-from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView
+from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView, differences_of
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.downtimes import PHASES, Downtime, downtime_by_query, worst_of
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
+
+# What a person reads of ``upgrade``, ``restart`` and ``rollback``.
+
+# What a person reads of downtimes: the seconds of each query, and the phases of the longest.
+
+BAR_CHARACTERS = 30
+
+
+def downtime_words(found: Sequence[Downtime]) -> str | None:
+    """The downtime of each query, the longest first; None where none is known."""
+    seconds = downtime_by_query(found)
+    ordered = sorted(seconds.items(), key=lambda item: (item[1] is not None, -(item[1] or 0.0), item[0]))
+    lasting = {one.query_name for one in found if one.seconds is None and not one.has_ended}
+
+    def words(name: str, one: float | None) -> str:
+        if one is not None:
+            return f"{one:g} s ({name})"
+        return f"{name} has no commit since" if name in lasting else f"{name} has commits since, at a time not known"
+
+    return ", ".join(words(name, one) for name, one in ordered) or None
+
+
+def waterfall(console: Console, found: Sequence[Downtime]) -> None:
+    """The phases of the longest downtime, a line each; nothing where none is known."""
+    worst = worst_of(found)
+    if worst is not None and len(worst.marks) > 1:
+        console.print(phases(worst))
+        if words := state_words(worst):
+            console.print(shown(words))
+
+
+def state_words(one: Downtime) -> str:
+    """What opening the state took; "" where that is not known. It is no phase: partitions open theirs side by side,
+    while the first batch runs."""
+    return "" if one.state_load_ms is None else f"opening the state: {one.state_load_ms:,} ms, all partitions together"
+
+
+def phases(one: Downtime) -> Table:
+    """One downtime as a table: when each moment was, counted from the last commit, and how long it was waited for."""
+    table = plain_table(f"{one.query_name}: {one.from_deployment_id} to {one.to_deployment_id}", ">at s", ">took s", "")
+    steps = steps_of(one)
+    span = max((end for _, _, end, _ in steps), default=0.0)
+    for phase, begin, end, clock in steps:
+        bar = ""
+        if span > 0 and end > 0:
+            first, last = (round(BAR_CHARACTERS * max(one, 0.0) / span) for one in (begin, end))
+            bar = " " * min(first, BAR_CHARACTERS - 1) + "━" * max(last - first, 1)
+        words = f"{PHASES.get(phase, phase)} ({clock}'s clock)"
+        table.add_row(shown(words), shown(f"{end:.2f}"), shown(f"{max(end - begin, 0.0):.2f}"), shown(bar))
+    return table
+
+
+def steps_of(one: Downtime) -> list[tuple[str, float, float, str]]:
+    """Phase, when what is before it was reached, when it was, and by which clock; in seconds from the last commit.
+
+    In the order of time, since a drain's barrier is before the last commit; the clocks of two machines may differ.
+    """
+    moments = sorted(one.marks, key=lambda mark: mark.at)  # stable: equal times stay in the order of the phases
+    found, before = [], None
+    for mark in moments:
+        at = (mark.at - one.from_at).total_seconds()
+        found.append((mark.phase, at if before is None else before, at, mark.clock))
+        before = at
+    return found
+
+
+_OUTCOMES = {
+    "upgraded": ("green", "upgraded"),
+    "given_up": ("yellow", "given up; the old version is back"),
+    "rolled_back": ("yellow", "rolled back"),
+    "refused": ("red", "refused; the stream runs on as before"),
+    "failed": ("red", "failed"),
+}
+_CANCELLED = {
+    "given_up": ("yellow", "cancelled; the old version is back"),
+    "rolled_back": ("yellow", "cancelled; the old version is back"),
+    "refused": ("yellow", "cancelled; the stream runs on as before"),
+}
+
+
+def begun(console: Console, view: UpgradeView) -> None:
+    """Before any step."""
+    asked = view.state.upgrade
+    what = "upgrade of" if asked.asked == "upgrade" else "rollback to the version of"
+    console.print(shown(f"{view.stream_id} {view.upgrade_id}: {what} {asked.old_deployment_id}"))
+
+
+def step(console: Console, line: str) -> None:
+    """One step, as it is taken."""
+    console.print(shown(f"  {line}"))
+
+
+def interrupted(console: Console, view: UpgradeView) -> None:
+    """After Ctrl-C."""
+    console.print(
+        shown(
+            f"{view.stream_id} {view.upgrade_id}: interrupted; before the stop nothing happens, after it a version is"
+            " brought up first. Ctrl-C again leaves at once."
+        )
+    )
+
+
+def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None) -> None:
+    """How it ended.
+
+    Args:
+        console: printed on.
+        view: the upgrade.
+        cancels: what whoever reads this wanted who cancelled it; None where he did not.
+    """
+    go_on = f"is under way; `streamstate upgrade {view.stream_id} --continue` goes on with it"
+    outcomes = _OUTCOMES | _CANCELLED if view.is_cancelled else _OUTCOMES
+    colour, words = outcomes.get(str(view.outcome), ("yellow", go_on))
+    console.print(shown(f"{view.stream_id} {view.upgrade_id}: ") + Text(words, colour))
+    last = view.state.last
+    if last.text:
+        console.print(shown(f"  {without_launch_folder(last.text)}"))
+    for warning in last.warnings or ():
+        console.print(shown("  ") + Text("warning", "yellow") + shown(f": {warning}"))
+    for name, value in _facts(view):
+        if value is not None:
+            console.print(shown(f"  {name}: {value}"))
+    waterfall(console, view.downtimes)
+    for line in _batches(view):
+        console.print(shown(f"  {line}"))
+    for each in differences_of(last.report or {}):
+        console.print(shown(f"  {each['query']}: {each['code']} ({each['verdict']}): {each['reason']}"))
+    next_step = _next_step(view, cancels)
+    if next_step:
+        console.print(shown(f"-> {next_step}"))
+
+
+def _next_step(view: UpgradeView, cancels: AfterStop | None) -> str:
+    if cancels is not None and view.is_end_of_cancel(cancels):
+        return ""
+    if cancels is not None and view.outcome == "upgraded":
+        return f"It was over before it could be cancelled; `streamstate rollback {view.stream_id}` goes back."
+    error = view.as_error()
+    return "" if error is None else error.next_step
+
+
+def _facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
+    """From where to where; a rollback goes from the version that is current to that of an older deployment."""
+    last, old_id = view.state.last, view.state.upgrade.old_deployment_id
+    if view.state.upgrade.asked == "rollback":
+        yield "from", last.new_deployment_id
+        yield "to", f"the version of {old_id}"
+        yield "runs in", last.returned_deployment_id
+    else:
+        yield "from", old_id
+        yield "to", last.new_deployment_id
+        yield "back in", last.returned_deployment_id
+    yield "mode", last.mode
+    yield "way back", last.way
+    yield "plan", last.verdict
+    yield "downtime", downtime_words(view.downtimes)
+    yield "no query ran", None if view.not_running_seconds is None else f"for {view.not_running_seconds:g} s"
+    if last.audit_ok is False:
+        yield "chain of custody", "broken: see audit"
+    elif last.audit_ok and view.outcome in ("upgraded", "given_up", "rolled_back"):  # of "failed" it would be praise
+        yield "chain of custody", "whole"
+
+
+def _batches(view: UpgradeView) -> Iterator[str]:
+    """What the version that was given up committed, and what it only began."""
+    last = view.state.last
+    bad, begun_ids = last.bad_batches or {}, last.begun_batches or {}
+    for name in dict.fromkeys((*bad, *begun_ids)):
+        parts = []
+        if name in bad:
+            first, end = bad[name][0], bad[name][-1]
+            which, verb = (f"batches {first} to {end}", "are") if first != end else (f"batch {first}", "is")
+            parts.append(f"{which} {verb} the given-up version's{_undone(view)}")
+        if name in begun_ids:
+            parts.append(f"batch {begun_ids[name]} was begun by it{_again(view)}")
+        yield f"of query {name}, {'; '.join(parts)}"
+
+
+def _undone(view: UpgradeView) -> str:
+    return ", and gone back behind" if view.state.last.way == "undo" else ""
+
+
+def _again(view: UpgradeView) -> str:
+    """Of a batch that was begun: who runs it again, over the same bounds. After an undo there are none to be kept."""
+    last = view.state.last
+    if last.way == "undo":
+        return _undone(view)
+    is_done = view.is_back
+    return f" and {'run again by' if is_done else 'is to be run again by'} {last.returned_deployment_id}"
+
 
 AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
 WAIT_SECONDS = 3_600.0
@@ -370,7 +565,7 @@ def _run(
     cancels: AfterStop | None = None,
 ) -> int:
     """``cancels``: what whoever calls wants of one that is not to be; who says no to its plan wants the old version."""
-    session.say(lambda console: upgrade_tables.begun(console, view))
+    session.say(lambda console: begun(console, view))
     try:
         with session.progress(f"{view.stream_id} {view.upgrade_id}") as on_progress:
             view = upgrades.run(
@@ -378,12 +573,12 @@ def _run(
                 view.upgrade_id,
                 wait_seconds,
                 _calling(session, view, on_progress),
-                lambda line: session.say(lambda console: upgrade_tables.step(console, line)),
+                lambda line: session.say(lambda console: step(console, line)),
                 tells_end=False,  # it is the answer
             )
     except KeyboardInterrupt:
         upgrades.cancel(view.stream_id, view.upgrade_id, after_stop="finish", reason="interrupted")
-        session.say(lambda console: upgrade_tables.interrupted(console, view))
+        session.say(lambda console: interrupted(console, view))
         view = upgrades.settle(view.stream_id, view.upgrade_id, SETTLE_SECONDS)
-    session.emit(view.to_json(), lambda console: upgrade_tables.ended(console, view, cancels))
+    session.emit(view.to_json(), lambda console: ended(console, view, cancels))
     return status_of_upgrade(view, cancels)

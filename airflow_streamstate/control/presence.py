@@ -24,9 +24,8 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes, to_bytes
-from airflow_streamstate.protocol.homes import HomeRecord
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
-from airflow_streamstate.protocol.records import Claim
+from airflow_streamstate.protocol.records import Claim, HomeRecord
 from airflow_streamstate.store.interface import ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.local import LocalStore
 

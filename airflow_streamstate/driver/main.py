@@ -10,10 +10,12 @@ import os
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.presence import HomePresence
@@ -27,11 +29,10 @@ from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAtte
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
 from airflow_streamstate.driver.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
-from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.driver.spark.session import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.driver.standby import WaitingDriver
 from airflow_streamstate.driver.start.claiming import need_spec, patiently
 from airflow_streamstate.driver.state_reader import read_state
-from airflow_streamstate.driver.uncaught import hide_in_uncaught
 from airflow_streamstate.driver.watchdog import is_child_of_jvm, watch_parent
 from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.ids import is_rehearsal_id
@@ -41,6 +42,71 @@ from airflow_streamstate.snapshot.state_order import StateOrder
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
+
+# What Python itself prints of errors that nobody caught, without secrets.
+#
+# An error without a secret is printed by Python's own hook, to the letter. A script that sets a hook of its own keeps
+# it.
+
+Redact = Callable[[str], str]
+
+
+def hide_in_uncaught(redacted: Redact) -> None:
+    """Hide secrets in what Python prints of uncaught errors: of the main thread, of others, and of finalizers.
+
+    Called again, as more secrets become known, it hides those as well.
+
+    Args:
+        redacted: gives a text without secrets.
+    """
+    in_main, in_thread, unraisable = sys.excepthook, threading.excepthook, sys.unraisablehook
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not _printed_redacted(redacted, "", kind, error, trace):
+            in_main(kind, error, trace)
+
+    def thread_excepthook(args: threading.ExceptHookArgs) -> None:
+        # SystemExit of a thread is silent.
+        name = threading.get_ident() if args.thread is None else args.thread.name
+        lead = f"Exception in thread {name}:\n"
+        if args.exc_type is SystemExit or not _printed_redacted(
+            redacted, lead, args.exc_type, args.exc_value, args.exc_traceback
+        ):
+            in_thread(args)
+
+    def unraisablehook(args: sys.UnraisableHookArgs) -> None:
+        words = args.err_msg or "Exception ignored in"
+        lead = f"{words}: {_repr(args.object)}\n" if args.object is not None else f"{words}:\n"
+        if not _printed_redacted(redacted, lead, args.exc_type, args.exc_value, args.exc_traceback):
+            unraisable(args)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = excepthook, thread_excepthook, unraisablehook
+
+
+def _printed_redacted(
+    redacted: Redact,
+    lead: str,
+    kind: type[BaseException],
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> bool:
+    """Print it without its secrets; False where it holds none, and nothing was printed."""
+    text = lead + "".join(traceback.format_exception(kind, error, trace))
+    shown = redacted(text)
+    if shown == text:
+        return False
+    if sys.stderr is not None:
+        sys.stderr.write(shown)
+        sys.stderr.flush()
+    return True
+
+
+def _repr(thing: object) -> str:
+    try:
+        return repr(thing)
+    except Exception:
+        return "<object repr() failed>"
+
 
 FAILED_STATUS = 1
 USAGE_STATUS = 2
@@ -157,12 +223,12 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
 
     def intercept() -> None:
-        from airflow_streamstate.driver.spark.rehearsed import RehearsedInterception
+        from airflow_streamstate.driver.spark.session import RehearsedInterception
 
         RehearsedInterception(rehearsing, clock).install()
 
     def intercept_again() -> None:
-        from airflow_streamstate.driver.spark.fresh_session import forget_session
+        from airflow_streamstate.driver.spark.session import forget_session
 
         forget_session()
         intercept()
@@ -196,8 +262,8 @@ def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, 
     threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
 
     def intercept() -> None:
-        from airflow_streamstate.driver.spark.fresh_session import forget_session
         from airflow_streamstate.driver.spark.interception import Interception
+        from airflow_streamstate.driver.spark.session import forget_session
 
         forget_session()
         Interception(waiting, clock).install()

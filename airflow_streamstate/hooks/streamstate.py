@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,11 +20,13 @@ from airflow_streamstate.controller.deploy.skips import SkipView, SkipWish
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.wait.polling import poll
+from airflow_streamstate.controller.retention.deciding import RetentionPolicy
+from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
+from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_as_asked
-from airflow_streamstate.hooks.keeping import KeepingVerbs
 from airflow_streamstate.hooks.observing import Sighting, Watch, look, out_of_time
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.secrets import airflow_secrets
@@ -37,6 +40,92 @@ from airflow_streamstate.protocol.commands import (
     DrainTerms,
     SnapshotTerms,
 )
+
+# What the hook does with what is kept of a stream: read it, copy it elsewhere, hold it, let go of it.
+
+Say = Callable[[str], None]
+
+
+class KeepingVerbs(ABC):
+    """A part of ``StreamStateHook``, which has the controller; not for use by itself."""
+
+    @abstractmethod
+    def get_conn(self) -> Controller:
+        """The controller."""
+
+    def prune(
+        self,
+        stream_id: str,
+        *,
+        keep: int | None = None,
+        older_than_seconds: float | None = None,
+        dry_run: bool = False,
+        at_mirrors: bool = False,
+    ) -> dict[str, Any]:
+        """Remove the snapshots that nothing needs, and what deployments left; what went, what stays, and why.
+
+        :param at_mirrors: at the stream's mirrors, too.
+        """
+        policy = RetentionPolicy(keep, older_than_seconds)
+        pruned = self.get_conn().retention.prune(stream_id, policy, is_dry=dry_run, at_mirrors=at_mirrors)
+        return pruned.to_json()
+
+    def pin(self, stream_id: str, snapshot_id: str) -> None:
+        """Keep a snapshot whatever is pruned; twice is once."""
+        self.get_conn().retention.pin(stream_id, snapshot_id)
+
+    def unpin(self, stream_id: str, snapshot_id: str) -> None:
+        """Let go of a snapshot; where it is not pinned nothing is changed."""
+        self.get_conn().retention.unpin(stream_id, snapshot_id)
+
+    def retire(self, stream_id: str, *, reason: str = "", deletes: bool = False) -> dict[str, object]:
+        """Mark a stream that has ended as one that is not to run any more; twice is once.
+
+        :param deletes: remove everything of it, too. There is no way back.
+        """
+        return self.get_conn().retention.retire(stream_id, reason=reason, deletes=deletes).to_json()
+
+    def mirror(
+        self,
+        stream_id: str,
+        *,
+        mirrors: Sequence[str] = (),
+        batch_bytes: int | None = None,
+        timeout_seconds: float | None = None,
+        on_progress: Say = lambda _line: None,
+    ) -> list[dict[str, Any]]:
+        """Copy every complete snapshot to these mirrors, or to those of the deployment; what was copied where.
+
+        :param batch_bytes: how much is fetched at a time; None: as the deployment is set.
+        :param timeout_seconds: a store that does not answer for so long is left; None: as the deployment is set.
+        """
+        verbs = self.get_conn().mirrors
+        copied = verbs.copy(
+            stream_id,
+            verbs.chosen(stream_id, mirrors),
+            batch_bytes=batch_bytes,
+            timeout_seconds=timeout_seconds,
+            on_progress=lambda uri, snapshot_id, progress: on_progress(f"{snapshot_id} to {uri}: {progress.in_words}"),
+        )
+        return [
+            {"snapshot_id": done.snapshot_id, "mirror": uri, "files": done.files, "bytes": done.size_bytes}
+            for uri, done in copied
+        ]
+
+    def verify(
+        self, request: ReadingRequest, *, deep: bool = False, on_progress: Say = lambda _line: None
+    ) -> dict[str, Any]:
+        """Read every byte of a snapshot: ``{snapshot_id, ok, problems, loaded}``.
+
+        :param deep: have a Spark driver on this machine load its state, too.
+        """
+        controller = self.get_conn()
+        return verify_snapshot(controller.snapshots, controller.readings, request, deep=deep, on_progress=on_progress)
+
+    def read_state(self, request: ReadingRequest, *, on_progress: Say = lambda _line: None) -> dict[str, Any]:
+        """What the state of a snapshot holds, read by a Spark driver on this machine; ``out`` gets it as tables."""
+        return self.get_conn().readings.look(request, on_progress)
+
 
 # A driver inherits the worker's environment, but for what is Airflow's own: connections and settings hold secrets.
 _AIRFLOWS_OWN = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_", "__AIRFLOW_")

@@ -9,7 +9,7 @@ from airflow_streamstate.control.upgrades import ABANDONED, LOST_CLAIM, UpgradeJ
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
-from airflow_streamstate.controller.wait.polling import poll
+from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,

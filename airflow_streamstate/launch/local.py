@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,15 +28,56 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch import detached
 from airflow_streamstate.launch.command import DriverCommand, build_command, check_request, spark_version_of
-from airflow_streamstate.launch.diagnosis import reason_of_exit
 from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
 from airflow_streamstate.launch.folder import LaunchFolder, tail_bytes, translated, write_file
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchState, LaunchStatus
 from airflow_streamstate.launch.master import check_master_answers
-from airflow_streamstate.launch.processes import read_stat, this_machine
+from airflow_streamstate.launch.processes import exit_sentence, read_stat, this_machine
 from airflow_streamstate.launch.session import MARKER, Session
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+
+# Why a driver ended, in one sentence, where Spark says it in a place or a way that nobody looks for.
+#
+# Each line was seen on real Spark. It is a hint for people: nothing is ever decided by it (Law 13).
+
+_OUT_OF_HEAP = 52
+
+_WORDS: tuple[tuple[str, str], ...] = (
+    (r"JAVA_HOME is not set|(?:bin/java|java): (?:No such file|not found|command not found)", "no Java was found"),
+    (r"Could not find valid SPARK_HOME|Failed to find Spark jars directory", "no complete Spark was found"),
+    (r"spark-submit: (?:not found|No such file or directory)", "spark-submit was not found"),
+    (r"UnsupportedClassVersionError", "its Java is older than Spark needs"),
+    (
+        r"Could not create the Java Virtual Machine|INVALID_DRIVER_MEMORY",
+        "its JVM did not start with these memory settings",
+    ),
+    (r"OutOfMemoryError: Java heap space", "its JVM ran out of heap"),
+    (r"unresolved dependency: (?P<detail>\S+?):? not found", "a package could not be resolved"),
+    (r"All masters are unresponsive|Failed to connect to master (?P<detail>\S+)", "the master did not answer"),
+    (r"Master must either be yarn or start with", "Spark does not know this kind of master"),
+    (r"can't open file '?(?P<detail>[^':]+)", "the script was not there"),
+    (r"java\.io\.FileNotFoundException: (?P<detail>\S+)", "a file was not there"),
+    (r"No space left on device", "the disk was full"),
+)
+
+
+def reason_of_exit(exit_code: int, log_tail: str) -> str:
+    """One lower-case sentence on this end; ``log_tail`` is looked at where the exit code alone says too little."""
+    if exit_code == 0:
+        return "it ended by itself"
+    how = exit_sentence(exit_code)
+    if exit_code == _OUT_OF_HEAP:
+        return f"{how}: its JVM ran out of heap"
+    if exit_code > 128:
+        return how  # whoever sent the signal knows why; the log does not
+    for pattern, words in _WORDS:
+        match = re.search(pattern, log_tail)
+        if match:
+            detail = match.groupdict().get("detail")
+            return f"{how}: {words}{f' ({detail})' if detail else ''}"
+    return how
+
 
 START_SECONDS = 30.0
 _LOG_TAIL_BYTES = 65_536

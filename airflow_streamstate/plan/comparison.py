@@ -13,14 +13,169 @@ from airflow_streamstate.plan.differences import (
     compared,
     gravest,
 )
-from airflow_streamstate.plan.matching import match_operators, match_sources
-from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.rules_operator_sets import input_differences, set_differences
-from airflow_streamstate.plan.rules_operators import operator_differences
-from airflow_streamstate.plan.rules_output import column_differences, output_differences, result_differences
+from airflow_streamstate.plan.matching import Pairs, is_reordered, match_operators, match_sources
+from airflow_streamstate.plan.model import PlannedSink, QueryPlan, StateOperator
+from airflow_streamstate.plan.rules_operators import named, operator_differences
 from airflow_streamstate.plan.rules_sources import source_differences, watermark_differences
 from airflow_streamstate.plan.rules_state import state_differences
-from airflow_streamstate.plan.segments import stretches_of
+from airflow_streamstate.plan.segments import Stretches, changes, stretches_of
+
+# What it does that results are made, written or timed otherwise than before.
+
+SKIPPING = frozenset({"batch_id", "query_id_and_batch_id"})
+"""Sinks that leave out a batch whose id they hold."""
+NO_BARRIER = frozenset({"continuous", "real_time"})
+
+
+def output_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
+    """Trigger, output mode, and the sink."""
+    if old.trigger != new.trigger:
+        words = f"the trigger {old.trigger} became {new.trigger}"
+        if new.trigger in NO_BARRIER:
+            yield difference("trigger-unsupported", "", f"{words}, which knows no barrier")
+        else:
+            yield difference("trigger-changed", "", words)
+    yield from _mode(old, new)
+    yield from _sink(old.sink, new.sink)
+
+
+def result_differences(before: Stretches, now: Stretches) -> Iterator[Difference]:
+    """What is done otherwise above all operators with state, of two plans that were cut there."""
+    for kind, words in changes(before.output, now.output):
+        yield difference("output-changed", kind, f"above all state: {words}")
+
+
+def column_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
+    """Columns that are written, by names and types."""
+    before, now = ([(each.name or each.text, each.type) for each in plan.columns] for plan in (old, new))
+    if before != now:
+        words = f"{_columns(now)} is written, and was {_columns(before)}"
+        yield difference("output-columns-changed", "", words)
+
+
+def _columns(columns: list[tuple[str, str]]) -> str:
+    return ", ".join(" ".join(each).strip() for each in columns) or "nothing"
+
+
+def _mode(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
+    if old.output_mode == new.output_mode:
+        return
+    words = f"the output mode {old.output_mode} became {new.output_mode}"
+    if "complete" in (old.output_mode, new.output_mode) and new.is_stateful:
+        why = "only complete output keeps what a watermark has closed"
+        yield difference("output-mode-complete", "", f"{words}: {why}")
+    else:
+        yield difference("output-mode-changed", "", f"{words}, of the same state")
+
+
+def _sink(old: PlannedSink, new: PlannedSink) -> Iterator[Difference]:
+    before, now = f"{old.kind} {old.target}".strip(), f"{new.kind} {new.target}".strip()
+    if (old.kind.partition(":")[0], old.target) != (new.kind.partition(":")[0], new.target):
+        if new.skips in SKIPPING:
+            how = "whatever query it comes from" if new.skips == "batch_id" else "of this query"
+            reason = f"{before} became {now}, which leaves out a batch whose id it holds, {how}"
+            yield difference("sink-replaced", "", reason)
+        else:
+            yield difference("sink-redirected", "", f"{before} became {now}")
+    elif (old.format, old.kind) != (new.format, new.kind):
+        yield difference("sink-format-changed", "", f"{before} became {now}")
+    elif old.partitioned_by != new.partitioned_by:
+        reason = f"{new.target} was partitioned by {_listed(old)} and is by {_listed(new)}"
+        yield difference("sink-partitioning-changed", "", reason)
+    for name in sorted(old.options.keys() | new.options.keys()):
+        was, is_now = old.options.get(name, "not set"), new.options.get(name, "not set")
+        if was != is_now:
+            yield difference("sink-options-changed", "", f"{name} was {was} and is {is_now}")
+
+
+def _listed(sink: PlannedSink) -> str:
+    return ", ".join(sink.partitioned_by) or "nothing"
+
+
+# What it does to state that operators come, go or change places, and that other rows reach them.
+
+_UNMATCHED = -1
+
+
+def set_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator[Difference]:
+    """Operators that came, went, or stand in another place, by which Spark would give them the state of another."""
+    for position, operator in enumerate(new.operators):
+        if position not in pairs:
+            reason = f"{named(operator)} is new: Spark finds no state for it, and refuses, or gives it another's"
+            yield difference("operator-added", operator.path, reason)
+    for position, operator in enumerate(old.operators):
+        if position not in pairs.values():
+            reason = f"{named(operator)} is gone: Spark refuses state that no operator asks for, or gives it to another"
+            yield difference("operator-removed", operator.path, reason)
+    if is_reordered(pairs):
+        for position in sorted(pairs):
+            if pairs[position] != position:
+                yield _moved(old, new.operators[position], position, pairs[position])
+
+
+def _moved(old: QueryPlan, operator: StateOperator, position: int, before: int) -> Difference:
+    words = f"{named(operator)}, fed by {_fed(operator)}, was operator {before} and is operator {position}"
+    if position < len(old.operators):
+        there = old.operators[position]
+        words += f": Spark goes by places, and would give it the state of {named(there)}, fed by {_fed(there)}"
+    return difference("operators-swapped", operator.path, words)
+
+
+def _fed(operator: StateOperator) -> str:
+    text = " and ".join(each.text for each in operator.inputs) or "nothing"
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def input_differences(
+    old: QueryPlan, new: QueryPlan, before: Stretches, now: Stretches, operators: Pairs, sources: Pairs
+) -> Iterator[Difference]:
+    """What is done otherwise to rows on their way to an operator that both plans have.
+
+    Args:
+        old, new: the plans.
+        before, now: the same, cut at their operators.
+        operators, sources: which is which.
+    """
+    is_same_set = len(operators) == len(old.operators) == len(new.operators) and len(sources) == len(
+        old.sources
+    ) == len(new.sources)
+    for position, of_old in sorted(operators.items()):
+        was, is_now = old.operators[of_old], new.operators[position]
+        if was.fed_by == is_now.fed_by or is_swapped(was, is_now):
+            continue
+        for side, (old_stretch, new_stretch) in enumerate(
+            zip(before.inputs.get(was.operator_id, ()), now.inputs.get(is_now.operator_id, ()), strict=False)
+        ):
+            for _, words in changes(old_stretch, new_stretch):
+                where = f"{is_now.path}, {('left', 'right')[side]}" if len(is_now.inputs) == 2 else is_now.path
+                reason = f"before {named(is_now)}: {words}; what the state holds was made by the old rule"
+                yield difference("input-changed", where, reason)
+        if is_same_set and _feeders(was) != _mapped(is_now, operators, sources):
+            reason = f"{named(is_now)} was fed by {_fed(was)}, and is fed by {_fed(is_now)}"
+            yield difference("input-moved", is_now.path, reason)
+
+
+def is_swapped(old: StateOperator, new: StateOperator) -> bool:
+    """Whether the two sides of a join have changed places, and are the same else."""
+    return len(new.fed_by) == 2 and old.fed_by == new.fed_by[::-1]
+
+
+Feeders = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def _feeders(operator: StateOperator) -> Feeders:
+    return [(each.sources, each.operators) for each in operator.inputs]
+
+
+def _mapped(operator: StateOperator, operators: Pairs, sources: Pairs) -> Feeders:
+    """The same of a new operator, in the numbers of the old plan."""
+    return [
+        (
+            tuple(sorted(sources.get(number, _UNMATCHED) for number in each.sources)),
+            tuple(sorted(operators.get(number, _UNMATCHED) for number in each.operators)),
+        )
+        for each in operator.inputs
+    ]
 
 
 def compare(old: QueryPlan, new: QueryPlan) -> Comparison:

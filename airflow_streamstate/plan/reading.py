@@ -3,17 +3,321 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from airflow_streamstate.errors import DataError
-from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
-from airflow_streamstate.plan.nodes import RELATIONS, Describer, Node, after_children, plan_tree
-from airflow_streamstate.plan.operators import walk
+from airflow_streamstate.plan.columns import Column, origin_of
+from airflow_streamstate.plan.model import (
+    Expression,
+    OperatorInput,
+    OperatorKind,
+    PlannedSink,
+    PlannedSource,
+    PlanNode,
+    QueryPlan,
+    StateOperator,
+    Window,
+)
+from airflow_streamstate.plan.nodes import (
+    RELATIONS,
+    WINDOW,
+    Describer,
+    Node,
+    after_children,
+    conjuncts,
+    is_nameless,
+    plan_tree,
+)
 from airflow_streamstate.plan.settings import state_layout
+from airflow_streamstate.plan.terms import Term, object_name, terms_below, without_alias
+from airflow_streamstate.plan.types import columns_of
 from airflow_streamstate.protocol.positions import WatermarkSpec
+
+# The stateful operators of a described plan, numbered as Spark numbers them.
+#
+# Spark's ``IncrementalExecution`` goes through the planned tree from the top down, left to right, and gives the next
+# id to each operator that keeps state; so the topmost has id 0.
+
+_KINDS: dict[str, tuple[OperatorKind, str]] = {
+    "Aggregate": ("aggregate", "stateStoreSave"),
+    "Distinct": ("aggregate", "stateStoreSave"),
+    "Deduplicate": ("deduplicate", "dedupe"),
+    "DeduplicateWithinWatermark": ("deduplicate_within_watermark", "dedupeWithinWatermark"),
+    "Join": ("stream_join", "symmetricHashJoin"),
+    "FlatMapGroupsWithState": ("flat_map_groups_with_state", "flatMapGroupsWithState"),
+    "FlatMapGroupsInPandasWithState": ("apply_in_pandas_with_state", "applyInPandasWithState"),
+    "TransformWithState": ("transform_with_state", "transformWithStateExec"),
+    "TransformWithStateInPySpark": ("transform_with_state", "transformWithStateInPySparkExec"),
+    "GlobalLimit": ("global_limit", "globalLimit"),
+}
+_SESSION: tuple[OperatorKind, str] = ("session_window", "sessionWindowStateStoreSaveExec")
+_OF_ROWS = (213, 214)  # pyspark's PythonEvalType of a processor over rows, without and with initial state
+_LIMIT = "GlobalLimit"
+_SHOWN_IN_PATH = 6
+
+
+@dataclass
+class Walked:
+    """What a walk from the top down found.
+
+    Attributes:
+        operators: in the order of their ids.
+        nodes: the tree as it is kept.
+        source_paths: where each source stands, by its number.
+    """
+
+    operators: tuple[StateOperator, ...] = ()
+    nodes: tuple[PlanNode, ...] = ()
+    source_paths: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Draft:
+    node: Node
+    sides: list[Node]
+    path: str
+    limit: int | None
+    next_below: list[list[int]]
+
+
+@dataclass(frozen=True)
+class _Stop:
+    node: Node
+    depth: int
+    above: tuple[int, int] | None  # the operator above, and its side
+    path: tuple[str, ...]
+
+
+def walk(root: Node, output_mode: str, watermarks: Sequence[WatermarkSpec]) -> Walked:
+    """Number the operators of a described plan.
+
+    Args:
+        root: of it.
+        output_mode: of the query.
+        watermarks: in the order of the plan.
+    """
+    drafts: list[_Draft] = []
+    nodes: list[PlanNode] = []
+    walked = Walked()
+    merged: set[int] = set()
+    stack = [_Stop(root, 0, None, ())]
+    while stack:
+        stop = stack.pop()
+        node, above = stop.node, stop.above
+        operator_id = None
+        if id(node) not in merged and is_operator(node, output_mode):
+            operator_id = len(drafts)
+            if above is not None:
+                drafts[above[0]].next_below[above[1]].append(operator_id)
+            drafts.append(_draft(node, _path((*stop.path, node.kind)), merged))
+        source = node.number if node.kind in RELATIONS else None
+        if source is not None:
+            walked.source_paths.setdefault(source, _path((*stop.path, node.kind)))
+        if not node.is_unseen:
+            nodes.append(PlanNode(node.kind, node.text, stop.depth, operator_id, source))
+        stack.extend(reversed(list(_below(stop, operator_id))))
+    walked.operators = tuple(_operator(number, draft, watermarks) for number, draft in enumerate(drafts))
+    walked.nodes = tuple(nodes)
+    return walked
+
+
+def is_operator(node: Node, output_mode: str) -> bool:
+    """Whether Spark keeps state for a node."""
+    if node.kind not in _KINDS or not node.is_streaming:
+        return False
+    if node.kind == "Join":
+        return all(child.is_streaming for child in node.children)
+    if node.kind == _LIMIT:
+        return output_mode == "append" or not node.children[0].has_aggregate
+    return True
+
+
+def _below(stop: _Stop, operator_id: int | None) -> Iterator[_Stop]:
+    node = stop.node
+    depth = stop.depth if node.is_unseen else stop.depth + 1
+    for side, child in enumerate(node.children):
+        above = (operator_id, min(side, 1 if node.kind == "Join" else 0)) if operator_id is not None else stop.above
+        path = stop.path
+        if len(node.children) > 1:
+            path = (*path, f"{node.kind}[{side}]")
+        elif operator_id is not None:
+            path = (*path, node.kind)
+        yield _Stop(child, depth, above, path[-_SHOWN_IN_PATH - 1 :])
+
+
+def _path(kinds: tuple[str, ...]) -> str:
+    shown = kinds[-_SHOWN_IN_PATH:]
+    return " > ".join(("…", *shown) if len(kinds) > len(shown) else shown)
+
+
+def _draft(node: Node, path: str, merged: set[int]) -> _Draft:
+    limit = None
+    sides = node.children[: 2 if node.kind == "Join" else 1]
+    if node.kind == _LIMIT:
+        limit = _limit_of(node)
+        inner = _limit_below(node)
+        while inner is not None:  # Spark makes one of limits that stand on each other
+            merged.add(id(inner))
+            limit = None if limit is None else min(limit, _limit_of(inner) or limit)
+            sides = inner.children
+            inner = _limit_below(inner)
+    return _Draft(node, [_without_own_window(node, side) for side in sides], path, limit, [[] for _ in sides])
+
+
+def _limit_of(node: Node) -> int | None:
+    text = node.terms["limitExpr"][0].text
+    return int(text) if text.isdigit() else None
+
+
+def _limit_below(node: Node) -> Node | None:
+    below = node.children[0]
+    while below.kind == "Project" or below.is_unseen:
+        if len(below.children) != 1:
+            return None
+        below = below.children[0]
+    return below if below.kind == _LIMIT else None
+
+
+def _without_own_window(node: Node, below: Node) -> Node:
+    """What feeds an aggregation, without the making of the window that is its own key."""
+    if node.kind != "Aggregate":
+        return below
+    keys = {term.expr_id for term in node.terms.get("groupingExpressions", ())}
+    found = below
+    while found.is_unseen or found.kind == WINDOW:
+        if found.kind == WINDOW and not any(column.expr_id in keys and column.window for column in found.columns):
+            break
+        found = found.children[0]
+    return found
+
+
+def _operator(number: int, draft: _Draft, watermarks: Sequence[WatermarkSpec]) -> StateOperator:
+    node = draft.node
+    kind, spark_name = _KINDS[node.kind]
+    if node.kind == "TransformWithStateInPySpark" and not _takes_rows(node):
+        spark_name = "transformWithStateInPandasExec"
+    inputs = tuple(
+        OperatorInput(side.digest, side.line, side.expressions(), side.sources, tuple(below), _specs(side, watermarks))
+        for side, below in zip(draft.sides, draft.next_below, strict=True)
+    )
+    keys, windows = _keys(node)
+    if any(window.kind == "session" for window in windows):
+        kind, spark_name = _SESSION
+    operator = StateOperator(number, kind, spark_name, inputs, draft.path, keys=keys, windows=windows)
+    return replace(operator, limit=draft.limit, **_more(node))
+
+
+def _takes_rows(node: Node) -> bool:
+    """Whether a processor in Python is given rows, and no frames of pandas: Spark names the two in two ways."""
+    return any(term.fields.get("evalType") in _OF_ROWS for term in node.terms.get("functionExpr", ()))
+
+
+def _specs(node: Node, watermarks: Sequence[WatermarkSpec]) -> tuple[WatermarkSpec, ...]:
+    return tuple(watermarks[number] for number in node.watermarks if number < len(watermarks))
+
+
+def _keys(node: Node) -> tuple[tuple[Expression, ...], tuple[Window, ...]]:
+    terms = _key_terms(node)
+    by_id = {column.expr_id: column for child in node.children for column in child.columns}
+    names = {
+        without_alias(term).text: str(term.fields["name"])
+        for term in node.terms.get("aggregateExpressions", ())
+        if term.kind == "Alias"
+    }
+    keys, windows = [], []
+    for term in terms:
+        column = by_id.get(term.expr_id) if term.expr_id is not None else None
+        keys.append(_key(term, column, names.get(term.text, ""), by_id))
+        window = column.window if column is not None else term.window
+        if window is not None:
+            windows.append(window)
+    return tuple(keys), tuple(windows)
+
+
+def _key(term: Term, column: Column | None, name: str, by_id: dict[int, Column]) -> Expression:
+    if column is None:
+        return Expression(term.text, term.type, name, origin=origin_of(term, by_id))
+    return Expression(term.text, term.type or column.type, column.name, column.is_event_time, column.origin)
+
+
+def _key_terms(node: Node) -> list[Term]:
+    if node.kind == "Join":
+        pairs = _equal_pairs(node)
+        return [left for left, _ in pairs] + [right for _, right in pairs]
+    if node.kind == "Distinct":
+        return [_as_term(column) for column in node.children[0].columns]
+    if "groupingAttributesLen" in node.fields:
+        return [_as_term(column) for column in node.children[0].columns[: int(node.fields["groupingAttributesLen"])]]
+    for name in ("groupingExpressions", "groupingAttributes", "keys"):
+        if name in node.terms:
+            return node.terms[name]
+    return []
+
+
+def _as_term(column: Column) -> Term:
+    return Term("AttributeReference", column.name, column.type, (), {}, column.expr_id)
+
+
+def _equal_pairs(node: Node) -> list[tuple[Term, Term]]:
+    """What must be equal on both sides: by this the state of a join is kept."""
+    left, right = ({column.expr_id for column in child.columns} for child in node.children)
+    pairs = []
+    for part in (part for term in node.terms.get("condition", ()) for part in conjuncts(term)):
+        if part.kind not in ("EqualTo", "EqualNullSafe"):
+            continue
+        one, other = part.children
+        if _is_of(one, left) and _is_of(other, right):
+            pairs.append((one, other))
+        elif _is_of(one, right) and _is_of(other, left):
+            pairs.append((other, one))
+    return pairs
+
+
+def _is_of(term: Term, columns: set[int]) -> bool:
+    used = {one.expr_id for one in terms_below(term, "AttributeReference")}
+    return bool(used) and used <= columns
+
+
+def _more(node: Node) -> dict[str, Any]:
+    """What only some kinds have."""
+    fields = node.fields
+    found: dict[str, Any] = {
+        "aggregates": _aggregates(node),
+        "output_mode": object_name(fields.get("outputMode")).lower(),
+        "time_mode": object_name(fields.get("timeMode")),
+        "timeout": object_name(fields.get("timeout")),
+        "state_schema": columns_of(fields.get("stateType")),
+        "has_initial_state": fields.get("hasInitialState") is True,
+        "function": next(
+            (str(term.fields.get("name", "")) for term in node.terms.get("functionExpr", ()) if not is_nameless(term)),
+            "",
+        ),
+    }
+    if node.kind == "Join":
+        found["join_type"] = object_name(fields.get("joinType"))
+        found["condition"] = " AND ".join(term.text for term in node.terms.get("condition", ()))
+    return found
+
+
+def _function(node: Node) -> str:
+    terms = [term for term in node.terms.get("functionExpr", ()) if not is_nameless(term)]
+    return str(terms[0].fields.get("name", "")) if terms else ""
+
+
+def _aggregates(node: Node) -> tuple[Expression, ...]:
+    """Each function once, as Spark keeps it, in the order in which they stand."""
+    by_id = {column.expr_id: column for child in node.children for column in child.columns}
+    found: dict[str, Expression] = {}
+    for term in node.terms.get("aggregateExpressions", ()):
+        name = str(term.fields["name"]) if term.kind == "Alias" else ""
+        for function in terms_below(term, "AggregateExpression"):
+            origin = origin_of(function, by_id)
+            found.setdefault(function.text, Expression(function.text, function.type, name, origin=origin))
+    return tuple(found.values())
+
 
 _FREE_TEXTS = ("value", "name", "sourceName", "comment")
 

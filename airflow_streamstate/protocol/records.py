@@ -10,6 +10,25 @@ from typing import Literal, get_args
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.settings import AgentSettings
 
+# The record of a home: by it a home that is not there is told from one that lacks an object.
+
+
+@message
+@dataclass(frozen=True)
+class HomeRecord(Message):
+    """Created once, by the first deploy, before any other object of a home. Homes of earlier releases lack it until
+    the next driver is launched from them.
+
+    Attributes:
+        home_id: a uuid; another one is another home, whatever its URI.
+        created_at, created_by: when, and by whom.
+    """
+
+    home_id: str
+    created_at: datetime
+    created_by: str
+
+
 StartMode = Literal["restore", "seed", "fresh"]
 OnQueryFailure = Literal["script", "degrade", "fail"]
 ON_QUERY_FAILURE: tuple[OnQueryFailure, ...] = get_args(OnQueryFailure)

@@ -22,22 +22,160 @@ from airflow_streamstate.errors import (
     DataError,
     InvalidRequestError,
     ObjectMissingError,
+    SnapshotIncompleteError,
+    StreamStateError,
     UnavailableError,
 )
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import SnapshotKind, check_id, is_rehearsal_id
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS
-from airflow_streamstate.snapshot.carried import Carrying
-from airflow_streamstate.snapshot.completing import completed
+from airflow_streamstate.snapshot.checksums import is_of_bytes
 from airflow_streamstate.snapshot.content import content_digest
 from airflow_streamstate.snapshot.copying import DataFolder, ReferredFolder, gone
-from airflow_streamstate.snapshot.making import making
-from airflow_streamstate.snapshot.placing import SnapshotPlaces, no_snapshots, uri_of
+from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.making import Making, making
+from airflow_streamstate.snapshot.places import key_of, sizes_of
+from airflow_streamstate.snapshot.placing import SnapshotPlaces, no_snapshots, put_in_place, uri_of
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.store.interface import ObjectInfo, Store
-from airflow_streamstate.store.listing import versions_below
+from airflow_streamstate.store.listing import ListsKeys, versions_below
+from airflow_streamstate.store.trees import delete_below
+
+# The last acts of taking a snapshot: its data put where they are to be kept, and then its manifest (Law 3).
+#
+# What was linked on the way to a place elsewhere goes when the manifest is there; where that is cut short, ``prune``
+# removes it.
+
+
+def completed(
+    made: Making, places: SnapshotPlaces, staged: SnapshotManifest, go_on: Callable[[], None] = lambda: None
+) -> SnapshotManifest:
+    """Complete a snapshot whose files were linked beside the checkpoints, or shared, or are only named.
+
+    Args:
+        made: the try.
+        places: of the home.
+        staged: its manifest, as if its data stayed where they are.
+        go_on: called again and again while it is copied to a place elsewhere; raises to give up.
+
+    Raises:
+        UnavailableError: the place does not answer, or it was abandoned meanwhile.
+        SnapshotIncompleteError, SnapshotCorruptError: what was linked is not as captured any more.
+    """
+    control, checkpoints = made.control, places.checkpoints
+    if not made.place_uri:
+        if checkpoints is not control.home:
+            # Links are made durable by the next whole write of their store: not after the manifest (Law 3).
+            checkpoints.put(layout.data_note_key(control.stream_id, staged.snapshot_id), to_bytes(staged))
+        return made.complete(staged)
+
+    def step() -> None:
+        made.go_on()
+        go_on()
+
+    try:
+        placed = put_in_place(control, places, _with_shared(made, places, staged), made.place_uri, step)
+        manifest = made.complete(placed)
+    except StreamStateError:
+        # Another one that takes the very same snapshot may have been first, and removed what both had linked.
+        found = control.readable_manifest(staged.snapshot_id)
+        if found is None:
+            raise
+        manifest = found
+    if not manifest.data_uri:
+        return manifest  # another one was first, who keeps it with the checkpoints: in the very folder
+    folder = layout.snapshot_folder(control.stream_id, staged.snapshot_id)
+    with suppress(StreamStateError):
+        delete_below(checkpoints, f"{folder}/{layout.data_folder_name(staged.take)}")
+    return manifest
+
+
+def _with_shared(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) -> SnapshotManifest:
+    """Without copies of what an older snapshot has at the same place, byte for byte."""
+    if made.bases is None:
+        return staged
+    bases, store = made.bases, places.need_own(made.control, made.place_uri)
+    queries = {
+        name: replace(query, files=bases.with_same_bytes(name, query.files, store))
+        for name, query in staged.queries.items()
+    }
+    return replace(staged, queries=queries)
+
+
+# A query that a deployment never started, taken over into its snapshots from the one that holds it.
+
+
+class Carrying:
+    """Takes queries over.
+
+    Args:
+        control: the stream.
+        places: of the home.
+        bases: what the new snapshot may share files with; None for nothing.
+        uri: of the place of the new snapshot; "" for with the checkpoints.
+        go_on: called again and again while files are on their way.
+    """
+
+    def __init__(
+        self,
+        control: StreamControl,
+        places: SnapshotPlaces,
+        bases: Bases | None,
+        uri: str,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._control = control
+        self._places = places
+        self._bases = bases
+        self._uri = uri
+        self._go_on = go_on
+
+    def take(self, query_name: str, carried: QuerySnapshot, source_id: str, folder: DataFolder) -> QuerySnapshot:
+        """One query as the older snapshot has it: named where it lies, or linked into this folder.
+
+        Raises:
+            SnapshotIncompleteError: the older snapshot is not whole.
+            UnavailableError: the place of that does not answer.
+        """
+        source = self._control.need_manifest(source_id)
+        store = self._places.of(source)
+        named = self._bases.carried(carried, source_id) if self._bases is not None else None
+        if named is not None and (self._uri or not isinstance(store, ListsKeys)):
+            there = sizes_of(store, source, query_name)
+            for entry in carried.files:
+                if key_of(source, query_name, entry) not in there:
+                    raise _lacks(source_id, query_name, entry.path)
+            return named
+        reader = f"a snapshot of {source.stream_id} that is being taken"
+        with leased(self._control, source_id, reader, is_kept_anyhow=True) as lease:
+            here = lease.landed(self._places, source, [query_name], self._go_on)
+            files = here.queries[query_name].files
+            keys = {entry.path: key_of(here, query_name, entry) for entry in files}
+            try:
+                taken = folder.take([*keys.values()], [*keys])
+            except ObjectMissingError as error:
+                paths = [path for path, key in keys.items() if key == error.context.get("key")]
+                raise _lacks(source_id, query_name, *paths) from error
+        # What the manifest knows of the bytes stays; an entity tag says something of the one key only.
+        pairs = zip(carried.files, taken, strict=True)
+        known = [
+            replace(was, checksum=was.checksum if is_of_bytes(was.checksum) else now.checksum) for was, now in pairs
+        ]
+        return replace(carried, files=tuple(replace(entry, shared_from="") for entry in known))
+
+
+def _lacks(source_id: str, query_name: str, path: str = "") -> SnapshotIncompleteError:
+    return SnapshotIncompleteError(
+        "the snapshot that this query is carried on from lacks a file",
+        snapshot_id=source_id,
+        query_name=query_name,
+        path=path,
+        next_step=f"`streamstate verify` of {source_id} names everything that is missing.",
+    )
+
 
 CAPTURE_TRIES = 8
 CAPTURE_PAUSE_SECONDS = 0.05

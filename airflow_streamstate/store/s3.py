@@ -7,8 +7,14 @@ Create-if-absent is a Put, never a Copy: servers ignore conditions on a copy's t
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import zlib
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -19,15 +25,283 @@ from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.interface import Link, ObjectInfo, StoredObject
 from airflow_streamstate.store.keys import check_folder, check_key, check_prefix, is_key
 from airflow_streamstate.store.options import S3Options
-from airflow_streamstate.store.pieces import UPLOAD_PART_BYTES
-from airflow_streamstate.store.rounds import in_rounds
+from airflow_streamstate.store.pieces import UPLOAD_PART_BYTES, UPLOADS_AT_ONCE, in_parts, part_bytes_of
+from airflow_streamstate.store.rounds import in_rounds, side_by_side
 from airflow_streamstate.store.s3_client import Requests, boto_errors, make_clients, resolve
-from airflow_streamstate.store.s3_copy import PART_BYTES, SINGLE_COPY_BYTES, Copier, checksum_in
 from airflow_streamstate.store.s3_errors import as_error, classify
-from airflow_streamstate.store.s3_upload import WRITE_ID, Upload, abort_upload, left_uploads
 from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
-from airflow_streamstate.store.tries import until_answered
+from airflow_streamstate.store.tries import Tries, until_answered
 from airflow_streamstate.store.writing import PUT, Writes
+
+# Uploads to S3 in parts: of a large object only the parts that are just under way are held.
+#
+# Nothing is at the target before all parts are there and the upload is completed, so a part may be sent twice. What
+# failed is aborted; the parts of a process that was killed stay, unseen, until they are collected or a rule of the
+# bucket ends them.
+
+WRITE_ID = "streamstate-write"
+"""The name of the metadata under which an object keeps the id of the put that wrote it."""
+
+
+WHOLE_CRC32 = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"}
+"""As of what is put at once: with it the standard library can compare."""
+_ENDED = "NoSuchUpload"
+
+
+class Upload:
+    """One upload of one object.
+
+    Args:
+        requests: about its bucket.
+        patient: the same for what takes its time: a part, and the completion of many. A server that is silent is not
+            waited for so long before the first, nor to abort what failed.
+        target: its whole key.
+        write_id: of this put; by it the object is known when it is read back.
+    """
+
+    def __init__(self, requests: Requests, patient: Requests, target: str, write_id: str) -> None:
+        self._requests = requests
+        self._patient = patient
+        self._target = target
+        self._write_id = write_id
+        self._upload: dict[str, str] = {}
+
+    def run(self, pieces: Iterable[bytes], size_bytes: int, part_bytes: int) -> str:
+        """Put the pieces, which together have this size, in parts of that size or larger; the entity tag.
+
+        Raises:
+            RequestFailure: UNKNOWN where nobody knows whether it landed; otherwise nothing was changed.
+            Exception: what ``pieces`` raised.
+        """
+        try:
+            try:
+                begun = self._send("create_multipart_upload", Metadata={WRITE_ID: self._write_id}, **WHOLE_CRC32)
+                self._upload = {"UploadId": begun["UploadId"]}
+                parts, crc32 = self._send_parts(pieces, part_bytes_of(size_bytes, part_bytes))
+            except RequestFailure as failure:
+                if failure.answer is Answer.UNKNOWN:  # of a part: nobody sees it
+                    raise replace(failure, answer=Answer.NOT_DONE) from failure
+                raise _gone_is_not_done(failure) from failure
+            return self._complete(parts, crc32)
+        except BaseException:
+            if self._upload:
+                with suppress(RequestFailure):  # what stays costs space only
+                    abort_upload(self._requests, self._target, self._upload["UploadId"])
+            raise
+
+    def _send_parts(self, pieces: Iterable[bytes], part_bytes: int) -> tuple[list[dict[str, Any]], int]:
+        """All parts, some at a time, in their order; with the CRC-32 of the whole."""
+        sent: list[dict[str, Any]] = []
+        crc32 = 0
+        under_way: deque[Future[dict[str, Any]]] = deque()
+        with ThreadPoolExecutor(UPLOADS_AT_ONCE, thread_name_prefix="streamstate-upload") as pool:
+            try:
+                for number, part in enumerate(in_parts(pieces, part_bytes), 1):
+                    crc32 = zlib.crc32(part, crc32)
+                    under_way.append(pool.submit(partial(self._send_part, number, part)))
+                    if len(under_way) == UPLOADS_AT_ONCE:
+                        sent.append(under_way.popleft().result())
+                sent += [future.result() for future in under_way]
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        return sent, crc32
+
+    def _send_part(self, number: int, part: bytes) -> dict[str, Any]:
+        answer = self._patient.send(
+            "upload_part", Key=self._target, **self._upload, PartNumber=number, Body=part, ChecksumAlgorithm="CRC32"
+        )
+        checksum = {"ChecksumCRC32": answer["ChecksumCRC32"]} if answer.get("ChecksumCRC32") else {}
+        return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
+
+    def _complete(self, parts: list[dict[str, Any]], crc32: int) -> str:
+        whole = {}
+        if all("ChecksumCRC32" in part for part in parts):  # the server keeps checksums, and compares them
+            whole = {
+                "ChecksumType": WHOLE_CRC32["ChecksumType"],
+                "ChecksumCRC32": base64.b64encode(crc32.to_bytes(4, "big")).decode(),
+            }
+        request = {"Key": self._target, **self._upload, "MultipartUpload": {"Parts": parts}, **whole}
+        tries, doubtful = Tries(self._requests.clock), False
+        while True:
+            try:
+                return str(self._patient.send_once("complete_multipart_upload", **request)["ETag"])
+            except RequestFailure as failure:
+                last = failure
+            doubtful = doubtful or last.answer is Answer.UNKNOWN
+            landed = self._landed() if doubtful else None
+            if landed is not None:
+                return landed
+            if not last.answer.may_pass or tries.are_over():
+                break
+            tries.pause()
+        # It may land yet, or was written over since (Law 8).
+        raise replace(last, answer=Answer.UNKNOWN) if doubtful else _gone_is_not_done(last)
+
+    def _landed(self) -> str | None:
+        """The entity tag of what a completion whose answer was lost has put there; None where it has not."""
+        try:
+            found = self._send("head_object")
+        except RequestFailure:
+            return None
+        return str(found["ETag"]) if found.get("Metadata", {}).get(WRITE_ID) == self._write_id else None
+
+    def _send(self, operation: str, **request: Any) -> Any:
+        return self._requests.send(operation, Key=self._target, **request)
+
+
+def _gone_is_not_done(failure: RequestFailure) -> RequestFailure:
+    """An upload that somebody has ended meanwhile, as a rule of the bucket may: it can be begun anew."""
+    return replace(failure, answer=Answer.NOT_DONE) if failure.code == _ENDED else failure
+
+
+def left_uploads(requests: Requests, start: str, before: datetime) -> list[tuple[str, str]]:
+    """Uploads that were begun before a moment and neither completed nor aborted: whole key and id of each.
+
+    Args:
+        requests: about their bucket.
+        start: of their keys.
+        before: the moment.
+
+    Raises:
+        RequestFailure: they cannot be listed.
+    """
+    found: list[tuple[str, str]] = []
+    marker: dict[str, str] = {}
+    while True:
+        page = requests.send("list_multipart_uploads", Prefix=start, **marker)
+        found += [(one["Key"], one["UploadId"]) for one in page.get("Uploads", ()) if one["Initiated"] < before]
+        marker = {name: page[f"Next{name}"] for name in ("KeyMarker", "UploadIdMarker") if page.get(f"Next{name}")}
+        if not page.get("IsTruncated") or not marker:
+            return found
+
+
+def abort_upload(requests: Requests, target: str, upload_id: str) -> None:
+    """End an upload and free its parts; one that is gone is success. Raises RequestFailure."""
+    try:
+        requests.send("abort_multipart_upload", Key=target, UploadId=upload_id)
+    except RequestFailure as failure:
+        if failure.code != _ENDED:
+            raise
+
+
+# Copies on S3, all by the server: one, a large one part by part, and many side by side. No byte comes through us.
+#
+# A copy may be done twice, so one whose answer was lost is simply sent again. The checksum of what was copied comes
+# with the answer, so that a list of copies costs one request per object and no other.
+
+SINGLE_COPY_BYTES = 5 * 1024**3
+"""S3 copies no larger object in one request."""
+PART_BYTES = 256 * 1024**2
+_CHECKSUMS = ("SHA256", "CRC64NVME", "CRC32C", "CRC32", "SHA1")
+
+
+class Copier:
+    """The copies of one bucket.
+
+    Args:
+        requests: with patience.
+        single_copy_bytes: the largest object that the server copies in one request.
+        part_bytes: the size of the parts of larger ones.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        *,
+        single_copy_bytes: int = SINGLE_COPY_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._bucket = requests.bucket
+        self._send = requests.send
+        self._single_copy_bytes = single_copy_bytes
+        self._part_bytes = part_bytes
+
+    def copy(self, source: str, target: str, size_bytes: int | None = None) -> str:
+        """Copy one object; gives its checksum as ``ManyAtOnce.checksum_of``.
+
+        Args:
+            source, target: whole keys of the bucket.
+            size_bytes: of the source; None where unknown: then a refusal tells whether it was too large.
+
+        Raises:
+            RequestFailure: it was not copied; ABSENT where there is no source.
+        """
+        if size_bytes is not None and size_bytes > self._single_copy_bytes:
+            return self._copy_parts(source, target)
+        try:
+            # CRC-32 is what the standard library can compare with; without a word AWS would choose another.
+            answer = self._send("copy_object", CopySource=self._place(source), Key=target, ChecksumAlgorithm="CRC32")
+        except RequestFailure as failure:
+            if failure.answer is not Answer.REFUSED or not self._is_large(source):
+                raise
+            return self._copy_parts(source, target)
+        return checksum_in({**answer, **answer["CopyObjectResult"]})
+
+    def _is_large(self, source: str) -> bool:
+        with suppress(RequestFailure):  # then the refusal that is told is the copy's
+            return int(self._send("head_object", Key=source)["ContentLength"]) > self._single_copy_bytes
+        return False
+
+    def _copy_parts(self, source: str, target: str) -> str:
+        """Part by part, all of one version of the source; nothing is at the target before all of them are copied."""
+        found = self._send("head_object", Key=source)
+        size_bytes, version = int(found["ContentLength"]), found["ETag"]
+        part_bytes = part_bytes_of(size_bytes, self._part_bytes)
+        # No checksum of the whole is asked for: versitygw 1.8 takes that of the source for the one of each part.
+        upload = {"Key": target, "UploadId": self._send("create_multipart_upload", Key=target)["UploadId"]}
+
+        def copy_part(number: int) -> dict[str, Any]:
+            start = (number - 1) * part_bytes
+            answer = self._send(
+                "upload_part_copy",
+                **upload,
+                PartNumber=number,
+                CopySource=self._place(source),
+                CopySourceRange=f"bytes={start}-{min(start + part_bytes, size_bytes) - 1}",
+                CopySourceIfMatch=version,
+            )
+            return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+
+        numbers = range(1, -(-size_bytes // part_bytes) + 1)
+        parts: list[dict[str, Any]] = []
+        try:
+            parts = side_by_side([partial(copy_part, number) for number in numbers])
+            self._send("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
+        except RequestFailure as failure:
+            if failure.code != "NoSuchUpload" or not self._has_landed(target, parts):
+                with suppress(RequestFailure):  # what stays costs space only; a lifecycle rule of the bucket removes it
+                    self._send("abort_multipart_upload", **upload)
+                raise
+        return checksum_in(self._send("head_object", Key=target, ChecksumMode="ENABLED"))
+
+    def _has_landed(self, target: str, parts: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a completion whose answer was lost has put these parts at the target (Law 8).
+
+        The entity tag of an object made of parts is a digest of the parts' own.
+        """
+        try:
+            digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
+            found = self._send("head_object", Key=target)["ETag"]
+        except (ValueError, RequestFailure):
+            return False
+        return bool(found == f'"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"')
+
+    def _place(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": name}
+
+
+def checksum_in(answer: Mapping[str, Any]) -> str:
+    """The checksum of a whole object in an answer of S3, as ``ManyAtOnce.checksum_of`` describes it."""
+    for name in _CHECKSUMS:
+        value = str(answer.get(f"Checksum{name}") or "")
+        # One over the checksums of parts says nothing about the bytes themselves; it ends in their number.
+        if value and answer.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT" and "-" not in value:
+            return f"{name.lower()}:{base64.b64decode(value).hex()}"
+    tag = str(answer.get("ETag", "")).strip('"')
+    is_encrypted = "SSECustomerAlgorithm" in answer or str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
+    is_digest = len(tag) == 32 and not set(tag) - set("0123456789abcdef") and not is_encrypted
+    return f"{'md5' if is_digest else 'etag'}:{tag}"
+
 
 Result = TypeVar("Result")
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.connectors.kafka_source import KafkaSource
+from airflow_streamstate.connectors.kafka import KafkaSource
 from airflow_streamstate.connectors.source import Source
-from airflow_streamstate.connectors.source_conformance import check_open_source
+from airflow_streamstate.connectors.testing import check_open_source
 from airflow_streamstate.errors import IncompatibleUpgradeError, InputLostError
 from airflow_streamstate.protocol.events import Accepted, Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan

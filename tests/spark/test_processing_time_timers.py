@@ -1,6 +1,6 @@
 """Timers and timeouts of processing time in a drain: fired at the time of the last of them, or left by name (1a.5).
 
-``airflow_streamstate.driver.spark.timers`` reads them.
+``airflow_streamstate.driver.spark.spark_query`` reads them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """State in the open on real Spark: each kind of operator, both providers, the newer formats; the snapshot untouched.
 
 ``airflow_streamstate.driver.spark.state_reading``, ``state_changes`` and ``state_export``, over the forks of
-``airflow_streamstate.controller.state_reader.forks``. What is read is held against the input itself.
+``airflow_streamstate.controller.state_reader.readings``. What is read is held against the input itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.state_reader.forks import fork_for_reading
+from airflow_streamstate.controller.state_reader.readings import fork_for_reading
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import QueryToCapture

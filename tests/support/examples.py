@@ -46,7 +46,6 @@ from airflow_streamstate.protocol.events import (
     Stopped,
 )
 from airflow_streamstate.protocol.heartbeat import Heartbeat, LagTrend, QueryBeat, SourceLag
-from airflow_streamstate.protocol.homes import HomeRecord
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.readings import StateReading
@@ -54,6 +53,7 @@ from airflow_streamstate.protocol.records import (
     Artifact,
     Claim,
     DeploymentSpec,
+    HomeRecord,
     LaunchRecord,
     RequestRecord,
     SnapshotPlace,

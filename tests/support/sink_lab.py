@@ -24,7 +24,7 @@ from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.connectors.sink import Sink, SinkAdapter, SinkReach
-from airflow_streamstate.connectors.sink_conformance import SinkPlace, check_sink, check_warming
+from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_warming
 from airflow_streamstate.connectors.warming import WarmingSink
 from airflow_streamstate.driver.agent.agent import Agent
 from airflow_streamstate.driver.agent.supervisor import Supervisor

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from airflow_streamstate.connectors.measuring import known_sources
+from airflow_streamstate.connectors.replaying import sending_once
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adoption_guard import create_unadopted
@@ -26,11 +28,8 @@ from airflow_streamstate.controller.decide import (
 )
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.audit import audit_notes
-from airflow_streamstate.controller.deploy.carrying import lost_with_start
-from airflow_streamstate.controller.deploy.empty_start_guard import refuse_to_fall_back
 from airflow_streamstate.controller.deploy.going_back import leave_behind, marked, refuse_used
 from airflow_streamstate.controller.deploy.offset_override import decide_elsewhere
-from airflow_streamstate.controller.deploy.sent_once import refuse_sent_once
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
 from airflow_streamstate.controller.deploy.takeover import (
     ResumedError,
@@ -39,23 +38,203 @@ from airflow_streamstate.controller.deploy.takeover import (
     fence,
     take_over,
 )
+from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
 from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import Wish
 from airflow_streamstate.controller.wait.notifications import retire_commands
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
+    DeploymentNotFoundError,
+    InputLostError,
     ObjectExistsError,
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.protocol.events import Drained, Finished, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, RequestRecord, StartPlan
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
+from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 from airflow_streamstate.snapshot.verify import check_before_start
+
+# A start from offsets of a source that cannot be read again: refused before anything is done, unless accepted.
+
+
+def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tuple[str, ...]:
+    """See that no query would go on from an offset of a source that sends each row once.
+
+    Args:
+        request: what was asked for.
+        manifest: the snapshot that is started from.
+
+    Returns:
+        What was accepted, in sentences.
+
+    Raises:
+        InputLostError: a query would, and ``accept_lost_input`` does not name it.
+    """
+    notes = []
+    for name, query in sorted(manifest.queries.items()):
+        lines = request.offsets.get(name, query.position.end_offsets)
+        found = sending_once(query.identities, lines, known_sources().adapters)
+        if not found:
+            continue
+        if name not in request.accept_lost_input:
+            raise InputLostError(
+                "a source of this query cannot be read again, so that no start goes on from its offset",
+                query_name=name,
+                sources=found,
+                snapshot_id=manifest.snapshot_id,
+                offsets=list(lines),
+                next_step=f"Say --accept-lost-input {name}: it then reads what is sent from its start on, and what was"
+                " sent since, or was read and not committed, is lost. A fresh start leaves its state behind.",
+            )
+        notes += [
+            f"query {name} reads {what} from its start on ({why}): what was sent since is lost, as was accepted"
+            for what, why in sorted(found.items())
+        ]
+    return tuple(notes)
+
+
+# A position that a start with nothing left behind: no later deploy starts with nothing because of that (Law 5).
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """Where the stream stood before deployments that were started fresh, and ran no query.
+
+    Attributes:
+        deployment_id: the last one that ran a query, or was to go on from a snapshot.
+        snapshot_id: the newest one of it that can be read, else the one that it was to go on from; None for neither.
+    """
+
+    deployment_id: str
+    snapshot_id: str | None
+
+
+def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind | None:
+    """What lies behind a deployment that was started fresh, and behind those before it that ran no query either.
+
+    Asked only of a deployment that ended without a position.
+
+    Args:
+        control: the stream.
+        seen: the deployment; None for none.
+
+    Returns:
+        None where the stream never had a position, as far as its records reach.
+    """
+    start: StartPlan | None = None if seen is None else seen.spec.start
+    while start is not None and start.mode == "fresh" and start.predecessor_id is not None:
+        deployment_id = start.predecessor_id
+        events = (entry.event for entry in control.journal(deployment_id).events())
+        if any(isinstance(event, QueryStarted) for event in events):
+            return LeftBehind(deployment_id, _newest_snapshot(control, deployment_id))
+        try:
+            start = control.spec(deployment_id).start
+        except DeploymentNotFoundError:  # pruned, which keeps what has a position
+            return None
+        if start.mode != "fresh":  # it had one without a query of its own, as what was adopted has
+            return LeftBehind(deployment_id, _newest_snapshot(control, deployment_id) or start.snapshot_id)
+    return None
+
+
+def refuse_to_fall_back(
+    control: StreamControl, request: DeployRequest, seen: Observation | None, end: SnapshotManifest | None
+) -> None:
+    """See that whoever did not ask for a start with nothing gets none.
+
+    Args:
+        control: the stream.
+        request: what is asked for.
+        seen: the deployment before; None for none.
+        end: the snapshot at its end, if there is one.
+
+    Raises:
+        ConflictError: the deployment before was started so, and ran no query; the stream had a position before it.
+    """
+    if request.start == "fresh" or end is None or end.queries:
+        return
+    found = left_behind(control, seen)
+    if seen is None or found is None:
+        return
+    way = f"`streamstate rollback {seen.stream_id} --snapshot {found.snapshot_id or 'ID'}` goes on from there"
+    raise ConflictError(
+        "the deployment before was started with nothing, by name, and ran no query; the stream has a position from"
+        " before it, and does not start with nothing again by itself",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        position_of=found.deployment_id,
+        snapshot_id=found.snapshot_id,
+        next_step=f"{way}; --start fresh gives the position up.",
+    )
+
+
+def _newest_snapshot(control: StreamControl, deployment_id: str) -> str | None:
+    manifests = (control.readable_manifest(one) for one in control.snapshot_ids())
+    of_it = [
+        found for found in manifests if found is not None and found.deployment_id == deployment_id and found.queries
+    ]
+    return max(of_it, key=lambda found: found.taken_at).snapshot_id if of_it else None
+
+
+# Queries that a deployment never started, where the snapshot that it started from is gone, or damaged (1a.12, Law 5).
+#
+# The snapshots that it took before that still hold them as they were: nobody ran them since. Without one of those
+# they are lost, and nothing takes an older place of theirs: that is told by name, and a start of them is refused.
+
+
+def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: SnapshotManifest) -> tuple[str, ...]:
+    """What is to be said of queries that went with the snapshot which a deployment started from.
+
+    Args:
+        home: of the stream.
+        control: the stream.
+        seen: the deployment, ended.
+        end: the snapshot at its end.
+    """
+    start = seen.spec.start
+    if start.snapshot_id is None or control.readable_manifest(start.snapshot_id) is not None:
+        return ()
+    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+    events = [entry.event for entry in seen.events]
+    kept = kept_by_own_snapshots(control, home.places, seen.deployment_id, events, {*end.queries, *started})
+    left = tuple(
+        f"query {name} is not in snapshot {end.snapshot_id}: {seen.deployment_id} never started it; snapshot"
+        f" {holder.snapshot_id} still has it as it was"
+        for name, holder in sorted(kept.items())
+    )
+    known = _queries_of_start(control, start)
+    if known is None:
+        return (
+            *left,
+            f"snapshot {start.snapshot_id}, from which {seen.deployment_id} started, is gone or damaged: a query that"
+            f" {seen.deployment_id} never started, and that no later snapshot has, is lost with it, and refused by name"
+            " where it is started again; --fresh-query starts it with nothing",
+        )
+    return left + tuple(
+        f"query {name} is lost: {seen.deployment_id} never started it, and snapshot {start.snapshot_id}, which had it,"
+        f" is gone or damaged; where it is started again it is refused, unless --fresh-query {name} starts it with"
+        " nothing"
+        for name in sorted(known - {*end.queries, *kept})
+    )
+
+
+def _queries_of_start(control: StreamControl, start: StartPlan) -> frozenset[str] | None:
+    """Which queries a start snapshot had, by what its own deployment said of it; None where it said nothing."""
+    if start.predecessor_id is None:
+        return None
+    for entry in control.journal(start.predecessor_id).events():
+        event = entry.event
+        if isinstance(event, SnapshotReady | Stopped | Finished | Drained) and event.snapshot_id == start.snapshot_id:
+            return frozenset(event.queries)
+    return None
+
 
 log = logging.getLogger(__name__)
 

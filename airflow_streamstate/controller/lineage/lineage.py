@@ -7,22 +7,26 @@ the time speak, and the report says so (``evidence``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 
+from airflow_streamstate.checkpoint.entries import OffsetEntry
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
+from airflow_streamstate.connectors.measuring import moves_of_batch
 from airflow_streamstate.connectors.registry import SOURCES, find_adapters
 from airflow_streamstate.connectors.replaying import sending_once
-from airflow_streamstate.connectors.source import SourceAdapter
+from airflow_streamstate.connectors.source import NO_OFFSET, SourceAdapter
+from airflow_streamstate.control.command_status import begun_skips
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.backwards import backward_breaks
 from airflow_streamstate.controller.lineage.downtimes import downtime_json, downtimes
-from airflow_streamstate.controller.lineage.edges import end_in_snapshot, end_of, start_of
 from airflow_streamstate.controller.lineage.handovers import (
     Break,
+    Edge,
     Evidence,
     compare_edges,
     move_breaks,
@@ -31,18 +35,235 @@ from airflow_streamstate.controller.lineage.handovers import (
 )
 from airflow_streamstate.controller.lineage.not_running import NotRunning, not_running
 from airflow_streamstate.controller.lineage.repeats import Repeat, repeats_of
-from airflow_streamstate.controller.lineage.untold_skips import untold_skips
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.data_events import Repositioned, Undone
+from airflow_streamstate.protocol.data_events import Repositioned, Skipped, Undone
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import SettledCustody
+
+# Positions that went backwards: an end offset lower than the one before, in the log of one deployment.
+#
+# Spark writes what a source tells it. A source that was connected anew, or made anew, may tell less than before: then
+# a good position is gone, and what was read is read again, or input is passed over in silence.
+
+Path = tuple[str | int, ...]
+"""Where a number stands in an offset: the keys and the places from outside to it."""
+
+
+def backward_breaks(
+    checkpoint: Checkpoint,
+    deployment_id: str,
+    query_name: str,
+    identities: Sequence[SourceIdentity],
+    adapters: Iterable[SourceAdapter],
+    accepted_to: int | None,
+) -> list[Break]:
+    """The steps of a log at which a source went back; as far as Spark has kept it.
+
+    Args:
+        checkpoint: of the query.
+        deployment_id, query_name: whose it is.
+        identities: what each source is, in the order of the offsets; shorter where unknown.
+        adapters: which say how offsets lie to each other.
+        accepted_to: up to this batch a step back was asked for by name, where it began; None for never.
+
+    Raises:
+        DataError, UnsupportedCheckpointError: an entry cannot be read.
+    """
+    known = {adapter.name: adapter for adapter in adapters}
+    found: list[Break] = []
+    entries = [(number, checkpoint.read_offset(number)) for number in checkpoint.offset_ids()]
+    for (before_id, before), (number, entry) in pairwise(entries):
+        if before is None or entry is None:
+            continue  # Spark has removed it meanwhile
+        for place, first, second in _pairs(before, entry):
+            identity = identities[place] if place < len(identities) else SourceIdentity("", "")
+            part = _went_back(first, second, known.get(identity.adapter))
+            if part is None:
+                continue
+            detail = (
+                f"batch {number} ends before batch {before_id}{f' ({part})' if part else ''}: input was read again, or"
+                " passed over, and the position is not one to go on from"
+            )
+            is_accepted = accepted_to is not None and number <= accepted_to
+            what = identity.what or f"source {place}"
+            found.append(Break("backwards", deployment_id, query_name, what, first, second, detail, is_accepted))
+    return found
+
+
+def _pairs(before: OffsetEntry, entry: OffsetEntry) -> list[tuple[int, str, str]]:
+    """The sources that both have: by their keys where they have some, else by their places."""
+    if before.source_keys and entry.source_keys:
+        old = dict(zip(before.source_keys, before.source_lines, strict=True))
+        both = enumerate(zip(entry.source_keys, entry.source_lines, strict=True))
+        return [(place, old[key], line) for place, (key, line) in both if key in old]
+    if len(before.source_lines) != len(entry.source_lines):
+        return []
+    lines = zip(before.source_lines, entry.source_lines, strict=True)
+    return [(place, first, second) for place, (first, second) in enumerate(lines)]
+
+
+def _went_back(first: str, second: str, adapter: SourceAdapter | None) -> str | None:
+    """Which part of the second offset is behind the first, in words, "" for all of it; None where none is."""
+    if first in (second, NO_OFFSET):
+        return None
+    if second == NO_OFFSET:
+        return ""
+    lowered = _lowered(first, second, is_known=adapter is not None)
+    if lowered is not None or adapter is None:
+        return lowered
+    try:
+        return "" if adapter.compare(second, first) == "behind" else None
+    except Exception:  # an adapter of anybody: whatever it raises, it does not know
+        return None
+
+
+def _lowered(first: str, second: str, *, is_known: bool) -> str | None:
+    """The first count that is lower in the second offset, in words; None for none. ``is_known``: an adapter knows the
+    fields of the source, and compares them better."""
+    before, after = _counts(first), _counts(second)
+    common = [path for path in before if path in after]
+    fields = {path for path in common if len(common) > 1 and _is_field(path)}
+    if is_known or any(after[path] > before[path] for path in fields):
+        common = [path for path in common if path not in fields]
+    lower = next((path for path in common if after[path] < before[path]), None)
+    if lower is None:
+        return None
+    return f"{'.'.join(map(str, lower))}: {before[lower]} -> {after[lower]}" if lower else ""
+
+
+def _is_field(path: Path) -> bool:
+    """Whether this is a named number of the offset itself: one of a version and an index, of which the second begins
+    anew whenever the first one rises. Numbers of lists, of partitions and of what is nested stand for themselves."""
+    return len(path) == 1 and not str(path[0]).isdigit()
+
+
+def _counts(offset: str) -> dict[Path, int]:
+    """Every whole number of an offset, by where it stands in it; {} where it is of another form."""
+    try:
+        return dict(_numbers((), json.loads(offset)))
+    except ValueError:
+        return {}
+
+
+def _numbers(path: Path, content: object) -> Iterator[tuple[Path, int]]:
+    if type(content) is int:
+        yield path, content
+    elif isinstance(content, dict | list):
+        parts = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, part in parts:
+            yield from _numbers((*path, key), part)
+
+
+# Batches that were skipped by a driver that died before it could tell, and that no later attempt has told of.
+#
+# The next attempt does; but where a successor is deployed instead there is none, and the gap has a name all the same.
+
+
+def untold_skips(events: Collection[Event], query_name: str, checkpoint: Checkpoint | None) -> list[Skipped]:
+    """What would have been told of them, with attempt 0 and the time of asking: nobody said it.
+
+    Args:
+        events: of a deployment, all attempts.
+        query_name: the query.
+        checkpoint: its own in that deployment; None where it is gone.
+
+    Raises:
+        DataError, UnsupportedCheckpointError: an entry of its logs cannot be read.
+    """
+    if checkpoint is None:
+        return []
+    return [
+        Skipped(
+            stream_id=wish.stream_id,
+            deployment_id=wish.deployment_id,
+            attempt=0,
+            at=wish.requested_at,
+            write_id="",
+            command_id=wish.command_id,
+            command_number=number,
+            query_name=query_name,
+            batch_id=wish.batch_id,
+            moves=moves_of_batch(checkpoint, wish.batch_id, ()) or (),
+            requested_by=wish.requested_by,
+            reason=wish.reason,
+        )
+        for wish, number in begun_skips(events)
+        if wish.query_name == query_name and checkpoint.is_committed(wish.batch_id)
+    ]
+
+
+# Where a query began and ended in one deployment: by its logs as far as they reach, else by what was written down.
+#
+# Nothing is believed that can be read: each edge says by what it is known (``evidence``).
+
+
+def end_of(holder: Checkpoint | None, known: QuerySnapshot | None) -> Edge | None:
+    """Where a query had ended: by the log of who ran it last, else by the manifest of the time; None: nobody knows."""
+    identities = () if known is None else known.identities
+    if holder is None:
+        if known is None:
+            return None
+        position = known.position
+        return Edge(position.batch_id, position.end_offsets, (), identities, evidence="records")
+    found = holder.position()
+    entry = None if found.batch_id is None else holder.read_offset(found.batch_id)
+    return Edge(
+        found.batch_id,
+        entry.source_lines if entry is not None else (),
+        entry.source_names if entry is not None else (),
+        identities,
+        found.planned_id,
+        found.planned.source_lines if found.planned is not None else (),
+    )
+
+
+def end_in_snapshot(holder: Checkpoint | None, known: QuerySnapshot) -> Edge:
+    """Where a query stood in a snapshot, however far its deployment went on behind it."""
+    position = known.position
+    entry = None if holder is None or position.batch_id is None else holder.read_offset(position.batch_id)
+    planned_id = position.planned_batch_id
+    planned = None if holder is None or planned_id is None else holder.read_offset(planned_id)
+    return Edge(
+        position.batch_id,
+        position.end_offsets if entry is None else entry.source_lines,
+        () if entry is None else entry.source_names,
+        known.identities,
+        planned_id,
+        planned.source_lines if planned is not None and not planned.is_ours else (),
+        "records" if entry is None and position.batch_id is not None else "logs",
+    )
+
+
+def start_of(
+    checkpoint: Checkpoint | None, first: QueryStarted, known: QuerySnapshot | None, end: Edge | None
+) -> Edge | None:
+    """Where a query began: by its own log where that reaches back so far, else by what was written down."""
+    batch_id = None if known is None else known.position.batch_id
+    if first.how != "continued":
+        batch_id = first.batch_id  # of a start that told nothing, a later one is the first that is known
+    elif known is None:
+        return None
+    entry = None if checkpoint is None or batch_id is None else checkpoint.read_offset(batch_id)
+    planned_id = None if end is None else end.planned_batch_id
+    planned = None if checkpoint is None or planned_id is None else checkpoint.read_offset(planned_id)
+    recorded = () if known is None else known.position.end_offsets
+    return Edge(
+        batch_id,
+        entry.source_lines if entry is not None else recorded,
+        entry.source_names if entry is not None else (),
+        first.identities if entry is not None or known is None else known.identities,
+        planned_id,
+        planned.source_lines if planned is not None and not planned.is_ours else (),
+        "logs" if entry is not None or batch_id is None else "records",
+    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import Means
 from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS, Rehearsals, RehearsalView
 from airflow_streamstate.controller.request.changes import Change
-from airflow_streamstate.controller.wait.polling import poll
+from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, UnavailableError
 from airflow_streamstate.launch.known_bad import brought_names, known_bad_among
 from airflow_streamstate.plan.codes import difference

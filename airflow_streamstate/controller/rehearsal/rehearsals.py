@@ -6,18 +6,29 @@ is written. Its record comes first and says until when it may last, so that whoe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.decide import Refused, Start, decide_start
+from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
+from airflow_streamstate.controller.deploy.takeover import (
+    built_checkpoints,
+    carried_queries,
+    holders_of,
+    to_capture,
+    written_by,
+)
 from airflow_streamstate.controller.drivers.launching import Drivers
 from airflow_streamstate.controller.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
-from airflow_streamstate.controller.rehearsal.rehearsal_start import start_at, start_of
-from airflow_streamstate.controller.rehearsal.rehearsal_waits import RehearsalWaits
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.observe import Observer
 from airflow_streamstate.controller.request.changes import Change
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
 from airflow_streamstate.errors import (
@@ -28,14 +39,148 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.events import Finished, Stopped
 from airflow_streamstate.protocol.ids import rehearsal_id_for
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import shortened
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict, SeedTrial
+from airflow_streamstate.snapshot.capture import capture
 from airflow_streamstate.store.trees import delete_below
+
+# Whether the driver of a rehearsal waits to be handed over, may yet, or never will.
+
+RAN_ON = "the script ran on"
+"""With this begins the note of a rehearsal whose script never ended by itself, so that no second pass could wait."""
+
+
+class RehearsalWaits:
+    """Looks at drivers that wait; changes nothing.
+
+    Args:
+        observer: asks the launcher.
+        clock: for times.
+        is_late: whether no verdict of a rehearsal's driver can come any more.
+    """
+
+    def __init__(self, observer: Observer, clock: Clock, is_late: Callable[[Rehearsal], bool]) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._is_late = is_late
+
+    def is_waiting(self, control: StreamControl, rehearsal: Rehearsal) -> bool:
+        """As ``Rehearsals.is_waiting``."""
+        if self.end_of(control, rehearsal) or control.waiting(rehearsal.rehearsal_id) is None:
+            return False
+        status = self._status(control, rehearsal)
+        return status is not None and status.state == "running"
+
+    def end_of(self, control: StreamControl, rehearsal: Rehearsal) -> str:
+        """As ``Rehearsals.waiting_end``."""
+        verdict, now = control.verdict(rehearsal.rehearsal_id), self._clock.now()
+        if rehearsal.waits_until is None:
+            return "it was not asked to wait"
+        if is_handed_over(control, rehearsal.rehearsal_id):
+            return "it was handed over"
+        if verdict is not None and not verdict.can_take_over:
+            return f"its rehearsal was not accepted: {verdict.why_not}".removesuffix(": ")
+        if verdict is None and self._is_late(rehearsal):
+            return "its rehearsal was not over at its deadline"
+        if now >= rehearsal.waits_until:
+            return f"it waited until {format_time(rehearsal.waits_until)}"
+        status = self._status(control, rehearsal)
+        if status is None or not status.has_ended:
+            return ""
+        ran_on = [] if verdict is None else [note for note in verdict.notes if note.startswith(RAN_ON)]
+        return f"its driver has ended: {'; '.join((*ran_on, status.reason))}"
+
+    def is_left_alone(self, control: StreamControl, rehearsal: Rehearsal) -> bool:
+        """Whether its driver, although there is a verdict, is to live on: it waits, or is about to."""
+        if not is_to_wait(rehearsal, control.verdict(rehearsal.rehearsal_id), self._clock.now()):
+            return False
+        if is_handed_over(control, rehearsal.rehearsal_id):
+            return False
+        status = self._status(control, rehearsal)
+        return status is None or not status.has_ended
+
+    def _status(self, control: StreamControl, rehearsal: Rehearsal) -> LaunchStatus | None:
+        handle = self._observer.handle(control, rehearsal.rehearsal_id, ATTEMPT)
+        return None if handle is None else self._observer.status(handle)
+
+
+# What a rehearsal forks: what a deploy would start from now, or of a stream that runs its position of this moment.
+
+
+def start_of(home: Home, control: StreamControl, seen: Observation, request: Change, rehearsal_id: str) -> Start:
+    """How the changed version would start.
+
+    Args:
+        home: of the stream.
+        control: the stream.
+        seen: its current deployment.
+        request: the change.
+        rehearsal_id: under whose keys the position of a stream that runs is kept.
+
+    Raises:
+        SnapshotNotFoundError: the snapshot at the end of the deployment is gone.
+        IncompatibleUpgradeError: a drain left state, and nobody asked to drop it.
+        InputLostError: a source sends each row once, and going on without its offset is not accepted.
+        ObjectMissingError, DataError: a checkpoint is damaged.
+        UnavailableError: the stream outran every try; the same call may be repeated.
+    """
+    return _decided(control, seen, request, _end_of(control, seen) or _captured(home, control, seen, rehearsal_id))
+
+
+def start_at(control: StreamControl, seen: Observation, request: Change, snapshot_id: str) -> Start:
+    """How the changed version would start from this snapshot; arguments and errors as ``start_of``."""
+    return _decided(control, seen, request, control.need_manifest(snapshot_id))
+
+
+def _decided(control: StreamControl, seen: Observation, request: Change, manifest: SnapshotManifest | None) -> Start:
+    deploying = request.as_deploy_request()
+    carried = carried_queries(control, seen, manifest)
+    decision = decide_start(deploying, seen.deployment_id, manifest, carried)
+    if isinstance(decision, Refused):
+        raise decision.error
+    if manifest is None or decision.plan.snapshot_id is None:
+        return decision
+    return replace(decision, notes=(*decision.notes, *refuse_sent_once(deploying, manifest)))
+
+
+def _end_of(control: StreamControl, seen: Observation) -> SnapshotManifest | None:
+    """The snapshot at the end of a deployment that has ended and kept it."""
+    end = seen.drained or seen.terminal
+    snapshot_id = seen.drained.snapshot_id if seen.drained is not None else getattr(end, "snapshot_id", None)
+    if snapshot_id is None or not (seen.drained is not None or isinstance(end, Stopped | Finished)):
+        return None
+    return control.need_manifest(snapshot_id)
+
+
+def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_id: str) -> SnapshotManifest | None:
+    """The last committed batch of every query by now, linked; None where none of them has committed any."""
+    checkpoints = built_checkpoints(home, seen)
+    queries = to_capture(control, seen, checkpoints, holders_of(home, control, seen, checkpoints))
+    batches = [checkpoint.position().batch_id for checkpoint in checkpoints.values()]
+    batches += [query.carried.position.batch_id for query in queries.values() if query.carried is not None]
+    if all(batch_id is None for batch_id in batches):
+        return None
+    return capture(
+        control,
+        home.checkpoints,
+        snapshot_id=rehearsal_id,
+        snapshot_kind="live",
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        fencing_token=seen.spec.fencing_token,
+        taken_by="controller",
+        queries=queries,
+        spark_version=written_by(control, seen, checkpoints),
+        places=home.places,
+    )
+
 
 LATE_SECONDS = 15.0
 """So long after its deadline a driver that lives has ended itself."""

@@ -7,13 +7,22 @@ until when its driver may live, so that whoever reads next removes what a killed
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.checkpoint.entries import (
+    format_commit_entry,
+    format_offset_entry,
+    parse_commit_entry,
+    parse_offset_entry,
+)
+from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork, wipe
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import Means
@@ -27,9 +36,7 @@ from airflow_streamstate.controller.state_reader.choosing import (
     queries_with_state,
     shared_queries,
 )
-from airflow_streamstate.controller.state_reader.forks import fork_for_reading
-from airflow_streamstate.controller.state_reader.reports import LoadedState, loaded_state, query_report, snapshot_facts
-from airflow_streamstate.controller.wait.polling import poll
+from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.controller.wait.watching import log_tail_of
 from airflow_streamstate.errors import (
     ConflictError,
@@ -37,20 +44,280 @@ from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
     InvalidRequestError,
+    SnapshotIncompleteError,
     StreamStateError,
     UnavailableError,
 )
 from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import launch_key_for, reading_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec
+from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.placing import known_places
 from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExport, StateOrder, StatePlace, Verb
+from airflow_streamstate.snapshot.state_sizes import bytes_by_partition, operators_in, skew_of
+from airflow_streamstate.snapshot.verify import Problem
+from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.trees import delete_below
+
+# What is told of a reading: what the driver counted, beside what the manifest says of bytes and positions. Pure.
+
+NO_METADATA = "Spark kept no metadata of this operator, so its readers do not know it"
+_TIMES = {"ProcessingTimeTimeout": "processing_time", "EventTimeTimeout": "event_time"}
+
+
+def snapshot_facts(manifest: SnapshotManifest, now: datetime) -> dict[str, Any]:
+    """Which snapshot, and how old."""
+    return {
+        "snapshot_id": manifest.snapshot_id,
+        "kind": manifest.snapshot_kind,
+        "deployment_id": manifest.deployment_id,
+        "taken_at": format_time(manifest.taken_at),
+        "age_seconds": round(max(0.0, (now - manifest.taken_at).total_seconds()), 3),
+        "spark_version": manifest.spark_version,
+    }
+
+
+def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: QueryPlan | None) -> dict[str, Any]:
+    """One query: operators with partitions, rows, bytes, skew, tables and timers, and what could not be read.
+
+    Args:
+        query: in the manifest.
+        read: what the driver says of it; None where there was nothing to read.
+        plan: as recorded; None where it is not known.
+    """
+    position = query.position
+    tables = _by_operator(read["tables"] if read is not None else [])
+    problems = list(read["problems"]) if read is not None else []
+    sizes = bytes_by_partition(query.files)
+    failed = {_operator_of(problem): _name_of(problem) for problem in problems}
+    problems += [
+        {"table": str(number), "reason": NO_METADATA}
+        for number in sorted(operators_in(query.files) - set(tables) - set(failed) if read is not None else ())
+    ]
+    return {
+        "batch_id": position.batch_id,
+        "watermark_at": None if position.watermark_at is None else format_time(position.watermark_at),
+        "operators": [
+            _operator(number, failed.get(number, ""), tables.get(number, []), sizes.get(number, {}), plan)
+            for number in sorted({*tables, *sizes, *failed})
+        ],
+        "problems": problems,
+    }
+
+
+@dataclass(frozen=True)
+class LoadedState:
+    """What Spark made of the state of a snapshot.
+
+    Attributes:
+        queries: by name their ``operators``: ``operator_id``, ``name`` and ``rows``, null where Spark has no reader.
+        problems: what Spark could not load.
+    """
+
+    queries: Mapping[str, Any]
+    problems: tuple[Problem, ...]
+
+
+def loaded_state(reports: Mapping[str, Mapping[str, Any]]) -> LoadedState:
+    """What the reports of queries say of loading alone. Spark having no reader of an operator is no fault of its state.
+
+    Args:
+        reports: by query name, each of ``query_report``.
+    """
+    queries, problems = {}, []
+    for name, report in reports.items():
+        problems += [
+            Problem("unreadable", name, f"state/{problem['table']}", f"Spark cannot load it: {problem['reason']}")
+            for problem in report["problems"]
+            if problem["reason"] != NO_METADATA
+        ]
+        operators = [{key: one[key] for key in ("operator_id", "name", "rows")} for one in report["operators"]]
+        queries[name] = {"operators": operators}
+    return LoadedState(queries, tuple(problems))
+
+
+def _operator(
+    number: int, name: str, tables: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], plan: QueryPlan | None
+) -> dict[str, Any]:
+    rows = _summed([table["rows_by_partition"] for table in tables if table["kind"] != "timers"])
+    skew = skew_of(rows)
+    timers = [
+        {**table["timers"], "time": _time_of(table["timers"]["time"], number, plan), "table": table["name"]}
+        for table in tables
+        if table["timers"] is not None
+    ]
+    return {
+        "operator_id": number,
+        "name": _name_of(tables[0]) if tables else name,
+        "partitions": max((len(table["rows_by_partition"]) for table in tables), default=len(sizes)),
+        "rows": sum(rows) if tables else None,
+        "bytes": sum(sizes.values()),
+        "rows_by_partition": rows,
+        "bytes_by_partition": [sizes.get(partition, 0) for partition in range(max([len(rows) - 1, *sizes]) + 1)],
+        "skew": None if skew is None else skew.to_json(),
+        "tables": [_table(table) for table in tables],
+        "timers": timers,
+    }
+
+
+def _table(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: table[key] for key in ("table", "name", "kind", "has_ttl", "rows", "columns")}
+
+
+def _time_of(time: str, number: int, plan: QueryPlan | None) -> str:
+    """Of timeouts Spark's state does not say which time they are of; the plan does."""
+    operators = [] if plan is None else [each for each in plan.operators if each.operator_id == number]
+    return next((_TIMES[each.timeout] for each in operators if each.timeout in _TIMES), time)
+
+
+def _by_operator(tables: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
+    found: dict[int, list[Mapping[str, Any]]] = {}
+    for table in tables:
+        found.setdefault(_operator_of(table), []).append(table)
+    return found
+
+
+def _operator_of(table: Mapping[str, Any]) -> int:
+    return int(str(table["table"]).partition("-")[0])
+
+
+def _name_of(table: Mapping[str, Any]) -> str:
+    return str(table["table"]).partition("/")[0].partition("-")[2]
+
+
+def _summed(lists: Sequence[Sequence[int]]) -> list[int]:
+    size = max((len(one) for one in lists), default=0)
+    return [sum(one[at] for one in lists if at < len(one)) for at in range(size)]
+
+
+# Forks of snapshots that a reading reads: the snapshot itself is never opened by Spark (Law 4).
+#
+# Links on a disk, copies on the server on S3. Two files may be made anew. Spark's readers take the number of
+# partitions from the entry of the offset log, and find none in those of version 2 before a query's first restart
+# (4.2.0: None.get); and for the change feed they ask for the commit of its first batch, of which they want nothing
+# but that it is there.
+
+# Whether Spark's change feed reaches from one snapshot to a later one of the same deployment.
+#
+# The feed is read from what each batch left: ``<v>.delta`` of the HDFS-backed store, ``<v>.changelog`` of RocksDB
+# with changelog checkpointing. A snapshot holds those since its newest full version, and batch N leaves version N +
+# 1.
+
+_VERSION = re.compile(r"(state/[0-9]+/[0-9]+(?:/[^/]+)?)/([1-9][0-9]*)(?:_[0-9a-f-]+)?\.(zip|changelog|delta|snapshot)")
+_CHANGES = ("changelog", "delta")
+
+
+def feed_gap(before: QuerySnapshot, after: QuerySnapshot, *, same_deployment: bool) -> str:
+    """Why the feed cannot tell what happened between two snapshots of a query, in words; "" where it can.
+
+    Args:
+        before: of the query, in the older snapshot.
+        after: of the query, in the newer one.
+        same_deployment: both were taken of one deployment, so that the one came from the other.
+    """
+    first, last = before.position.batch_id, after.position.batch_id
+    if first is None or last is None or not same_deployment:
+        return "the feed is of one deployment's batches"
+    if last <= first:
+        return "the feed goes from an older batch to a newer one"
+    folders = _versions(after)
+    if not folders:
+        return "there is no state"
+    for folder, versions in sorted(folders.items()):
+        for version in range(first + 2, last + 2):
+            if version not in versions:
+                return f"the snapshot does not hold what batch {version - 1} changed in {folder}"
+    return ""
+
+
+def _versions(query: QuerySnapshot) -> Mapping[str, set[int]]:
+    """Of each store's folder the versions whose changes are there; ways of another try of a batch may be among them."""
+    found: dict[str, set[int]] = {}
+    for entry in query.files:
+        match = _VERSION.fullmatch(entry.path)
+        if match is not None:
+            versions = found.setdefault(match[1], set())
+            if match[3] in _CHANGES:
+                versions.add(int(match[2]))
+    return found
+
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+_NO_COMMIT = "the snapshot does not hold the commit of the feed's first batch, which names the files of its state"
+
+
+def fork_for_reading(
+    checkpoints: Store, manifest: SnapshotManifest, query_name: str, reading_id: str, since: SnapshotManifest | None
+) -> StatePlace:
+    """Build the fork of one query.
+
+    Args:
+        checkpoints: where snapshots and forks lie.
+        manifest: of the snapshot.
+        query_name: which query; it has committed a batch.
+        reading_id: whose folder the fork lies in.
+        since: the older snapshot from which changes are wanted; None for none.
+
+    Raises:
+        SnapshotIncompleteError, SnapshotCorruptError: the snapshot is not whole.
+        DataError: an entry of its logs cannot be understood.
+    """
+    check_complete(checkpoints, manifest, [query_name])
+    batch_id = manifest.queries[query_name].position.batch_id
+    if batch_id is None:
+        raise DataError("the query has committed nothing", query_name=query_name, snapshot_id=manifest.snapshot_id)
+    files = _without_planned(data_files(manifest, query_name), batch_id)
+    offset_path, commit_path = f"offsets/{batch_id}", f"commits/{batch_id}"
+    offset = parse_offset_entry(_body(checkpoints, files, offset_path), key=files[offset_path])
+    commit = parse_commit_entry(_body(checkpoints, files, commit_path), key=files[commit_path])
+    state_format = 2 if commit.has_state_ids else 1
+    instead = {}
+    if PARTITIONS not in offset.conf:
+        sizes = bytes_by_partition(manifest.queries[query_name].files).values()
+        count = 1 + max((partition for partitions in sizes for partition in partitions), default=0)
+        instead[offset_path] = format_offset_entry(replace(offset, conf={**offset.conf, PARTITIONS: str(count)}))
+    feed_from, gap = _feed(manifest, since, query_name)
+    first_commit = f"commits/{feed_from}"
+    if feed_from is not None and first_commit not in files:
+        if state_format == 1:
+            instead[first_commit] = format_commit_entry(replace(commit, extra={}))
+        else:
+            feed_from, gap = None, _NO_COMMIT
+    folder = layout.reading_fork_folder(manifest.stream_id, reading_id, manifest.snapshot_id, query_name)
+    target = Checkpoint(checkpoints, folder)
+    wipe(target)
+    fork(checkpoints, files, target, instead)
+    return StatePlace(checkpoint_uri(target), batch_id, state_format, feed_from, gap)
+
+
+def _feed(manifest: SnapshotManifest, since: SnapshotManifest | None, query_name: str) -> tuple[int | None, str]:
+    before = None if since is None else since.queries.get(query_name)
+    if since is None or before is None:
+        return None, ""
+    after: QuerySnapshot = manifest.queries[query_name]
+    gap = feed_gap(before, after, same_deployment=since.deployment_id == manifest.deployment_id)
+    return (None, gap) if gap or before.position.batch_id is None else (before.position.batch_id + 1, "")
+
+
+def _without_planned(files: dict[str, str], batch_id: int) -> dict[str, str]:
+    """Without the entry of a batch that was planned and not committed, so that the fork stands at its last commit."""
+    planned = {f"offsets/{batch_id + 1}", f"offsets/.{batch_id + 1}.crc"}
+    return {path: key for path, key in files.items() if path not in planned}
+
+
+def _body(store: Store, files: dict[str, str], path: str) -> bytes:
+    stored = store.get(files[path]) if path in files else None
+    if stored is None:
+        raise SnapshotIncompleteError("a log entry of the snapshot is missing", path=path)
+    return stored.body
+
 
 Report = Callable[[str], None]
 LATE_SECONDS = 15.0

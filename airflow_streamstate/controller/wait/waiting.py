@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.context import Means
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
@@ -15,7 +16,6 @@ from airflow_streamstate.controller.observe.state import ENDED, decide_state, ex
 from airflow_streamstate.controller.observe.views import Outcome, StreamStatus
 from airflow_streamstate.controller.wait.known_good import mark_known_good
 from airflow_streamstate.controller.wait.notifications import clean_up
-from airflow_streamstate.controller.wait.polling import poll
 from airflow_streamstate.controller.wait.watching import Watching, redacted
 from airflow_streamstate.errors import (
     ConflictError,
@@ -27,6 +27,34 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import DrainFailed, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
+
+# The one loop under every wait: looks, pauses, and an end (Law 6).
+
+
+def poll(
+    clock: Clock, look: Callable[[], Result | None], *, timeout_seconds: float, pause_seconds: Callable[[], float]
+) -> Result | None:
+    """Look again and again until there is something to see; None where the time was up first.
+
+    Args:
+        clock: for the waiting.
+        look: one look; None for nothing yet. It looks at least once, and once more when the time is up.
+        timeout_seconds: how long.
+        pause_seconds: asked for before each pause.
+
+    Raises:
+        whatever ``look`` raises.
+    """
+    end = clock.monotonic_seconds() + timeout_seconds
+    while True:
+        result = look()
+        if result is not None:
+            return result
+        left = end - clock.monotonic_seconds()
+        if left <= 0:
+            return None
+        clock.sleep(min(pause_seconds(), left))
+
 
 Report = Callable[[str], None]
 Result = TypeVar("Result")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import traceback
+
 from airflow_streamstate.control.command_status import answered_ids, is_accepted, is_late, out_of_date
 from airflow_streamstate.control.journal import CommandSlot
-from airflow_streamstate.driver.agent.foresight import Foresight
 from airflow_streamstate.driver.agent.live_snapshots import GaveWayError, LiveSnapshots
 from airflow_streamstate.driver.attempt.answering import clean_up, ignore
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.cancelling import cancel_drains
 from airflow_streamstate.driver.attempt.latch import Order, order_of
 from airflow_streamstate.driver.shutdown.carrying_on import carry_on
+from airflow_streamstate.driver.shutdown.drain_rehearsal import Foreseen, foresee
 from airflow_streamstate.driver.shutdown.draining import cannot_drain_reason, drain_deployment
 from airflow_streamstate.driver.shutdown.stopping import stop_deployment
-from airflow_streamstate.errors import DataError, OutcomeUnknownError, UnavailableError
+from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -24,6 +27,68 @@ from airflow_streamstate.protocol.commands import (
     StopRequest,
 )
 from airflow_streamstate.protocol.events import Drained, Expired, Rejected
+
+# Drains that are tried before they are begun: beside the agent's own work, so that every other order is heard.
+
+
+class Foresight:
+    """Tries each drain once, and one at a time: all trials of a query lie in one folder.
+
+    Args:
+        attempt: this attempt.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._guard = threading.Lock()
+        self._found: dict[str, Foreseen] = {}
+        self._under_way: str | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a trial is under way."""
+        with self._guard:
+            return self._under_way is not None
+
+    def is_trying(self, command_id: str) -> bool:
+        """Whether the trial of this drain was begun: it is not too late any more then."""
+        with self._guard:
+            return command_id == self._under_way or command_id in self._found
+
+    def tried(self, order: Order) -> frozenset[str]:
+        """The queries whose flush was tried for this drain."""
+        with self._guard:
+            return self._found.get(order.command_id, Foreseen()).tried
+
+    def look(self, order: Order) -> Foreseen | None:
+        """What the trial of this drain has shown; None while nobody knows: it, or another one, is under way."""
+        with self._guard:
+            if order.command_id in self._found:
+                return self._found[order.command_id]
+            if self._under_way is not None:
+                return None
+            self._under_way = order.command_id
+        self._attempt.in_background(lambda: self._try(order), gives_way=False)
+        with self._guard:
+            return self._found.get(order.command_id)
+
+    def _try(self, order: Order) -> None:
+        attempt, found = self._attempt, None
+        try:
+            found = foresee(attempt, order, list(attempt.queries.values()))
+        except FencedError:
+            attempt.fence(None)
+        except (UnavailableError, OutcomeUnknownError) as error:
+            attempt.reporter.outage("the trial of a drain", error)  # the next look begins it anew
+        except Exception as error:
+            attempt.reporter.say(traceback.format_exc())
+            found = Foreseen(problems={"": f"its flush could not be tried: {type(error).__name__}"})
+        finally:
+            with self._guard:
+                self._under_way = None
+                if found is not None:
+                    self._found[order.command_id] = found
+
 
 _SAID_OF_ENDS = {
     None: "ended",

@@ -7,19 +7,21 @@ event.
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 
+from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, classify, repair_before_start
 from airflow_streamstate.driver.attempt.answering import accept
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.driver.attempt.query_failures import failed_queries
 from airflow_streamstate.driver.attempt.reporting import PASSING
-from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.attempt.snapshotting import need_current, persist
 from airflow_streamstate.driver.shutdown.begun_flushes import begun_flushes
-from airflow_streamstate.driver.shutdown.calling_off import call_off
-from airflow_streamstate.driver.shutdown.catching_up import catch_up, stages_of
+from airflow_streamstate.driver.shutdown.carrying_on import carry_on
 from airflow_streamstate.driver.shutdown.cutting import cut_runs
 from airflow_streamstate.driver.shutdown.drain_ends import DrainEnds
 from airflow_streamstate.driver.shutdown.drain_rehearsal import foresee
@@ -40,13 +42,159 @@ from airflow_streamstate.driver.shutdown.stopping import (
     NotWaitedForError,
     close_latch,
     end_at_barriers,
+    fail_queries,
+    finish_stopped,
     running_queries,
     wait_until_ended,
 )
+from airflow_streamstate.driver.start.building import Builder
 from airflow_streamstate.errors import DataError, FencedError, StreamStateError
+from airflow_streamstate.plan.feeding import in_stages
+from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.causes import cause_in
 from airflow_streamstate.protocol.events import AfterDrain, Draining
+
+# A query that reads what another one writes: it is flushed after that one, with all of its flush read.
+
+
+def stages_of(queries: list[LogicalQuery], plans: dict[str, QueryPlan]) -> list[list[LogicalQuery]]:
+    """Queries in the order of their data; one without a known plan is fed by nobody."""
+    named = {query.name: query for query in queries}
+    stages = in_stages({name: plan for name, plan in plans.items() if name in named})
+    placed = {name for stage in stages for name in stage}
+    unknown = [query for query in queries if query.name not in placed]
+    found = [[named[name] for name in stage] for stage in stages] or [[]]
+    found[0] += unknown
+    return [stage for stage in found if stage]
+
+
+def catch_up(
+    attempt: Attempt,
+    queries: list[LogicalQuery],
+    command_id: str,
+    announced: dict[str, int],
+    is_enough: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Have queries read all that there is for them now, and bring them back to their barriers.
+
+    Not those whose flush was announced for the very place where they stand, or was begun: an earlier attempt has had
+    them read everything.
+
+    Args:
+        attempt: this attempt, whose latch is closed for a drain.
+        queries: each stands at its barrier; what feeds them is flushed.
+        command_id: the drain.
+        announced: the batch that flushes, by query, as announced so far.
+        is_enough: asked again and again; whether to wait no longer.
+
+    Returns:
+        Whether they have; where not, some may be reading still.
+
+    Raises:
+        QueryFailedError: a batch failed.
+        FencedError: this attempt was replaced.
+    """
+    behind = [query for query in queries if _is_behind(attempt, query, announced)]
+    failures: dict[str, str] = {}
+    for query in behind:
+        attempt.reporter.say(f"query {query.name} reads what was flushed before it")
+        checkpoint, partitions = query.checkpoint, query.session_partitions
+        persist(
+            attempt,
+            "the repair",
+            lambda checkpoint=checkpoint, partitions=partitions: repair_before_start(  # type: ignore[misc]
+                checkpoint, attempt.deployment_id, partitions=partitions()
+            ),
+        )
+        need_current(attempt)
+        try:
+            if query.run is None:
+                _look_at_sources(attempt, query)
+            query.add_run(query.startable.start_available(attempt.uri_of(checkpoint)), once=True)
+        except FencedError:
+            raise
+        except Exception as error:
+            attempt.reporter.say(traceback.format_exc())
+            failures[query.name] = f"{type(error).__name__}: {error}"
+    for query in behind:
+        if query.name not in failures and query.run is not None:
+            if not wait_until_ended(attempt, query.run, is_enough):
+                return False
+            failure = query.run.failure()
+            if failure is not None:
+                failures[query.name] = failure
+    failures |= end_at_barriers(attempt, [query for query in behind if query.name not in failures], command_id)
+    if failures:
+        raise QueryFailedError(failures)
+    return True
+
+
+def _look_at_sources(attempt: Attempt, query: LogicalQuery) -> None:
+    """Its checkpoint was built for a flush, which reads nothing; as before any start, now that it reads after all."""
+    builder = Builder(attempt)
+    persist(attempt, "the sources", lambda: builder.ensure(query.name, query.startable))
+
+
+def _is_behind(attempt: Attempt, query: LogicalQuery, announced: dict[str, int]) -> bool:
+    checkpoint = query.checkpoint
+    found = persist(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
+    if isinstance(found, DrainCommitted | DrainPending):
+        return False
+    return announced.get(query.name) != persist(attempt, "the log", checkpoint.position).barrier_id
+
+
+# A drain that is called off before it flushed anything: its queries run on, stop, or are cut, as was asked for.
+
+
+def call_off(attempt: Attempt, ends: DrainEnds, order: Order, then: AfterDrain, endings: Sequence[Ending] = ()) -> None:
+    """Do what follows on a drain that is called off; where this is interrupted, the next look begins it again.
+
+    Args:
+        attempt: this attempt, whose latch is closed.
+        ends: of the drain.
+        order: the drain.
+        then: what was said that follows; "" where the attempt was there for the drain alone, and is over.
+        endings: the queries that were on their way to their barriers.
+
+    Raises:
+        FencedError: this attempt was replaced.
+    """
+    if then == "runs_on":
+        carry_on(attempt, endings, order.command_id)
+        attempt.reporter.say("the queries run on, as if no drain had been asked for")
+        return
+    if then == "kill":
+        running = running_queries(attempt)
+        not_cut = cut_runs(attempt, running)
+        if not_cut:
+            ends.not_cut(not_cut)
+            return
+        end_at_barriers(attempt, running, order.command_id)  # takes our entries back from above what was cut
+        finish_stopped(attempt, Order())
+        return
+    failures = _failures_of_planned(attempt)
+    if then != "stop" and not failures:
+        attempt.latch.release("superfluous")
+        return
+    failures |= end_at_barriers(attempt, running_queries(attempt), order.command_id)
+    if failures:
+        fail_queries(attempt, failures)
+        return
+    finish_stopped(attempt, Order())
+
+
+def _failures_of_planned(attempt: Attempt) -> dict[str, str]:
+    """Wait for what runs a batch that was planned before; why batches failed, by query."""
+    failures = {}
+    for query in list(attempt.queries.values()):
+        run = query.run
+        if query.runs_once and run is not None:
+            wait_until_ended(attempt, run)
+            failure = run.failure()
+            if failure is not None and persist(attempt, "the log", query.checkpoint.position).planned is not None:
+                failures[query.name] = failure
+    return failures
 
 
 def cannot_drain_reason(attempt: Attempt) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from airflow_streamstate.connectors.file_sink import FORMATS
+from airflow_streamstate.connectors.files import FORMATS
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks, repeat_means
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoingSink, UndoMeans, UndoWish, cannot_undo, means_of
 from airflow_streamstate.connectors.warming import WarmingSink

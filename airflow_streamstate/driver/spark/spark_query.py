@@ -7,14 +7,16 @@ in Python. And Spark reads its log once, before the first trigger (1a.2): a trig
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
 from pyspark.sql import DataFrame, functions
@@ -29,7 +31,6 @@ from airflow_streamstate.driver.attempt.ports import (
     Skipped,
     WriterFacts,
 )
-from airflow_streamstate.driver.spark.executions import has_running_tasks, plans_that_ran
 from airflow_streamstate.driver.spark.jvm import (
     active_session,
     is_stopped_by_script,
@@ -44,12 +45,181 @@ from airflow_streamstate.driver.spark.progress import parse_progress, ran_a_batc
 from airflow_streamstate.driver.spark.reports import Reports
 from airflow_streamstate.driver.spark.sinks import AskedSink
 from airflow_streamstate.driver.spark.sources import DriverDoor
-from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows
-from airflow_streamstate.driver.spark.timers import last_timer_ms
-from airflow_streamstate.driver.spark.whole_state import whole_state
+from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
-from airflow_streamstate.driver.spark.written_rows import rows_given_to_file_sink
 from airflow_streamstate.protocol.data_events import RepeatMeans
+
+# How many rows a batch gave to a file sink, of which Spark's progress does not tell.
+#
+# The executed plan counts: from its root down, past what gives on each row as it comes, the first operator that has a
+# counter has counted just the rows that were written.
+
+_COUNTER = "numOutputRows"
+_GIVES_ON_EACH_ROW = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapter"})
+
+
+def rows_given_to_file_sink(execution: Any, batch_id: int) -> int | None:
+    """The rows of the last batch that this JVM ``StreamExecution`` ran.
+
+    Args:
+        execution: of a query that has ended, so that nothing changes meanwhile.
+        batch_id: the batch that is meant.
+
+    Returns:
+        None where the sink is another, the last batch was another, or the plan does not tell.
+    """
+    # Other sinks either report by themselves, or may run the plan more than once.
+    if execution.sink().getClass().getSimpleName() != "FileStreamSink":
+        return None
+    last = execution.lastExecution()
+    if last is None or last.currentBatchId() != batch_id:
+        return None
+    node = last.executedPlan()
+    while True:
+        counter = scala_option(node.metrics().get(_COUNTER))
+        if counter is not None:
+            return int(counter.value())
+        children = scala_sequence(node.children())
+        if len(children) != 1 or node.getClass().getSimpleName() not in _GIVES_ON_EACH_ROW:
+            return None
+        node = children[0]
+
+
+# A seed's empty batch writes its state as a whole, never as a changelog, whatever the script's session says.
+
+CHANGELOG_SETTING = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+
+
+@contextlib.contextmanager
+def whole_state(jsession: Any) -> Iterator[None]:
+    """While a query is being started, this session has changelog checkpointing switched off.
+
+    A changelog of version 1 cannot be moved to version N + 1: Spark would want those of all versions below. A query
+    copies its session's settings when it starts, so that only this one sees it; others start under the same lock.
+
+    Args:
+        jsession: the JVM session of the data frame that is started.
+    """
+    conf = jsession.conf()
+    # Spark's RocksDB takes its settings in any case of letters, and of two spellings either may win.
+    spelled = [str(key) for key in conf.getAll().keys().toSeq().mkString("\n").split("\n")]
+    before = {key: str(conf.get(key)) for key in spelled if key.lower() == CHANGELOG_SETTING.lower()}
+    for key in before:
+        conf.set(key, "false")
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            conf.set(key, value)
+
+
+# Timers of processing time in the state of a checkpoint, read with Spark's own state reader.
+
+_PROCESSING_TIME = "ProcessingTime"
+_MODE = "timeMode"
+
+
+def last_timer_ms(spark: Any, checkpoint_uri: str, timed_out_ids: Collection[int]) -> int | None:
+    """When the last timer or timeout of processing time is due, at the last committed batch.
+
+    Args:
+        spark: the session.
+        checkpoint_uri: the query's checkpoint.
+        timed_out_ids: the operators whose state carries a timeout of processing time; those with timers of their own
+            say so themselves.
+
+    Returns:
+        Milliseconds since 1970; None where no such timer is set.
+    """
+    found = []
+    for row in stores_of(spark, checkpoint_uri):
+        operator_id = int(row["operatorId"])
+        reader = spark.read.format("statestore").option("operatorId", operator_id)
+        if _has_timers(row):
+            timers = reader.option("readRegisteredTimers", "true").load(checkpoint_uri)
+            found.append(timers.selectExpr("max(expiration_timestamp_ms)").first()[0])
+        elif operator_id in timed_out_ids:
+            # -1 stands for none.
+            state = reader.load(checkpoint_uri).where("value.timeoutTimestamp > 0")
+            found.append(state.selectExpr("max(value.timeoutTimestamp)").first()[0])
+    return max((int(due_ms) for due_ms in found if due_ms is not None), default=None)
+
+
+def _has_timers(row: Any) -> bool:
+    described = row.asDict().get("operatorProperties") or "{}"
+    return bool(json.loads(described).get(_MODE) == _PROCESSING_TIME)
+
+
+# What Spark has run of a query, by its own records: the plan of a batch, and tasks that are at work still.
+#
+# Whether it ran a plan is told by its record of SQL executions (what its page "SQL" shows).
+#
+# A sink that skips a batch never touches its plan: the execution ends without a counter that moved. Input of which a
+# filter, pushed down into Parquet, ORC or JSON, left nothing has ``numInputRows`` 0, too, and yet its plan ran.
+
+LOOKED_AT = 200
+NOTED_WITHIN_MS = 2_000
+_BATCH = re.compile(r"\bbatch = (\d+)\b")
+
+
+def plans_that_ran(jquery: Any, batch_ids: Collection[int], *, is_last: bool = False) -> dict[int, bool]:
+    """Of each of these batches of a run, whether its plan ran; those of which Spark has no record are left out.
+
+    Args:
+        jquery: the JVM's ``StreamingQuery``.
+        batch_ids: batches that were executed.
+        is_last: nobody will ask again: what Spark has not noted down yet is waited for, a moment.
+    """
+    found: dict[int, bool] = {}
+    try:
+        if is_last:
+            _let_spark_note(jquery)
+        store = jquery.sparkSession().sharedState().statusStore()
+        run_id = str(jquery.runId().toString())
+        first = max(0, int(store.executionsCount()) - LOOKED_AT)
+        executions = store.executionsList(first, LOOKED_AT)
+        for index in range(executions.size() - 1, -1, -1):
+            if len(found) == len(batch_ids):
+                break
+            execution = executions.apply(index)
+            batch = _BATCH.search(str(execution.description())) if run_id in str(execution.description()) else None
+            if batch is None or int(batch[1]) not in batch_ids or int(batch[1]) in found:
+                continue
+            # What a sink runs for itself hangs below the batch's own; what has not ended may count yet.
+            if execution.rootExecutionId() == execution.executionId() and execution.completionTime().isDefined():
+                found[int(batch[1])] = store.executionMetrics(execution.executionId()).size() > 0
+    except (Py4JError, AttributeError, TypeError) as error:
+        if jvm_is_gone(error):
+            raise
+    return found
+
+
+def _let_spark_note(jquery: Any) -> None:
+    with contextlib.suppress(Py4JJavaError):  # it is busy for longer
+        jquery.sparkSession().sparkContext().listenerBus().waitUntilEmpty(NOTED_WITHIN_MS)
+
+
+def has_running_tasks(jquery: Any, query_run_id: str) -> bool:
+    """Whether a task of a run is at work, by Spark's own status of its jobs; True also where Spark does not tell.
+
+    Args:
+        jquery: the JVM's ``StreamingQuery``.
+        query_run_id: its run, which is the name of the group of its jobs.
+    """
+    try:
+        tracker = jquery.sparkSession().sparkContext().statusTracker()
+        for job_id in tracker.getJobIdsForGroup(query_run_id):
+            job = tracker.getJobInfo(job_id)
+            for stage_id in job.get().stageIds() if job.isDefined() else ():
+                stage = tracker.getStageInfo(stage_id)
+                if stage.isDefined() and int(stage.get().numActiveTasks()) > 0:
+                    return True
+    except (Py4JError, AttributeError, TypeError) as error:
+        if jvm_is_gone(error):
+            raise
+        return True
+    return False
+
 
 _NOT_COPIED = "ds"  # the data frame of a JVM writer: the copy is made from the same one
 _WAITING = ("Waiting for data to arrive", "Waiting for next trigger")

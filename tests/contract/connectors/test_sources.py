@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_streamstate.connectors import source_conformance as conformance
+from airflow_streamstate.connectors import testing as conformance
 from airflow_streamstate.connectors.rate_source import RateSource
 from airflow_streamstate.connectors.registry import SOURCES, find_adapters
 from airflow_streamstate.connectors.source import Narrowed, OffsetOrder, Source, SourceAdapter

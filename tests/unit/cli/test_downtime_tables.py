@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from rich.console import Console
 
-from airflow_streamstate.cli.downtime_tables import steps_of, waterfall
+from airflow_streamstate.cli.upgrade import steps_of, waterfall
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, Mark
 from support.fake_clock import FakeClock
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.cli.doctor import stateful_checks
-from airflow_streamstate.cli.driver_python import driver_python, is_older, protobuf_wanted, versions_in
+from airflow_streamstate.cli.doctor import driver_python, is_older, protobuf_wanted, stateful_checks, versions_in
 
 
 def test_the_python_of_drivers_is_the_one_that_spark_is_told() -> None:

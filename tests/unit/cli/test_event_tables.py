@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from airflow_streamstate.cli import event_tables
+from airflow_streamstate.cli import look
 from airflow_streamstate.protocol.codec import from_json
 from airflow_streamstate.protocol.event import Event
 
@@ -25,7 +25,7 @@ EVENTS = [
 def printed(*rows: dict[str, Any]) -> str:
     """What a person reads of these events, on a wide screen."""
     page = io.StringIO()
-    event_tables.events(Console(file=page, width=2000, highlight=False), [{"number": 1, **row} for row in rows])
+    look.print_events(Console(file=page, width=2000, highlight=False), [{"number": 1, **row} for row in rows])
     return page.getvalue()
 
 

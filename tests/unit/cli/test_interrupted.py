@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.cli.interrupted import interrupted
-from airflow_streamstate.cli.main import SECTIONS
+from airflow_streamstate.cli.main import SECTIONS, interrupted
 from support.shell import Desk, shell
 
 VERBS = [str(command.name) for commands in SECTIONS.values() for command in commands]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.cli.nearby import name_nearby
+from airflow_streamstate.cli.main import name_nearby
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
 from support.shell import Desk, shell

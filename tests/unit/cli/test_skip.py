@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.cli.skip import skip
+from airflow_streamstate.cli.orders import skip
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped

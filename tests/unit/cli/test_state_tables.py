@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from airflow_streamstate.cli import state_tables
+from airflow_streamstate.cli.state import print_diff, print_state
 
 SNAPSHOT = {"snapshot_id": "d-0001-live-000001", "kind": "live", "age_seconds": 300.0, "spark_version": "4.2.0"}
 
@@ -18,7 +18,7 @@ def printed(show: Any, row: dict[str, Any]) -> str:
 
 def state(query: dict[str, Any], **more: Any) -> str:
     row = {**SNAPSHOT, "queries": {"counts": query}, "found": [], "key": None, "export": None, "limit": 20, **more}
-    return printed(state_tables.state, {"since_snapshot_id": None, **row})
+    return printed(print_state, {"since_snapshot_id": None, **row})
 
 
 def operator(**facts: Any) -> dict[str, Any]:
@@ -74,6 +74,4 @@ def test_an_export_that_is_not_whole_says_so() -> None:
 def test_a_query_of_one_side_is_told_in_a_comparison() -> None:
     """It has nothing to be compared with."""
     row = {"before": SNAPSHOT, "after": {**SNAPSHOT, "snapshot_id": "b"}, "limit": 2, "queries": {}}
-    assert "query old is only in d-0001-live-000001" in printed(
-        state_tables.diff, {**row, "only_in": {"old": "before"}}
-    )
+    assert "query old is only in d-0001-live-000001" in printed(print_diff, {**row, "only_in": {"old": "before"}})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from airflow_streamstate.cli import event_tables, tables
+from airflow_streamstate.cli import look, tables
 from airflow_streamstate.controller.observe.state import STATES
 
 
@@ -36,7 +36,7 @@ def test_nothing_that_somebody_wrote_acts_on_the_terminal(text: str) -> None:
     loaded = {text: {"operators": []}}
     page += printed(200, tables.verified, {"snapshot_id": "s-1", "ok": False, "problems": [problem], "loaded": loaded})
     page += printed(200, tables.error, {"message": text, "context": {"a": text, "b": f"{text}\n"}, "next_step": text})
-    page += printed(200, event_tables.events, [{"number": 1, "kind": text, "reason": text}])
+    page += printed(200, look.print_events, [{"number": 1, "kind": text, "reason": text}])
     assert not any(sign in page for sign in "\x1b\r\x9b\x07")
     if text.startswith("["):
         assert page.count(text) >= 9

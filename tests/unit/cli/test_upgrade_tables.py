@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from airflow_streamstate.cli import upgrade_tables
+from airflow_streamstate.cli import upgrade
 from airflow_streamstate.control.upgrades import state_of
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import OVER, Phase, Upgrade, UpgradeStep
@@ -33,17 +33,17 @@ def read(show: Any, *facts: object) -> str:
 
 def test_what_begins_is_named() -> None:
     """Of what, or to what."""
-    assert read(upgrade_tables.begun, view("begun")) == "orders u-0b8e3c525f0e: upgrade of d-0003\n"
-    assert read(upgrade_tables.begun, view("begun", "rollback")) == (
+    assert read(upgrade.begun, view("begun")) == "orders u-0b8e3c525f0e: upgrade of d-0003\n"
+    assert read(upgrade.begun, view("begun", "rollback")) == (
         "orders u-0b8e3c525f0e: rollback to the version of d-0003\n"
     )
-    assert read(upgrade_tables.step, "stopping: [red]") == "  stopping: [red]\n"  # never taken for markup
+    assert read(upgrade.step, "stopping: [red]") == "  stopping: [red]\n"  # never taken for markup
 
 
 @pytest.mark.parametrize("phase", sorted(OVER))
 def test_every_end_has_its_words(phase: Phase) -> None:
     """And what is not known is left out."""
-    text = read(upgrade_tables.ended, view(phase))
+    text = read(upgrade.ended, view(phase))
     assert text.startswith("orders u-0b8e3c525f0e: ")
     assert "None" not in text
 
@@ -52,7 +52,7 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
     """With the way back, what it cost, the audit and the reason."""
     report = {"queries": {"raw": {"differences": [{"code": "c-1", "verdict": "needs-drain", "reason": "a window"}]}}}
     text = read(
-        upgrade_tables.ended,
+        upgrade.ended,
         view(
             "rolled_back", text="it falls behind", way="forward", bad_batches={"raw": (4, 6)},
             begun_batches={"raw": 7, "new": 0}, not_running_seconds=1.5,
@@ -72,7 +72,7 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
 
 def test_a_version_that_is_kept_though_it_is_slower_is_said_so() -> None:
     """Beside that it is upgraded."""
-    text = read(upgrade_tables.ended, view("upgraded", new_deployment_id="d-0004", warnings=("it reads [half]",)))
+    text = read(upgrade.ended, view("upgraded", new_deployment_id="d-0004", warnings=("it reads [half]",)))
     assert "upgraded" in text
     assert "  warning: it reads [half]\n" in text
 
@@ -80,7 +80,7 @@ def test_a_version_that_is_kept_though_it_is_slower_is_said_so() -> None:
 def test_a_rollback_goes_from_what_is_current_to_what_was_before() -> None:
     """And names the deployment in which that runs; the sinks that were undone hold none of the batches any more."""
     text = read(
-        upgrade_tables.ended,
+        upgrade.ended,
         view(
             "rolled_back", "rollback", new_deployment_id="d-0004", returned_deployment_id="d-0005", way="undo",
             bad_batches={"raw": (4, 4)}, begun_batches={"raw": 5}, audit_ok=True,
@@ -95,22 +95,22 @@ def test_a_rollback_goes_from_what_is_current_to_what_was_before() -> None:
 
 def test_a_rollback_that_failed_is_no_occasion_for_praise() -> None:
     """The chain is whole because nothing was touched; that it is broken is said always."""
-    assert "custody" not in read(upgrade_tables.ended, view("failed", "rollback", audit_ok=True))
-    assert "chain of custody: broken" in read(upgrade_tables.ended, view("failed", "rollback", audit_ok=False))
+    assert "custody" not in read(upgrade.ended, view("failed", "rollback", audit_ok=True))
+    assert "chain of custody: broken" in read(upgrade.ended, view("failed", "rollback", audit_ok=False))
 
 
 @pytest.mark.parametrize("phase", ["refused", "rolled_back"])
 def test_a_cancel_that_works_is_no_refusal(phase: Phase) -> None:
     """Whoever cancelled has nothing more to do; whoever had asked for the upgrade is told what he can do."""
     found = view(phase, text="cancelled by ada", cancelled_by="ada")
-    mine = read(upgrade_tables.ended, found, "rollback")
+    mine = read(upgrade.ended, found, "rollback")
     assert "u-0b8e3c525f0e: cancelled; " in mine
     assert "->" not in mine
-    assert "\n-> " in read(upgrade_tables.ended, found)
+    assert "\n-> " in read(upgrade.ended, found)
 
 
 def test_a_cancel_that_came_too_late_is_told() -> None:
     """With what goes back all the same."""
-    text = read(upgrade_tables.ended, view("upgraded"), "rollback")
+    text = read(upgrade.ended, view("upgraded"), "rollback")
     assert "-> It was over before it could be cancelled; `streamstate rollback orders` goes back." in text
-    assert "->" not in read(upgrade_tables.ended, view("upgraded"), "finish")
+    assert "->" not in read(upgrade.ended, view("upgraded"), "finish")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.connectors.file_source import FileSource
+from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.source import Source
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.connectors.kafka_admin import KafkaAdmin
+from airflow_streamstate.connectors.kafka import KafkaAdmin
 from support.fake_kafka import FakeKafka, FakeTopic
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.file_source import FileSource
-from airflow_streamstate.connectors.kafka_source import KafkaSource
+from airflow_streamstate.connectors.files import FileSource
+from airflow_streamstate.connectors.kafka import KafkaSource
 from airflow_streamstate.connectors.measuring import between, moves_between
 from airflow_streamstate.connectors.source import Lag
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_streamstate.connectors.plain_sinks import ConsoleSink, ForeachBatchSink, KafkaSink, MemorySink, NoopSink
 from airflow_streamstate.connectors.sink import Sink, SinkAdapter
-from airflow_streamstate.connectors.sink_conformance import SinkPlace, check_sink
+from airflow_streamstate.connectors.testing import SinkPlace, check_sink
 from support.sink_reach import DictReach
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.connectors.file_sink import FileSink
+from airflow_streamstate.connectors.files import FileSink
 from airflow_streamstate.connectors.plain_sinks import NoopSink
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, adapter_for, held_up_to
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.connectors.file_sink import FileSink
+from airflow_streamstate.connectors.files import FileSink
 from airflow_streamstate.connectors.plain_sinks import NoopSink
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach
-from airflow_streamstate.connectors.sink_conformance import SinkPlace, check_sink, check_undo, check_warming
+from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_undo, check_warming
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish
 from support.sink_reach import QUERY_ID, DictReach
 

@@ -8,7 +8,7 @@ from airflow_streamstate.connectors.rate_source import RateSource
 from airflow_streamstate.connectors.replaying import sending_once
 from airflow_streamstate.connectors.socket_source import SENDS_ONCE, SocketSource
 from airflow_streamstate.connectors.source import LostInput, Preflight, SendingOnceAdapter, Source, Untold
-from airflow_streamstate.connectors.source_conformance import check_source
+from airflow_streamstate.connectors.testing import check_source
 from airflow_streamstate.protocol.positions import SourceIdentity
 
 HERE = Source("socket", {"host": "127.0.0.1", "port": "9999"})

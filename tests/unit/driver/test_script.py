@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 STARTER = """
 import sys
 from airflow_streamstate.driver.script import run_script
-from airflow_streamstate.driver.uncaught import hide_in_uncaught
+from airflow_streamstate.driver.main import hide_in_uncaught
 redacted = lambda text: text.replace("hunter2", "***")
 hide_in_uncaught(redacted)
 failure = run_script(sys.argv[1], sys.argv[2:], redacted=redacted)

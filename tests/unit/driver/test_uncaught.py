@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from airflow_streamstate.driver.uncaught import hide_in_uncaught
+from airflow_streamstate.driver.main import hide_in_uncaught
 
 
 @pytest.fixture

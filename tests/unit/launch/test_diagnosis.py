@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.launch.diagnosis import reason_of_exit
+from airflow_streamstate.launch.local import reason_of_exit
 
 
 @pytest.mark.parametrize(

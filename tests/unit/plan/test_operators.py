@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.operators``: which operators keep state, and under which numbers."""
+"""``airflow_streamstate.plan.reading``: which operators keep state, and under which numbers."""
 
 from __future__ import annotations
 

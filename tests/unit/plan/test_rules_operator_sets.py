@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.rules_operator_sets``: operators that come, go, and change places."""
+"""``airflow_streamstate.plan.comparison``: operators that come, go, and change places."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.plan.comparison import compare
+from airflow_streamstate.plan.comparison import compare, is_swapped, set_differences
 from airflow_streamstate.plan.model import OperatorInput, PlanNode, QueryPlan, StateOperator
-from airflow_streamstate.plan.rules_operator_sets import is_swapped, set_differences
 from support.built_plans import in_words, operator, plan
 
 

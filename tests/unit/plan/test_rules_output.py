@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.rules_output``: sinks, modes and triggers."""
+"""``airflow_streamstate.plan.comparison``: sinks, modes and triggers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.plan.comparison import compare
+from airflow_streamstate.plan.comparison import SKIPPING, compare
 from airflow_streamstate.plan.model import Expression, PlannedSink
-from airflow_streamstate.plan.rules_output import SKIPPING
 from support.built_plans import in_words, plan, without_state
 
 FILES = PlannedSink("file:parquet", "parquet", "/out", "file", "batch_id")

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from airflow_streamstate.snapshot.in_order import GivenUpError, InOrder
+from airflow_streamstate.snapshot.fetch import GivenUpError, InOrder
 
 
 def begun(size_bytes: int, most_pieces: int) -> tuple[InOrder, list[int]]:

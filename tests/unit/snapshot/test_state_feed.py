@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_streamstate.controller.state_reader.readings import feed_gap
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition
-from airflow_streamstate.snapshot.state_feed import feed_gap
 
 ID = "6dc406ac-e0da-4d47-ae59-212b2c68f47f"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_streamstate.snapshot.whole_crc32 import crc32_of_whole
+from airflow_streamstate.snapshot.checksums import crc32_of_whole
 
 
 def checksums(data: bytes, chunk_bytes: int) -> bytes:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.plain_http import ask
+from airflow_streamstate.store.objects_client import ask
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from airflow_streamstate.store.s3_copy import checksum_in
+from airflow_streamstate.store.s3 import checksum_in
 
 
 @pytest.mark.parametrize(

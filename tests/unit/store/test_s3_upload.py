@@ -10,8 +10,8 @@ import pytest
 
 from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.pieces import MOST_PARTS, UPLOADS_AT_ONCE
+from airflow_streamstate.store.s3 import Upload
 from airflow_streamstate.store.s3_client import Requests
-from airflow_streamstate.store.s3_upload import Upload
 from support.fake_clock import FakeClock
 
 PART_BYTES = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.launch.properties import format_properties
+from airflow_streamstate.launch.command import format_properties
 from airflow_streamstate.protocol.redaction import is_secret_name
 from airflow_streamstate.store.options import ResolvedS3
 from airflow_streamstate.store.s3a import s3a_settings, s3a_uri

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.control.journal import CommandSlot
-from airflow_streamstate.controller.commands.asking import (
+from airflow_streamstate.controller.commands.snapshot_requests import (
     Ask,
     Came,
     Over,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.commands.forced_end import TRIES, ForcedEnd
+from airflow_streamstate.controller.commands.forced_stop import TRIES, ForcedEnd
 from airflow_streamstate.controller.decide import INTENT_SECONDS
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.checkpoint.repair import repair_before_start
-from airflow_streamstate.controller.commands.forced_end import KILL_GRACE_SECONDS
-from airflow_streamstate.controller.commands.forced_stop import ForcedStop
+from airflow_streamstate.controller.commands.forced_stop import KILL_GRACE_SECONDS, ForcedStop
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,

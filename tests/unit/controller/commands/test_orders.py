@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.commands.asking import asking_command_id
 from airflow_streamstate.controller.commands.orders import command_id_for
+from airflow_streamstate.controller.commands.snapshot_requests import asking_command_id
 from airflow_streamstate.controller.observe.observation import pending_drain
 from airflow_streamstate.errors import (
     ConflictError,

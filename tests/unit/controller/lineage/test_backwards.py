@@ -11,8 +11,7 @@ from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.measuring import known_sources
 from airflow_streamstate.connectors.socket_source import SENDS_ONCE
-from airflow_streamstate.controller.lineage.backwards import backward_breaks
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import backward_breaks, custody_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceIdentity

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.controller.observe.failing import next_step_of
 from airflow_streamstate.controller.observe.state import State
+from airflow_streamstate.controller.wait.watching import next_step_of
 from airflow_streamstate.errors import DeploymentFailedError
 from airflow_streamstate.launch.interface import LaunchStatus
 from airflow_streamstate.protocol.events import DrainFailed, Failed, Stopped

@@ -11,8 +11,13 @@ import pytest
 
 from airflow_streamstate.controller.context import Means
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.rehearsal.rehearsal_start import start_of
-from airflow_streamstate.controller.rehearsal.rehearsals import KEPT_REPORTS, LATE_SECONDS, Rehearsals, RehearsalView
+from airflow_streamstate.controller.rehearsal.rehearsals import (
+    KEPT_REPORTS,
+    LATE_SECONDS,
+    Rehearsals,
+    RehearsalView,
+    start_of,
+)
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.errors import (
     ConflictError,

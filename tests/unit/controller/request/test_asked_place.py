@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.asked_place import checked_place
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.resolved_request import checked_place
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.settings import AgentSettings
 

@@ -12,8 +12,8 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.restore_home import Restoring
-from airflow_streamstate.controller.retention.copies import PrunedMirror
 from airflow_streamstate.controller.retention.deciding import RetentionPolicy
+from airflow_streamstate.controller.retention.pruning import PrunedMirror
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.mirror import carry_records

@@ -16,7 +16,6 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.lineage.lineage import custody_of
 from airflow_streamstate.controller.observe.views import CommandView
-from airflow_streamstate.controller.retention.copies import PrunedMirror
 from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.controller.retention.leftovers import (
     KEPT_DEPLOYMENTS,
@@ -26,9 +25,8 @@ from airflow_streamstate.controller.retention.leftovers import (
     Leftovers,
 )
 from airflow_streamstate.controller.retention.needs import needs_of
-from airflow_streamstate.controller.retention.pruning import Pruned
+from airflow_streamstate.controller.retention.pruning import Pruned, PrunedMirror, settle
 from airflow_streamstate.controller.retention.recreated_stream import SameStream
-from airflow_streamstate.controller.retention.settling import settle
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest
 from airflow_streamstate.controller.wait.known_good import has_proven_itself
 from airflow_streamstate.errors import DataError, ObjectExistsError, SnapshotNotFoundError, StreamNotFoundError

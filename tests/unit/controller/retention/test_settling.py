@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.retention.settling import settle
+from airflow_streamstate.controller.retention.pruning import settle
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.retention import SettledCustody
 from support.faulty_store import FaultPlan, FaultyStore

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.controller.state_reader.forks import PARTITIONS, fork_for_reading
+from airflow_streamstate.controller.state_reader.readings import PARTITIONS, fork_for_reading
 from airflow_streamstate.errors import SnapshotIncompleteError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.memory import MemoryStore

@@ -17,7 +17,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.state_reader import readings
 from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
-from airflow_streamstate.controller.state_reader.reports import LoadedState
+from airflow_streamstate.controller.state_reader.readings import LoadedState
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.upgrade import warming
-from airflow_streamstate.controller.upgrade.backward import MAX_REHEARSALS
-from airflow_streamstate.controller.upgrade.returning import PATIENCE_SECONDS
+from airflow_streamstate.controller.upgrade import backward
+from airflow_streamstate.controller.upgrade.backward import MAX_REHEARSALS, PATIENCE_SECONDS
 from airflow_streamstate.controller.upgrade.tools import SILENCE_SECONDS
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
@@ -362,7 +361,7 @@ def test_a_log_that_does_not_answer_while_the_old_driver_comes_up_holds_nothing_
     def silent(*_: object) -> bool:
         raise UnavailableError("no answer", next_step="Try again.")
 
-    monkeypatch.setattr(warming, "has_run_batches", silent)
+    monkeypatch.setattr(backward, "has_run_batches", silent)
     view = upgraded.rehearsed(view, waits=True)
     assert (view.state.phase, view.state.last.way, orders(upgraded)) == ("returning", "handover", 1)
 

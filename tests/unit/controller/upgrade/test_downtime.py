@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.cli.downtime_tables import downtime_words
+from airflow_streamstate.cli.upgrade import downtime_words
 from airflow_streamstate.controller.lineage.lineage import custody_of
 from airflow_streamstate.controller.lineage.not_running import NotRunning
 from airflow_streamstate.controller.upgrade.downtime import cost_until_now, downtimes_since, not_running_seconds

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.controller.upgrade.returning import PATIENCE_SECONDS
+from airflow_streamstate.controller.upgrade.backward import PATIENCE_SECONDS
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from support.built_plans import plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.wait.polling import poll
+from airflow_streamstate.controller.wait.waiting import poll
 from support.fake_clock import FakeClock
 
 

@@ -12,8 +12,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, WriterFacts
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
-from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
-from airflow_streamstate.driver.rehearsal.trial import SOURCES_UNKNOWN
+from airflow_streamstate.driver.rehearsal.rehearsing import SOURCES_UNKNOWN, Rehearsing, oversee
 from airflow_streamstate.driver.rehearsal.warming import NO_QUERY_ID
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.errors import UnsupportedCheckpointError

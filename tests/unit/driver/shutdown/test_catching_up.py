@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.shutdown.catching_up import stages_of
+from airflow_streamstate.driver.shutdown.draining import stages_of
 from airflow_streamstate.plan.model import PlannedSink
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped

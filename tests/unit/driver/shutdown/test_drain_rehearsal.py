@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.driver.agent.foresight import Foresight
+from airflow_streamstate.driver.agent.obeying import Foresight
 from airflow_streamstate.driver.attempt.latch import order_of
 from airflow_streamstate.driver.shutdown.drain_rehearsal import Foreseen, foresee
 from airflow_streamstate.errors import UnavailableError

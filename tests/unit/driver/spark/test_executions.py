@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from airflow_streamstate.driver.spark.executions import LOOKED_AT, plans_that_ran
+from airflow_streamstate.driver.spark.spark_query import LOOKED_AT, plans_that_ran
 
 RUN_ID = "5f0e4b7a-9d3a-1c2d-3e4f-5a6b0b8e3c52"
 

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkValueError, StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from airflow_streamstate.driver.spark.handles import SupervisedQuery
+from airflow_streamstate.driver.spark.interception import SupervisedQuery
 
 
 class Logical:

@@ -13,8 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkValueError
 from pyspark.sql.streaming import DataStreamWriter, StreamingQueryManager
 
-from airflow_streamstate.driver.spark.handles import SupervisedQuery
-from airflow_streamstate.driver.spark.interception import Interception
+from airflow_streamstate.driver.spark.interception import Interception, SupervisedQuery
 
 
 class SomethingFailedError(Exception):

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from airflow_streamstate.driver.spark.whole_state import CHANGELOG_SETTING, whole_state
+from airflow_streamstate.driver.spark.spark_query import CHANGELOG_SETTING, whole_state
 
 OTHER = "spark.sql.shuffle.partitions"
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from airflow_streamstate.driver.spark.written_rows import rows_given_to_file_sink
+from airflow_streamstate.driver.spark.spark_query import rows_given_to_file_sink
 
 
 class Java:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_streamstate.connectors.kafka_source import KafkaSource
+from airflow_streamstate.connectors.kafka import KafkaSource
 from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.driver.attempt.ports import QuerySource
 from airflow_streamstate.driver.attempt.source_book import KnownSource

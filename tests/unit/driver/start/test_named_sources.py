@@ -11,7 +11,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.entries import SOURCES_NAMED, OffsetEntry
 from airflow_streamstate.checkpoint.guards import OFFSET_LOG_FORMAT
-from airflow_streamstate.connectors.file_source import FileSource
+from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.driver.attempt.ports import QuerySource, WriterFacts
 from airflow_streamstate.driver.attempt.source_book import UNKNOWN, KnownSource

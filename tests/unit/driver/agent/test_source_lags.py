@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.file_source import FileSource
+from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.source import Lag, Source, UnaskedSource, Untold
-from airflow_streamstate.driver.attempt import source_lags
+from airflow_streamstate.driver.agent import lag
+from airflow_streamstate.driver.agent.lag import SourceLags
 from airflow_streamstate.driver.attempt.ports import QuerySource
 from airflow_streamstate.driver.attempt.source_book import KnownSource, SourceBook
-from airflow_streamstate.driver.attempt.source_lags import SourceLags
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.store.memory import MemoryStore
@@ -106,14 +106,14 @@ def test_what_cannot_be_told_has_a_reason(checkpoint: Checkpoint, monkeypatch: p
         known(FileSource(), Folder(), "file /in", 3),
     ).behind("q", checkpoint, ["7", "8", "9", "-"])
     assert [(lag.source, lag.behind, lag.untold) for lag in told] == [
-        ("source 0", None, source_lags.NOT_KNOWN),
-        ("silent", None, source_lags.NO_ANSWER),
+        ("source 0", None, lag.NOT_KNOWN),
+        ("silent", None, lag.NO_ANSWER),
         ("rate", None, "it makes up rows"),
-        ("file /in", None, source_lags.NOT_READ),
+        ("file /in", None, lag.NOT_READ),
     ]
-    monkeypatch.setattr(source_lags, "MAX_FILES", 2)
+    monkeypatch.setattr(lag, "MAX_FILES", 2)
     many = measures(known(FileSource(), Folder("new"), "file /in"))
-    assert many.behind("q", checkpoint, ['{"logOffset":2}'])[0].untold == source_lags.NOT_COUNTED
+    assert many.behind("q", checkpoint, ['{"logOffset":2}'])[0].untold == lag.NOT_COUNTED
 
 
 @pytest.mark.parametrize(

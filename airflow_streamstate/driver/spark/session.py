@@ -1,4 +1,8 @@
-"""Spark Connect is refused by name: it has classes of its own, through which a query would escape in silence."""
+"""A session for a script that runs a second time in its process: as if Spark had just come up.
+
+The context stays, and with it the JVM's warmth: executors, Python workers, generated code. What a session holds does
+not: temporary views, settings, caches, listeners, and its queries, those that ran and those that Spark remembers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,17 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from airflow_streamstate.errors import InvalidRequestError
+from pyspark.sql import SparkSession
+from pyspark.sql.context import SQLContext
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
+from airflow_streamstate.driver.spark.interception import Interception
+from airflow_streamstate.driver.spark.jvm import jvm_answers
+from airflow_streamstate.driver.spark.spark_query import SparkWriter
+from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
+
+# Spark Connect is refused by name: it has classes of its own, through which a query would escape in silence.
 
 WRITER_MODULE = "pyspark.sql.connect.streaming.readwriter"
 _SWITCHES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
@@ -78,3 +92,46 @@ def _refusal(**facts: object) -> InvalidRequestError:
         **facts,
         next_step="Run the script with a classic session: unset SPARK_REMOTE, and set no remote() or spark.remote.",
     )
+
+
+# The script's queries in a rehearsal: each ``start()`` is tried, and nothing of it runs when it comes back.
+
+
+class RehearsedInterception(Interception):
+    """The queries of one script in its rehearsal.
+
+    Args:
+        rehearsing: what tries them.
+        clock: for waits.
+    """
+
+    def __init__(self, rehearsing: Rehearsing, clock: Clock) -> None:
+        super().__init__(rehearsing, clock)
+        self._rehearsing = rehearsing
+
+    def _guard_start(self, spark: Any, startable: SparkWriter) -> None:
+        try:
+            super()._guard_start(spark, startable)
+        except UnsupportedCheckpointError as error:
+            # Of this query alone: the ones after it are to be seen, too.
+            self._rehearsing.refuse(startable, error)
+
+
+def forget_session() -> None:
+    """Let the next ``getOrCreate()`` make a session of its own; where the script stopped Spark it does so anyway.
+
+    Raises:
+        UnavailableError: the JVM does not answer.
+    """
+    session = SparkSession._instantiatedSession
+    if session is None or session._sc._jsc is None:
+        return
+    with jvm_answers():
+        session.catalog.clearCache()
+        session.streams._jsqm.resetTerminated()
+        sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
+        sessions.clearDefaultSession()
+        sessions.clearActiveSession()
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+    SQLContext._instantiatedContext = None

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_streamstate.connectors.kafka_admin import NO_TOPIC_ID
-from airflow_streamstate.connectors.kafka_source import CLUSTER, KafkaSource, format_offset, parse_offset
+from airflow_streamstate.connectors.kafka import CLUSTER, NO_TOPIC_ID, KafkaSource, format_offset, parse_offset
 from airflow_streamstate.connectors.source import Lag, LostInput, Source, Untold
-from airflow_streamstate.connectors.source_conformance import check_open_source
+from airflow_streamstate.connectors.testing import check_open_source
 from support.fake_kafka import FakeKafka, FakeTopic
 
 FLIGHTS = Source("kafka", {"subscribe": "flights", "kafka.bootstrap.servers": "b:9092", "kafka.sasl.x": "Secret"})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.connectors.source import Lag, Source, Untold
-from airflow_streamstate.connectors.table_source import TableSource
+from airflow_streamstate.connectors.tables import TableSource
 
 
 def test_a_table_is_its_name_or_its_place() -> None:

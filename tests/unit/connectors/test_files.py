@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_streamstate.connectors.file_sink import (
+from airflow_streamstate.connectors.files import (
     INTERVAL_SETTING,
     FileSink,
     compact_interval,
@@ -14,7 +14,7 @@ from airflow_streamstate.connectors.file_sink import (
     missing_entries,
 )
 from airflow_streamstate.connectors.sink import HeldBatches, Sink
-from airflow_streamstate.connectors.sink_conformance import SinkPlace, check_sink, check_undo
+from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_undo
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from support.sink_reach import QUERY_ID, DictReach
