@@ -16,7 +16,7 @@ from airflow_streamstate.cli.upgrade import phases
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from demo import acts, compare, plain
 from demo.feed import Feed
@@ -117,7 +117,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     first, last = drained[0], drained[-1]
     verdicts = _verdicts(controller, out, first, last)
     lanes = lanes_of(controller, STREAM, where)
-    found = custody_of(controller.home, STREAM)
+    found = lineage_of(controller.home, STREAM)
     custody, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES, where), without_us]
     console.rule("every row compared")
     _print(console, verdicts, moves)

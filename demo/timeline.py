@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.lineage.lineage import Custody
+from airflow_streamstate.controller.lineage.lineage import Lineage
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.events import Drained, Started, Stopped
@@ -93,7 +93,7 @@ def lanes_of(controller: Controller, stream_id: str, place: Place) -> list[Lane]
     return lanes
 
 
-def moves_of(lanes: list[Lane], custody: Custody, ways: Sequence[str], place: Place) -> list[Move]:
+def moves_of(lanes: list[Lane], custody: Lineage, ways: Sequence[str], place: Place) -> list[Move]:
     """The downtime of each upgrade as the audit tells it, and the way it went.
 
     Raises:

@@ -16,7 +16,7 @@ from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, p
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.tables import Row, plain_table, short, shown
 from airflow_streamstate.connectors.moving import in_words
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.observe.full_disks import full_disks as find_full_disks
 from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.errors import InvalidRequestError
@@ -224,6 +224,6 @@ def audit(session: Session, /, stream_id: str, since: str | None) -> int:
     two deployments read) is named with its offsets, and each period in which nothing ran. Exit status 1 if the chain
     does not hold, or cannot be read.
     """
-    result = custody_of(session.controller().home, stream_id, since).to_json()
+    result = lineage_of(session.controller().home, stream_id, since).to_json()
     session.emit(result, lambda console: tables.custody(console, result))
     return status_of_findings(is_well=bool(result["ok"]))

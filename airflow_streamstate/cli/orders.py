@@ -24,7 +24,7 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE, OnDeadline
-from airflow_streamstate.controller.deploy.skips import SkipView, SkipWish
+from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.protocol.commands import (
     DEFAULT_TERMS,
@@ -69,7 +69,7 @@ def skip(
     was, the offsets between which nobody reads are a gap with a name, in `status` and in `audit`. Where the sink may
     hold some of that batch it is refused, unless --accept-written-rows.
     """
-    controller, wish = session.controller(), SkipWish(stream_id, **given)
+    controller, wish = session.controller(), SkipOrder(stream_id, **given)
     if show:
         view = controller.starts.what_skip_passes_over(wish).to_json()
         session.emit(view, lambda console: tables.moved(console, view))

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_where_nobody_says
 from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, Source, SparkDoor, UnaskedSource
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish, cannot_undo
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo
 from airflow_streamstate.connectors.warming import write_beside
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.redaction import redact_uri
@@ -182,7 +182,7 @@ class FileSink:
     def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
         write_beside(sink, row, scratch_uri)
 
-    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
         if sink.path is None:
             if sink.table is not None and not sink.is_there:
                 return FoundUndo()
@@ -210,7 +210,7 @@ class FileSink:
         removed = tuple(path for path in held if path not in kept)
         return FoundUndo(tuple(range(wish.to_batch_id + 1, newest + 1)), removed, _target(wish))
 
-    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         if sink.path is None or not found.batch_ids:
             return
         folder = log_folder(sink.path)
@@ -269,15 +269,15 @@ def _folder(path: str) -> str:
     return path.rstrip("/")
 
 
-def _target(wish: UndoWish) -> str:
+def _target(wish: UndoOrder) -> str:
     return f"its log as it was at batch {wish.to_batch_id}" if wish.to_batch_id >= 0 else "a log without an entry"
 
 
-def _record_of(path: str, wish: UndoWish) -> str:
+def _record_of(path: str, wish: UndoOrder) -> str:
     return f"{_folder(path)}/{UNDONE}/{wish.undo_id}.json"
 
 
-def _begun_undo(path: str, wish: UndoWish, reach: SinkReach) -> FoundUndo | None:
+def _begun_undo(path: str, wish: UndoOrder, reach: SinkReach) -> FoundUndo | None:
     """What an earlier try of this undo found, when the log still had all of it."""
     folder, _, name = _record_of(path, wish).rpartition("/")
     if name not in (reach.names_in(folder) or ()):
@@ -287,7 +287,7 @@ def _begun_undo(path: str, wish: UndoWish, reach: SinkReach) -> FoundUndo | None
     return FoundUndo(batch_ids, tuple(content["files"]), _target(wish))
 
 
-def _lines_at(sink: Sink, wish: UndoWish, names: Sequence[str], reach: SinkReach) -> tuple[str, ...]:
+def _lines_at(sink: Sink, wish: UndoOrder, names: Sequence[str], reach: SinkReach) -> tuple[str, ...]:
     """All that the log said when the batch to go back to was its newest."""
     at = [name for name in names for found in [_ENTRY.fullmatch(name)] if found and int(found[1]) <= wish.to_batch_id]
     merged = max(_compact_ids(at), default=-1)

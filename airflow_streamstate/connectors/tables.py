@@ -22,7 +22,7 @@ from airflow_streamstate.connectors.source import (
     UnaskedSource,
     Untold,
 )
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish, cannot_undo, written_meanwhile
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo, written_meanwhile
 from airflow_streamstate.connectors.warming import write_beside
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.redaction import redact_uri
@@ -86,7 +86,7 @@ class IcebergSink:
             return "doubled"
         return "unknown" if any(conf.get(name) for name in (WAP_ID, WAP_BRANCH)) else "skipped"
 
-    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
         table = _load(sink, reach.session)
         if table is None:
             return FoundUndo()
@@ -119,7 +119,7 @@ class IcebergSink:
             return FoundUndo()
         raise cannot_undo("its history does not reach back to that batch", sink, wish)
 
-    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         table = _load(sink, reach.session) if found.target else None
         if table is None:
             return
@@ -248,7 +248,7 @@ class DeltaSink:
     def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
         write_beside(sink, row, scratch_uri)
 
-    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
         if sink.path is None:
             if sink.table is not None and not sink.is_there:
                 return FoundUndo()
@@ -256,7 +256,7 @@ class DeltaSink:
         versions = _versions(sink.path, reach)
         return _Walk(sink, wish, reach, versions).back() if versions else FoundUndo()
 
-    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         if sink.path is None or not found.target:
             return
         session = reach.session
@@ -291,7 +291,7 @@ class _Commit:
 class _Walk:
     """The way back through a table's history to the version that committed the batch."""
 
-    def __init__(self, sink: Sink, wish: UndoWish, reach: SinkReach, versions: Sequence[int]) -> None:
+    def __init__(self, sink: Sink, wish: UndoOrder, reach: SinkReach, versions: Sequence[int]) -> None:
         self._sink, self._wish, self._reach = sink, wish, reach
         self._versions = frozenset(versions)
         self._newest = max(versions)

@@ -24,7 +24,7 @@ from airflow_streamstate.connectors.source import (
     SourceAdapter,
     Untold,
 )
-from airflow_streamstate.connectors.undoing import UndoingSink, UndoWish
+from airflow_streamstate.connectors.undoing import UndoingSink, UndoOrder
 from airflow_streamstate.connectors.warming import WarmingSink
 
 # What any sink adapter has to keep to: call this from a test of your own; it needs no test framework.
@@ -123,7 +123,7 @@ def check_undo(adapter: UndoingSink, place: SinkPlace, to_batch_id: int) -> None
     _need(isinstance(adapter, UndoingSink), "it lacks something of the interface")
     newest = -1 if place.newest is None else place.newest
     _need(-1 < to_batch_id < newest, "the sink must hold batches behind the one to go back to")
-    wish = UndoWish("conformance", to_batch_id, frozenset({place.query_id}), newest)
+    wish = UndoOrder("conformance", to_batch_id, frozenset({place.query_id}), newest)
     found = adapter.find_undo(place.sink, wish, place.reach)
     later = tuple(range(to_batch_id + 1, newest + 1))
     _need(found.batch_ids == later, f"it finds {list(found.batch_ids)} to undo, and there are {list(later)}")

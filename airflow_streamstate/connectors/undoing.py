@@ -24,7 +24,7 @@ NOTHING_STAYS = -1
 
 
 @dataclass(frozen=True)
-class UndoWish:
+class UndoOrder:
     """What a sink is to be undone to.
 
     Attributes:
@@ -68,7 +68,7 @@ class UndoingSink(SinkAdapter, Protocol):
 
     undo_needs_query_id: bool
 
-    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
         """What there is to undo. Changes nothing.
 
         Raises:
@@ -76,7 +76,7 @@ class UndoingSink(SinkAdapter, Protocol):
                 somebody else wrote since.
         """
 
-    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         """Take them out. Cut off anywhere and done again, with ``find_undo`` before it, it is done once (Law 2).
 
         Raises:
@@ -105,7 +105,7 @@ def means_of(adapter: SinkAdapter | None) -> UndoMeans:
     return "by command" if adapter.name == "foreachBatch" else "unknown"
 
 
-def cannot_undo(reason: str, sink: Sink, wish: UndoWish, **facts: object) -> InvalidRequestError:
+def cannot_undo(reason: str, sink: Sink, wish: UndoOrder, **facts: object) -> InvalidRequestError:
     """The refusal of an undo that would not be exact; nothing was changed."""
     return InvalidRequestError(
         f"the sink cannot be undone exactly: {reason}",
@@ -117,7 +117,7 @@ def cannot_undo(reason: str, sink: Sink, wish: UndoWish, **facts: object) -> Inv
     )
 
 
-def written_meanwhile(sink: Sink, wish: UndoWish, **facts: object) -> ConflictError:
+def written_meanwhile(sink: Sink, wish: UndoOrder, **facts: object) -> ConflictError:
     """What is raised where somebody wrote to the sink while it was undone."""
     return ConflictError(
         "somebody else wrote to the sink while it was undone, and what he wrote is undone, too",

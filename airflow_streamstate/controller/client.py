@@ -10,7 +10,7 @@ from airflow_streamstate.controller.adopt.adoptions import Adoptions
 from airflow_streamstate.controller.commands.forced_stop import ForcedStops
 from airflow_streamstate.controller.commands.orders import Orders
 from airflow_streamstate.controller.commands.snapshot_requests import SnapshotRequests
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
@@ -24,7 +24,7 @@ from airflow_streamstate.controller.observe.state import ALIVE, decide_state
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, Outcome, StreamStatus
 from airflow_streamstate.controller.rehearsal.planning import Planning
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.resolved_request import read_wish
+from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
@@ -64,7 +64,7 @@ class Controller:
     ) -> None:
         self.home = home
         self.clock = clock
-        self._means = Means.of(home, launcher, clock, requested_by, spark_connections, look_up)
+        self._means = ControllerContext.of(home, launcher, clock, requested_by, spark_connections, look_up)
         self._observer = self._means.observer
         self._attempts = Attempts(self._means)
         self._deployer = Deployer(self._means, self._attempts)
@@ -114,7 +114,7 @@ class Controller:
             SnapshotIncompleteError, SnapshotCorruptError: the snapshot at the end is not whole.
             DataError: a checkpoint of the current deployment is damaged.
         """
-        return self._deployer.deploy(read_wish(request), self._request_id(request.request_id), on_start)
+        return self._deployer.deploy(resolve_request(request), self._request_id(request.request_id), on_start)
 
     def resume(
         self, stream_id: str, *, request_id: str | None = None, assume_dead: bool = False, reason: str = ""
@@ -135,7 +135,7 @@ class Controller:
 
     def running_same_code(self, request: DeployRequest) -> bool:
         """Whether the stream runs just this: the same files, arguments, configuration, packages and master."""
-        wish = read_wish(request)
+        wish = resolve_request(request)
         if not self.home.is_there():
             return False
         try:

@@ -25,7 +25,7 @@ AFTER_LAST_WORD_SECONDS = 15.0
 POLL_SECONDS = 0.2
 
 
-class Endings:
+class EndProver:
     """Proves ends.
 
     Args:
@@ -114,7 +114,7 @@ def _unknown(seen: Observation, reason: str) -> ConflictError:
 
 
 @dataclass(frozen=True)
-class Means:
+class ControllerContext:
     """What the verbs of one controller share.
 
     Attributes:
@@ -134,7 +134,7 @@ class Means:
     requested_by: str
     observer: Observer
     drivers: Drivers
-    endings: Endings
+    endings: EndProver
     upgrade_id: str | None = None
 
     @classmethod
@@ -146,11 +146,11 @@ class Means:
         requested_by: str,
         spark_connections: SparkConnections | None,
         look_up: LookUp | None = None,
-    ) -> Means:
+    ) -> ControllerContext:
         """The means over a home and a launcher."""
         observer = Observer(home, launcher, clock)
         drivers = Drivers(home, launcher, clock, spark_connections, look_up)
-        endings = Endings(observer, drivers, launcher, clock)
+        endings = EndProver(observer, drivers, launcher, clock)
         return cls(home, launcher, clock, requested_by, observer, drivers, endings)
 
     def replace_register(

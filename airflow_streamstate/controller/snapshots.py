@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.audit import is_start_of_another, outrun_problems
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -18,7 +18,7 @@ class Snapshots:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
 
     def all(self, stream_id: str) -> list[SnapshotManifest]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.upgrading import give_up_from_afar, what_remains
 from airflow_streamstate.protocol.upgrades import AfterStop
 
@@ -27,7 +27,7 @@ def end_as_asked(controller: Controller, action: str, stream_id: str, deployment
         controller.kill(stream_id)
 
 
-def end_watched(controller: Controller, action: str, watch: Watch) -> str:
+def end_watched(controller: Controller, action: str, watch: WaitCondition) -> str:
     """What a trigger does when a user ends the task that is deferred to it; gives a line for its log.
 
     Of an upgrade, ``action`` is what becomes of it after the stop: ``finish`` or ``rollback``. That is recorded and not

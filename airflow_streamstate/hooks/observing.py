@@ -43,7 +43,7 @@ _FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
 
 
 @dataclass(frozen=True)
-class Watch:
+class WaitCondition:
     """What is waited for. Plain JSON, so that a trigger can carry it through a database.
 
     Attributes:
@@ -71,7 +71,7 @@ class Watch:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, raw: Any) -> Watch:
+    def from_json(cls, raw: Any) -> WaitCondition:
         """The watch in this object; unknown fields are ignored (Law 7).
 
         Raises:
@@ -92,7 +92,7 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class WaitResult:
     """What a look saw.
 
     Attributes:
@@ -112,12 +112,12 @@ class Sighting:
         return dict(self.result or {})
 
 
-PENDING = Sighting("pending")
+PENDING = WaitResult("pending")
 UNANSWERED = "unanswered"
 """The fact of a ``DeadlineExceededError`` of which nothing was seen at the deadline: why the home gave no answer."""
 
 
-def look(controller: Controller, watch: Watch) -> Sighting:
+def look(controller: Controller, watch: WaitCondition) -> WaitResult:
     """Look once.
 
     Raises:
@@ -127,7 +127,7 @@ def look(controller: Controller, watch: Watch) -> Sighting:
     return _LOOKS[watch.wanted](controller, watch)
 
 
-def out_of_time(controller: Controller, watch: Watch, deadline: str) -> DeadlineExceededError:
+def out_of_time(controller: Controller, watch: WaitCondition, deadline: str) -> DeadlineExceededError:
     """The error of a wait that ended; says what there was to see at its end (Law 6)."""
     message = f"what was waited for ({watch.wanted}) did not come before the deadline; the stream goes on"
     facts: dict[str, object] = {
@@ -143,7 +143,7 @@ def out_of_time(controller: Controller, watch: Watch, deadline: str) -> Deadline
     return DeadlineExceededError(message, **facts, next_step="Run the task again to wait on, or raise its time.")
 
 
-def _described(controller: Controller, watch: Watch) -> str:
+def _described(controller: Controller, watch: WaitCondition) -> str:
     if watch.wanted == "upgrade":
         state = controller.upgrades.view(watch.stream_id, watch.deployment_id).state
         return f"phase {state.phase}{f': {state.last.text}' if state.last.text else ''}"
@@ -201,7 +201,7 @@ def skip_result(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _look_for_drain(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_drain(controller: Controller, watch: WaitCondition) -> WaitResult:
     if watch.command_id is not None:
         outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, watch.command_id)
     else:
@@ -209,7 +209,7 @@ def _look_for_drain(controller: Controller, watch: Watch) -> Sighting:
     return _sighting(controller, watch, outcome, end_result)
 
 
-def _look_for_stop(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_stop(controller: Controller, watch: WaitCondition) -> WaitResult:
     if watch.command_id is not None:
         outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, watch.command_id)
     else:
@@ -217,35 +217,35 @@ def _look_for_stop(controller: Controller, watch: Watch) -> Sighting:
     return _sighting(controller, watch, outcome, end_result)
 
 
-def _look_for_skip(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_skip(controller: Controller, watch: WaitCondition) -> WaitResult:
     outcome = controller.outcome_of_command(watch.stream_id, watch.deployment_id, str(watch.command_id))
     return _sighting(controller, watch, outcome, skip_result)
 
 
-def _look_for_finish(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_finish(controller: Controller, watch: WaitCondition) -> WaitResult:
     def result(outcome: Outcome) -> dict[str, Any]:
         return controller.status(outcome.stream_id, outcome.deployment_id).to_json()
 
     return _sighting(controller, watch, controller.end_outcome(watch.stream_id, watch.deployment_id), result)
 
 
-def _look_for_health(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_health(controller: Controller, watch: WaitCondition) -> WaitResult:
     try:
         status = controller.is_healthy(watch.stream_id, watch.deployment_id)
     except (DeploymentFailedError, ConflictError) as error:
-        return Sighting("over", error=error)
-    return PENDING if status is None else Sighting("done", result=status.to_json())
+        return WaitResult("over", error=error)
+    return PENDING if status is None else WaitResult("done", result=status.to_json())
 
 
-def _look_for_zero(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_zero(controller: Controller, watch: WaitCondition) -> WaitResult:
     try:
         status = controller.starts.is_caught_up(watch.stream_id, watch.deployment_id, at_most=watch.behind_at_most)
     except (DeploymentFailedError, ConflictError) as error:
-        return Sighting("over", error=error)
-    return PENDING if status is None else Sighting("done", result=status.to_json())
+        return WaitResult("over", error=error)
+    return PENDING if status is None else WaitResult("done", result=status.to_json())
 
 
-def _look_for_snapshot(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_snapshot(controller: Controller, watch: WaitCondition) -> WaitResult:
     def result(snapshot_id: str) -> dict[str, Any]:
         return snapshot_result(controller.home.control(watch.stream_id).need_manifest(snapshot_id))
 
@@ -257,32 +257,32 @@ def _look_for_snapshot(controller: Controller, watch: Watch) -> Sighting:
         return _sighting(controller, watch, outcome, lambda end: result(str(end.snapshot_id)))
     found = watch.snapshot_id if watch.snapshot_id is not None else _newest_snapshot(controller, watch)
     if found is not None and controller.home.control(watch.stream_id).manifest(found) is not None:
-        return Sighting("done", result=result(found))
+        return WaitResult("done", result=result(found))
     outcome = controller.end_outcome(watch.stream_id, watch.deployment_id)
     if outcome is None or outcome.outcome == "lost":
         return PENDING
-    return Sighting("over", error=_ended_without(watch, outcome))
+    return WaitResult("over", error=_ended_without(watch, outcome))
 
 
-def _look_for_rehearsal(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_rehearsal(controller: Controller, watch: WaitCondition) -> WaitResult:
     if not controller.plans.is_over(watch.stream_id, watch.deployment_id):
         return PENDING
-    return Sighting("done", result={"rehearsal_id": watch.deployment_id})
+    return WaitResult("done", result={"rehearsal_id": watch.deployment_id})
 
 
-def _look_for_work(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_work(controller: Controller, watch: WaitCondition) -> WaitResult:
     if not controller.upgrades.has_work(watch.stream_id, watch.deployment_id):
         return PENDING
-    return Sighting("done", result={"upgrade_id": watch.deployment_id})
+    return WaitResult("done", result={"upgrade_id": watch.deployment_id})
 
 
-def _look_for_freedom(controller: Controller, watch: Watch) -> Sighting:
+def _look_for_freedom(controller: Controller, watch: WaitCondition) -> WaitResult:
     if controller.upgrades.holder(watch.stream_id) is not None:
         return PENDING
-    return Sighting("done", result={"stream_id": watch.stream_id})
+    return WaitResult("done", result={"stream_id": watch.stream_id})
 
 
-def _newest_snapshot(controller: Controller, watch: Watch) -> str | None:
+def _newest_snapshot(controller: Controller, watch: WaitCondition) -> str | None:
     for entry in reversed(controller.events(watch.stream_id, watch.deployment_id)):
         if isinstance(entry.event, SnapshotReady | Drained | Stopped | Finished) and entry.event.snapshot_id:
             return entry.event.snapshot_id
@@ -290,24 +290,24 @@ def _newest_snapshot(controller: Controller, watch: Watch) -> str | None:
 
 
 def _sighting(
-    controller: Controller, watch: Watch, outcome: Outcome | None, result: Callable[[Outcome], dict[str, Any]]
-) -> Sighting:
+    controller: Controller, watch: WaitCondition, outcome: Outcome | None, result: Callable[[Outcome], dict[str, Any]]
+) -> WaitResult:
     if outcome is None or outcome.outcome == "lost":  # lost is what may still change by itself
         return PENDING
     if outcome.outcome not in _FULFILLED_BY[watch.wanted] or (
         watch.wanted == "snapshot" and outcome.snapshot_id is None
     ):
-        return Sighting("over", error=_error_of(controller, watch, outcome))
-    return Sighting("done", result=result(outcome))
+        return WaitResult("over", error=_error_of(controller, watch, outcome))
+    return WaitResult("done", result=result(outcome))
 
 
-def _error_of(controller: Controller, watch: Watch, outcome: Outcome) -> StreamStateError:
+def _error_of(controller: Controller, watch: WaitCondition, outcome: Outcome) -> StreamStateError:
     if outcome.outcome in ("failed", "rejected", "ignored"):
         return controller.error_of(outcome)
     return _ended_without(watch, outcome)
 
 
-def _ended_without(watch: Watch, outcome: Outcome) -> StreamStateError:
+def _ended_without(watch: WaitCondition, outcome: Outcome) -> StreamStateError:
     facts: dict[str, object] = {
         "stream_id": outcome.stream_id,
         "deployment_id": outcome.deployment_id,
@@ -327,7 +327,7 @@ def _ended_without(watch: Watch, outcome: Outcome) -> StreamStateError:
     return ConflictError(message, **facts, next_step=next_step)
 
 
-_LOOKS: Mapping[str, Callable[[Controller, Watch], Sighting]] = {
+_LOOKS: Mapping[str, Callable[[Controller, WaitCondition], WaitResult]] = {
     "drained": _look_for_drain,
     "stopped": _look_for_stop,
     "finished": _look_for_finish,

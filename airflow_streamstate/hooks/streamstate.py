@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.connectors.moving import in_words
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.deploy.skips import SkipView, SkipWish
+from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
@@ -27,7 +27,7 @@ from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_as_asked
-from airflow_streamstate.hooks.observing import Sighting, Watch, look, out_of_time
+from airflow_streamstate.hooks.observing import WaitCondition, WaitResult, look, out_of_time
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.secrets import airflow_secrets
 from airflow_streamstate.hooks.spark_connection import spark_submission
@@ -46,7 +46,7 @@ from airflow_streamstate.protocol.commands import (
 Say = Callable[[str], None]
 
 
-class KeepingVerbs(ABC):
+class RetentionMixin(ABC):
     """A part of ``StreamStateHook``, which has the controller; not for use by itself."""
 
     @abstractmethod
@@ -145,7 +145,7 @@ class NotificationPlace:
     key: str | None
 
 
-class StreamStateHook(KeepingVerbs, BaseHook):
+class StreamStateHook(RetentionMixin, BaseHook):
     """Deploys, stops, drains, snapshots and watches streams, and keeps what is kept of them.
 
     Everything that changes something takes a ``request_id`` of 1 to 63 characters of a-z, 0-9 and ``-``: the same id
@@ -318,11 +318,11 @@ class StreamStateHook(KeepingVerbs, BaseHook):
             stream_id, request_id=request_id, terms=terms, reason=reason, expires_in_seconds=expires_in_seconds
         )
 
-    def what_skip_passes_over(self, wish: SkipWish) -> SkipView:
+    def what_skip_passes_over(self, wish: SkipOrder) -> SkipView:
         """The input that a skip would pass over; changes nothing."""
         return self.controller.starts.what_skip_passes_over(wish)
 
-    def skip(self, wish: SkipWish, *, request_id: str | None = None) -> CommandView:
+    def skip(self, wish: SkipOrder, *, request_id: str | None = None) -> CommandView:
         """Have a batch that always fails committed without its rows by the next attempt, and start that.
 
         What is passed over is in the log of the task before anything is recorded.
@@ -392,17 +392,19 @@ class StreamStateHook(KeepingVerbs, BaseHook):
             found = spec.start.predecessor_id
         return found
 
-    def look(self, watch: Watch) -> Sighting:
+    def look(self, watch: WaitCondition) -> WaitResult:
         """One look at what is waited for."""
         return look(self.controller, watch)
 
-    def wait_for(self, watch: Watch, *, timeout_seconds: float, poll_interval_seconds: float = 2.0) -> dict[str, Any]:
+    def wait_for(
+        self, watch: WaitCondition, *, timeout_seconds: float, poll_interval_seconds: float = 2.0
+    ) -> dict[str, Any]:
         """Wait until it is there, and return what it is.
 
         Raises what says why it cannot come any more, or ``DeadlineExceededError``; the stream goes on either way.
         """
 
-        def sight() -> Sighting | None:
+        def sight() -> WaitResult | None:
             try:
                 seen = self.look(watch)
             except StreamStateError as error:

@@ -78,7 +78,7 @@ def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
     return is_gone or cancellation.reason == TASK_ENDED
 
 
-def bring_on(
+def advance_upgrade(
     controller: Controller, view: UpgradeView, *, told: int, hold_seconds: float, on_step: Say, on_progress: Say
 ) -> UpgradeView:
     """Take every step that can be taken, and stay for a while where the stream may stand still.

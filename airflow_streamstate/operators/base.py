@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import BaseOperator, conf
 
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.hooks.ending import OnKill
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -107,7 +107,7 @@ class StreamStateOperator(BaseOperator):
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         """Do what the operator is for, wait if that is asked for, and return the result."""
 
-    def result_from(self, watch: Watch, observed: Mapping[str, Any]) -> dict[str, Any]:
+    def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:
         """The operator's result from what a wait observed; the same whoever waited."""
         return {"stream_id": watch.stream_id, "command_id": watch.command_id, **observed}
 
@@ -122,7 +122,7 @@ class StreamStateOperator(BaseOperator):
             return self.result_from(content.watch, content.need_result())
 
     def wait_until_done(
-        self, hook: StreamStateHook, watch: Watch, on_kill: OnKill = "leave", *, beyond_seconds: float = 0.0
+        self, hook: StreamStateHook, watch: WaitCondition, on_kill: OnKill = "leave", *, beyond_seconds: float = 0.0
     ) -> dict[str, Any]:
         """Wait here or in the triggerer, until the watch is done; ``beyond_seconds`` longer than was asked for."""
         timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds") + beyond_seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.request.requests import START_MODES, DeployRequest
-from airflow_streamstate.controller.request.resolved_request import read_wish
+from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.hooks.rendered import (
     as_moment,
     one_of,
@@ -177,7 +177,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request = self._request()
         # One id is one wish: with the script mended and the task cleared, it is another one.
-        request_id = request_id_of(context, read_wish(request).request_digest)
+        request_id = request_id_of(context, resolve_request(request).request_digest)
         return self.wait_for_launched(hook, hook.deploy(replace(request, request_id=request_id)))
 
     def _request(self) -> DeployRequest:

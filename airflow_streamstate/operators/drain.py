@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
@@ -125,5 +125,6 @@ class DrainStreamOperator(StreamStateOperator):
         if not self.wait:
             return ordered(order)
         return self.wait_until_done(
-            hook, Watch("drained", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id)
+            hook,
+            WaitCondition("drained", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id),
         )

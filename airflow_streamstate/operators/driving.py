@@ -14,11 +14,11 @@ from airflow_streamstate.controller.under_upgrade import BusyError
 from airflow_streamstate.controller.upgrade.upgrades import busy_too_long, describe_holder
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
-from airflow_streamstate.hooks.observing import Watch, out_of_time
+from airflow_streamstate.hooks.observing import WaitCondition, out_of_time
 from airflow_streamstate.hooks.refusals import text_of, told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, texts, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.hooks.upgrading import bring_on, give_up, stands_for_nothing, upgrade_of, what_remains
+from airflow_streamstate.hooks.upgrading import advance_upgrade, give_up, stands_for_nothing, upgrade_of, what_remains
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, cleared_after, request_id_of
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.codec import format_time, parse_time
@@ -43,7 +43,7 @@ KILLED_SECONDS = 20.0
 PROGRESS_SECONDS = 30.0
 
 
-class DrivingOperator(MasksSecrets, StreamStateOperator):
+class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     """Base of ``UpgradeStreamOperator`` and ``RollbackStreamOperator``; not for use by itself.
 
     Every step is recorded before it acts, so whoever comes goes on where it is. A try of the task goes on with what the
@@ -163,7 +163,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         if self.deferrable:
             self.defer(
                 trigger=StreamStateTrigger(
-                    watch=Watch("free", stream_id, deployment_id=holder.upgrade_id).to_json(),
+                    watch=WaitCondition("free", stream_id, deployment_id=holder.upgrade_id).to_json(),
                     streamstate_conn_id=str(self.streamstate_conn_id),
                     deferred_at=hook.deadline_text(0),
                     deadline_at=format_time(deadline_at),
@@ -214,7 +214,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         left_seconds = max((deadline_at - hook.clock.now()).total_seconds(), 0.0)
         if not self.deferrable:
             return upgrades.run(view.stream_id, view.upgrade_id, left_seconds, self._tell_progress, self._tell)
-        view = bring_on(
+        view = advance_upgrade(
             hook.controller,
             view,
             told=told,
@@ -227,7 +227,7 @@ class DrivingOperator(MasksSecrets, StreamStateOperator):
         return view
 
     def _defer(self, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime) -> None:
-        watch = Watch("upgrade", view.stream_id, deployment_id=view.upgrade_id)
+        watch = WaitCondition("upgrade", view.stream_id, deployment_id=view.upgrade_id)
         now = hook.clock.now()
         if now >= deadline_at:
             raise out_of_time(hook.controller, watch, format_time(deadline_at))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.rendered import one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
@@ -47,10 +47,10 @@ class LaunchingOperator(StreamStateOperator):
             return launched(view.to_json())
         action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill")
         self._launched = (view.stream_id, view.deployment_id)
-        watch = Watch(wanted, view.stream_id, deployment_id=view.deployment_id)
+        watch = WaitCondition(wanted, view.stream_id, deployment_id=view.deployment_id)
         return self.wait_until_done(hook, watch, action)
 
-    def result_from(self, watch: Watch, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return launched(observed)
 
     def on_kill(self) -> None:

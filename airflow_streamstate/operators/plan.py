@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -83,7 +83,7 @@ class PlanUpgradeOperator(ChangingOperator):
             deadline_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
         )
         self._begun = (view.stream_id, view.rehearsal_id)
-        watch = Watch("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)
+        watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)
         # The rehearsal ends itself at its deadline; whoever waits sees that end.
         result = self.wait_until_done(hook, watch, beyond_seconds=2 * LATE_SECONDS)
         return self._judged(context, result)
@@ -93,7 +93,7 @@ class PlanUpgradeOperator(ChangingOperator):
         with told_to_airflow():
             return self._judged(context, result)
 
-    def result_from(self, watch: Watch, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         self._report = self.hook().controller.plans.report(watch.stream_id, watch.deployment_id)
         return self._report.to_json()
 

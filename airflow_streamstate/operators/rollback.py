@@ -10,10 +10,10 @@ from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.driving import DrivingOperator
+from airflow_streamstate.operators.driving import UpgradeOperatorBase
 
 
-class RollbackStreamOperator(DrivingOperator):
+class RollbackStreamOperator(UpgradeOperatorBase):
     """Run again in a stream what ran before its current deployment, without a lost or doubled row.
 
     Where nothing came of the current version, the one before goes on from the handover. Else its code is rehearsed on
@@ -39,7 +39,7 @@ class RollbackStreamOperator(DrivingOperator):
     """
 
     template_fields: Sequence[str] = (
-        *DrivingOperator.template_fields,
+        *UpgradeOperatorBase.template_fields,
         "way",
         "snapshot_id",
         "max_snapshot_age_seconds",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.deploy.skips import SkipWish
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.controller.deploy.skips import SkipOrder
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.rendered import optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
@@ -62,7 +62,7 @@ class SkipBatchOperator(StreamStateOperator):
         self.wait = wait
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        wish = SkipWish(
+        wish = SkipOrder(
             stream_id=str(self.stream_id),
             batch_id=whole_number(self.batch_id, "batch_id"),
             reason=str(self.reason),
@@ -75,5 +75,6 @@ class SkipBatchOperator(StreamStateOperator):
         if not self.wait:
             return ordered(order)
         return self.wait_until_done(
-            hook, Watch("skipped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id)
+            hook,
+            WaitCondition("skipped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id),
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
@@ -76,7 +76,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         )
         if not self.wait:
             return {**ordered(order), "request_id": order.request_id}
-        watch = Watch(
+        watch = WaitCondition(
             "snapshot",
             order.stream_id,
             deployment_id=order.deployment_id,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE
 from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
-from airflow_streamstate.hooks.observing import Watch, end_result
+from airflow_streamstate.hooks.observing import WaitCondition, end_result
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -97,7 +97,8 @@ class StopStreamOperator(StreamStateOperator):
         if not self.wait:
             return ordered(order)
         return self.wait_until_done(
-            hook, Watch("stopped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id)
+            hook,
+            WaitCondition("stopped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id),
         )
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
@@ -133,7 +134,9 @@ class StopStreamOperator(StreamStateOperator):
         order = hook.controller.forced_stops.order(str(self.stream_id), **deadline)
         if order is None:
             return
-        watch = Watch("stopped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id)
+        watch = WaitCondition(
+            "stopped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id
+        )
         if hook.look(watch).outcome == "pending":
             self.defer(
                 trigger=StreamStateTrigger(

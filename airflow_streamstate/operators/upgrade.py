@@ -13,13 +13,13 @@ from airflow_streamstate.hooks.rendered import one_of, optional_factor, optional
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.hooks.upgrading import refuse_unless_planned, upgrade_of
 from airflow_streamstate.operators.changing import ChangingOperator
-from airflow_streamstate.operators.driving import DrivingOperator
+from airflow_streamstate.operators.driving import UpgradeOperatorBase
 from airflow_streamstate.protocol.upgrades import AfterStop
 
 AFTER_STOP: tuple[AfterStop, ...] = ("finish", "rollback")
 
 
-class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
+class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     """Bring a stream to another version: rehearse it, end the old one, start it, and see it prove itself.
 
     The new version is rehearsed on a fork of the real state while the old one runs: where it cannot work, the task
@@ -65,7 +65,7 @@ class UpgradeStreamOperator(DrivingOperator, ChangingOperator):
         dict.fromkeys(
             (
                 *ChangingOperator.template_fields,
-                *DrivingOperator.template_fields,
+                *UpgradeOperatorBase.template_fields,
                 "mode",
                 "allow_drain",
                 "accept_hazards",

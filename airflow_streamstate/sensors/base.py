@@ -18,7 +18,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.hooks.observing import UNANSWERED, Watch
+from airflow_streamstate.hooks.observing import UNANSWERED, WaitCondition
 from airflow_streamstate.hooks.refusals import is_mistake, is_retryable, text_of
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -73,7 +73,7 @@ class StreamStateSensor(BaseSensorOperator):
         self._unanswered: StreamStateError | None = None
 
     @abstractmethod
-    def watch(self, context: Context, hook: StreamStateHook) -> Watch:
+    def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
         """What this sensor waits for; the same at every poke of a DAG run."""
 
     def poke(self, context: Context) -> PokeReturnValue:

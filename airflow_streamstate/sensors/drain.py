@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.sensors.base import StreamStateSensor
@@ -36,8 +36,8 @@ class DrainCompleteSensor(StreamStateSensor):
         super().__init__(**kwargs)
         self.command_id = command_id
 
-    def watch(self, context: Context, hook: StreamStateHook) -> Watch:
-        return Watch(
+    def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
+        return WaitCondition(
             "drained",
             str(self.stream_id),
             deployment_id=self.deployment_of(context, hook),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.rendered import whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.sensors.base import StreamStateSensor
@@ -35,9 +35,9 @@ class StreamHealthSensor(StreamStateSensor):
         self.caught_up = caught_up
         self.behind_at_most = behind_at_most
 
-    def watch(self, context: Context, hook: StreamStateHook) -> Watch:
+    def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
         deployment_id = self.deployment_of(context, hook)
         if not yes_or_no(self.caught_up, "caught_up"):
-            return Watch("healthy", str(self.stream_id), deployment_id=deployment_id)
+            return WaitCondition("healthy", str(self.stream_id), deployment_id=deployment_id)
         at_most = whole_number(self.behind_at_most, "behind_at_most")
-        return Watch("caught_up", str(self.stream_id), deployment_id=deployment_id, behind_at_most=at_most)
+        return WaitCondition("caught_up", str(self.stream_id), deployment_id=deployment_id, behind_at_most=at_most)

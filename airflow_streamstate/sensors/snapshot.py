@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.sensors.base import StreamStateSensor
@@ -42,8 +42,8 @@ class SnapshotReadySensor(StreamStateSensor):
         self.command_id = command_id
         self.snapshot_id = snapshot_id
 
-    def watch(self, context: Context, hook: StreamStateHook) -> Watch:
-        return Watch(
+    def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
+        return WaitCondition(
             "snapshot",
             str(self.stream_id),
             deployment_id=self.deployment_of(context, hook),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_streamstate.errors import DataError, StreamStateError
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.refusals import error_from_json
 
 EventOutcome = Literal["done", "over", "deadline"]
@@ -25,7 +25,7 @@ class EventContent:
     """
 
     outcome: EventOutcome
-    watch: Watch
+    watch: WaitCondition
     result: dict[str, Any] | None = None
     error: StreamStateError | None = None
 
@@ -54,7 +54,7 @@ def read_event(event: Any) -> EventContent:
     try:
         if not isinstance(event, dict) or event.get("outcome") not in _OUTCOMES:
             raise ValueError("no known outcome")
-        watch = Watch.from_json(event.get("watch"))
+        watch = WaitCondition.from_json(event.get("watch"))
         if event["outcome"] != "done":
             return EventContent(event["outcome"], watch, error=error_from_json(event.get("error")))
         return EventContent("done", watch, result=dict(event["result"]))

@@ -22,7 +22,7 @@ from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_watched
-from airflow_streamstate.hooks.observing import PENDING, Sighting, Watch, look, out_of_time
+from airflow_streamstate.hooks.observing import PENDING, WaitCondition, WaitResult, look, out_of_time
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 from airflow_streamstate.protocol.codec import parse_time
@@ -91,7 +91,7 @@ class StreamStateTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         # Behind a shield, since what is awaited in there may lose the message of a cancellation (asgiref does), and
         # that message is all by which Airflow tells a user's act from the end of a triggerer.
-        watched = _begun(self._watched_long_enough(Watch.from_json(self.watch)))
+        watched = _begun(self._watched_long_enough(WaitCondition.from_json(self.watch)))
         try:
             content = await asyncio.shield(watched)
         finally:
@@ -108,7 +108,7 @@ class StreamStateTrigger(BaseTrigger):
             await asyncio.shield(_begun(self._end_as_asked()))
 
     async def _end_as_asked(self) -> None:
-        watch = Watch.from_json(self.watch)
+        watch = WaitCondition.from_json(self.watch)
         try:
             controller = await self._controller()
             said = await _in_pool(end_watched, controller, self.on_kill_action, watch)
@@ -117,7 +117,7 @@ class StreamStateTrigger(BaseTrigger):
         else:
             self.log.info("%s", said)
 
-    async def _watched_long_enough(self, watch: Watch) -> EventContent:
+    async def _watched_long_enough(self, watch: WaitCondition) -> EventContent:
         began_seconds = SYSTEM_CLOCK.monotonic_seconds()
         delay_seconds = 0.0
         if self.deferred_at is not None:
@@ -129,7 +129,7 @@ class StreamStateTrigger(BaseTrigger):
             await asyncio.sleep(left_seconds)
         return content
 
-    async def _watched(self, watch: Watch) -> EventContent:
+    async def _watched(self, watch: WaitCondition) -> EventContent:
         try:
             controller = await self._controller()
             while True:
@@ -143,7 +143,7 @@ class StreamStateTrigger(BaseTrigger):
         except StreamStateError as error:
             return EventContent("over", watch, error=error)
 
-    async def _look(self, controller: Controller, watch: Watch) -> Sighting:
+    async def _look(self, controller: Controller, watch: WaitCondition) -> WaitResult:
         try:
             return await _in_pool(look, controller, watch)
         except StreamStateError as error:

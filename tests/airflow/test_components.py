@@ -19,7 +19,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import NamedHome, named_home
@@ -128,7 +128,7 @@ def test_a_stream_is_upgraded_by_schedule_by_rest_and_by_the_command(place: Plac
         "flights", JOBS / "count_by_origin.py", arguments=tuple(place.flights.arguments), master="local[2]"
     )
     hook.deploy(first)
-    hook.wait_for(Watch("healthy", "flights", "d-0001"), timeout_seconds=240)
+    hook.wait_for(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=240)
 
     # By its schedule, with the default of every parameter: drain, and another grouping key.
     site.unpause("upgrade_stream")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from support import scripted_driver
 from support.airflow_place import Place
 from support.airflow_site import AirflowSite
@@ -95,7 +95,7 @@ def test_a_triggerer_that_ends_stops_no_stream_and_forgets_no_wait(place: Place)
     script = scripted_driver.script(place.scripts, "runs", name="runs.py")
     gated, surviving = place.unused("gated"), place.unused("surviving")
     hook.deploy(DeployRequest(gated, script, master="local[2]"))
-    hook.wait_for(Watch("healthy", gated, "d-0001"), timeout_seconds=60)
+    hook.wait_for(WaitCondition("healthy", gated, "d-0001"), timeout_seconds=60)
     run_id = place.site.trigger("gate", {"stream_id": gated})
     waiting = place.start("deploy_deferred", surviving, "hangs")
     place.wait_put_off("gate", run_id, "drained")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
 from support import scripted_driver
 from support.airflow_streams import NamedHome
@@ -26,7 +26,9 @@ def running(home: NamedHome, script: Path, *arguments: str) -> str:
     """Deploy this script and wait until it runs; gives the deployment."""
     hook = home.hook()
     view = hook.deploy(DeployRequest("flights", script, arguments=arguments, master="local[2]"))
-    hook.wait_for(Watch("healthy", "flights", view.deployment_id), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.wait_for(
+        WaitCondition("healthy", "flights", view.deployment_id), timeout_seconds=60, poll_interval_seconds=0.1
+    )
     return view.deployment_id
 
 
@@ -147,7 +149,7 @@ def test_the_gate_opens_for_a_drain_that_somebody_else_ordered(
     running(scripted, script)
     hook = scripted.hook()
     hook.drain("flights")
-    hook.wait_for(Watch("drained", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.wait_for(WaitCondition("drained", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
     running(scripted, script, "--version", "2")
     run = run_dag("drain_gate", {"deployment_id": "d-0001"})
     assert returned(run, "drained")["snapshot_id"] == "d-0001-drained-000001"
@@ -161,7 +163,7 @@ def test_the_gate_skips_the_back_fill_where_no_drain_can_come(
     running(scripted, scripted_driver.script(tmp_path, "runs"))
     hook = scripted.hook()
     hook.stop("flights")
-    hook.wait_for(Watch("stopped", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.wait_for(WaitCondition("stopped", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
     run = run_dag("drain_gate")
     assert states(run) == {"drained": "skipped", "backfill": "skipped"}
 

@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.snapshot.mirror import is_mirrored
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver
@@ -36,7 +36,7 @@ def test_a_snapshot_is_loaded_copied_and_written_as_tables(
     hook.deploy(
         DeployRequest("flights", JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[2]")
     )
-    hook.wait_for(Watch("caught_up", "flights", "d-0001"), timeout_seconds=180)
+    hook.wait_for(WaitCondition("caught_up", "flights", "d-0001"), timeout_seconds=180)
     for number in (1, 2):
         run = run_dag("kept_snapshots")
         assert set(states(run).values()) == {"success"}, states(run)
@@ -59,7 +59,7 @@ def test_a_stream_is_retired_behind_its_last_snapshot(
     monkeypatch.setenv("RETIRED_STREAMS_MIRROR", str(tmp_path / "mirror"))
     hook = scripted.hook()
     hook.deploy(DeployRequest("flights", scripted_driver.script(tmp_path, "runs"), master="local[2]"))
-    hook.wait_for(Watch("healthy", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.wait_for(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
     run = run_dag("retire_stream", {"reason": "moved", "delete": deletes})
     assert states(run) == {"stopped": "success", "mirrored": "success", "retired": "success"}
     snapshot_id = returned(run, "stopped")["snapshot_id"]

@@ -17,7 +17,7 @@ import pytest
 
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import DeploymentFailedError
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from support import airflow_home
 from support.airflow_streams import NamedHome
 from support.dag_results import returned, states
@@ -116,7 +116,9 @@ def test_secrets_reach_the_driver_and_nothing_else(
         fed += flights.feed(2)
         # The flush of what is dead is a launch of its own: it has the secrets, too, or the script would not even start.
         order = hook.drain("flights")
-        drained = hook.wait_for(Watch("drained", "flights", "d-0001", command_id=order.command_id), timeout_seconds=180)
+        drained = hook.wait_for(
+            WaitCondition("drained", "flights", "d-0001", command_id=order.command_id), timeout_seconds=180
+        )
         shown += [drained, hook.status("flights").to_json(), hook.controller.logs("flights")]
         shown += [entry.event for entry in hook.controller.events("flights")]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.retention.leftovers import KEPT_DEPLOYMENTS, KEPT_UPGRADES
 from support.fake_clock import FakeClock
 from support.sim_laws import assert_rows
@@ -38,6 +38,6 @@ def test_the_home_of_a_stream_that_is_upgraded_for_years_stays_as_it_is(folder: 
         assert max(counter[room] for counter in last) <= max(counter[room] for counter in first), room
     control = world.control
     assert len(control.deployment_ids()) <= KEPT_DEPLOYMENTS + 1
-    custody = custody_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
+    custody = lineage_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
     assert custody.is_whole
     assert custody.settled is not None

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted, SnapshotReady, Stopped
 from support.drivers import STREAM, WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.held_disk import HELD_DRIVER, Gate
@@ -241,7 +241,7 @@ def _assert_repeats_are_named(stage: Stage, flush_id: int) -> None:
     """An audit names each batch that ran again, the flush too; a file sink has none of them twice."""
     stream = stage.stream
     home = Home.of(stream.home, stream.home, stage.base / "launches", SYSTEM_CLOCK)
-    found = custody_of(home, STREAM)
+    found = lineage_of(home, STREAM)
     began = [(event.attempt, event.planned_batch_id) for event in stream.events(QueryStarted)]
     named = [(one.attempt, one.batch_id) for one in found.repeats if not one.is_flush]
     assert named == [(attempt, planned) for attempt, planned in began if planned is not None]

@@ -13,7 +13,7 @@ import pytest
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import Custody, custody_of
+from airflow_streamstate.controller.lineage.lineage import Lineage, lineage_of
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.events import Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
@@ -94,6 +94,6 @@ def test_no_start_goes_on_from_a_socket_unless_it_is_accepted(tmp_path: Path, po
         assert found.is_whole, found.to_json()
 
 
-def _audit(stream: Deployments) -> Custody:
+def _audit(stream: Deployments) -> Lineage:
     home = Home.of(stream.home, stream.home, stream.base / "launches", SYSTEM_CLOCK)
-    return custody_of(home, STREAM)
+    return lineage_of(home, STREAM)

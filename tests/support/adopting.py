@@ -8,7 +8,7 @@ from typing import Any
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.adopt.adoptions import AdoptedView, Adoptions
 from airflow_streamstate.controller.adopt.requests import AdoptRequest
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.home import Home
@@ -107,7 +107,7 @@ class AdoptingStage(Stage):
         store, lake = self.store, self.lake
         faulty = FaultyStore(store, plan), FaultyStore(lake, plan)
         home = Home.of(faulty[0], faulty[0], self.folder, self.clock)
-        means = Means.of(home, self.launcher, self.clock, who, None)
+        means = ControllerContext.of(home, self.launcher, self.clock, who, None)
         return Adoptions(means, Deployer(means, Attempts(means)), lambda _uri: faulty[1])
 
     def wanted(self, *, is_stopped: bool = False, deadline_seconds: float = 60.0, **changes: Any) -> AdoptRequest:

@@ -10,8 +10,8 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import Watch
-from airflow_streamstate.operators.driving import DrivingOperator
+from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.operators.driving import UpgradeOperatorBase
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
 from support.airflow_streams import NamedHome
@@ -30,17 +30,17 @@ def run_first_version(home: NamedHome, folder: Path, stream_id: str = "flights",
     script = scripted_driver.script(folder, "proves", *more, name="first.py")
     hook = home.hook()
     hook.deploy(DeployRequest(stream_id, script, master="local[2]"))
-    hook.wait_for(Watch("healthy", stream_id, "d-0001"), timeout_seconds=30, poll_interval_seconds=0.05)
+    hook.wait_for(WaitCondition("healthy", stream_id, "d-0001"), timeout_seconds=30, poll_interval_seconds=0.05)
 
 
-def deferral_of(task: DrivingOperator, context: Any, event: Any = None, kwargs: Any = None) -> TaskDeferred:
+def deferral_of(task: UpgradeOperatorBase, context: Any, event: Any = None, kwargs: Any = None) -> TaskDeferred:
     """A worker takes the task, from its beginning or with an event, and lets go of it again."""
     found = turn(task, context, event, kwargs)
     assert isinstance(found, TaskDeferred), found
     return found
 
 
-def turn(task: DrivingOperator, context: Any, event: Any = None, kwargs: Any = None) -> Any:
+def turn(task: UpgradeOperatorBase, context: Any, event: Any = None, kwargs: Any = None) -> Any:
     """What a worker brings: a result, or that it was deferred."""
     try:
         if event is None:

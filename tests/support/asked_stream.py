@@ -7,7 +7,7 @@ from pathlib import Path
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.observe.views import Outcome
-from airflow_streamstate.driver.agent.obeying import CommandDesk
+from airflow_streamstate.driver.agent.obeying import CommandHandler
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol.commands import SnapshotRequest
@@ -37,7 +37,7 @@ class AskedStream:
         self.stage = Stage(folder)
         self.stage.deploy()
         self.versions = 1
-        self.desk: CommandDesk | None = None
+        self.desk: CommandHandler | None = None
         self._faults = FaultPlan()
         self.begin(committed=committed)
 
@@ -65,7 +65,7 @@ class AskedStream:
         supervisor.session_started("4.2.0", "local-1")
         if committed and not stage.checkpoint(deployment_id=self.deployment_id).exists():
             stage.run_batches(LAST_BATCH, deployment_id=self.deployment_id)
-        self.desk = CommandDesk(supervisor.attempt)
+        self.desk = CommandHandler(supervisor.attempt)
 
     def polls(self, dies_after_calls: int | None = None) -> None:
         """It looks at its commands, and dies at that call to its store, where it comes to that."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
@@ -78,7 +78,7 @@ def assert_rows(world: World) -> None:
 def _assert_custody(world: World) -> None:
     """An audit by the logs alone finds a whole chain (Laws 9, 12, 14), and names each batch that a sink was given
     again."""
-    audited = custody_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
+    audited = lineage_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
     found = audited.to_json()
     assert found["ok"], found
     assert found["may_be_doubled"] == [], "these sinks know their batches"

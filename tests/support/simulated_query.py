@@ -38,7 +38,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
 from airflow_streamstate.connectors.sink import HeldBatches, Sink
 from airflow_streamstate.connectors.source import Source
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoWish
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
 from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     OperatorRows,
@@ -250,12 +250,12 @@ class SimulatedStartable:
     def undo_needs_query_id(self) -> bool:
         return self.plan.sink.undo_needs_query_id
 
-    def find_undo(self, wish: UndoWish) -> FoundUndo:
+    def find_undo(self, wish: UndoOrder) -> FoundUndo:
         sink = self.plan.sink
         held = tuple(sorted({batch_id for batch_id, _ in sink.batches if batch_id > wish.to_batch_id}))
         return FoundUndo(held, tuple(f"rows of batch {batch_id}" for batch_id in held), "before" if held else "")
 
-    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+    def undo_batches(self, wish: UndoOrder, found: FoundUndo) -> None:
         sink = self.plan.sink
         for batch_id in reversed(found.batch_ids):
             self.before_undo(batch_id)

@@ -60,7 +60,7 @@ class Soak:
     """One soak.
 
     Attributes:
-        base: an empty folder.
+        base: an empty folder, or one of a soak that was left.
         random: decides everything; its seed tells the run again, but for what the machine itself does.
         outcomes: how the upgrades ended.
         story: what was done, one line each.
@@ -73,7 +73,8 @@ class Soak:
     fed: int = 0
 
     def __post_init__(self) -> None:
-        (self.base / "in").mkdir(parents=True)
+        (self.base / "in").mkdir(parents=True, exist_ok=True)
+        self.fed = len(list((self.base / "in").glob("[0-9]*")))
         self.home = self.base / "home"
         self.control = StreamControl(LocalStore(self.home), STREAM, SYSTEM_CLOCK)
         self._over = threading.Event()
@@ -123,6 +124,10 @@ class Soak:
         done = self.shell("deploy", "--app", str(path), "--master", "local[2]", *conf, "--wait", "200", "--",
                           str(self.base))  # fmt: skip
         assert done["state"] == "running", done
+        self.feed_on()
+
+    def feed_on(self) -> None:
+        """From now on rows never stop coming, until the end."""
         self._feeder.start()
 
     def upgrade(self, number: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.drivers.launching import Drivers
@@ -15,7 +15,7 @@ from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.resolved_request import read_wish
+from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.launch.interface import Launcher, LaunchState
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
@@ -57,8 +57,8 @@ class WarmDeployer:
 
     def deploy(self, request: DeployRequest, request_id: str, rehearsal_id: str) -> DeploymentView:
         """Move the stream to this version; the driver of this rehearsal is to be its first attempt."""
-        means = replace(Means.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers)
-        wish = replace(read_wish(request), rehearsal_id=rehearsal_id)
+        means = replace(ControllerContext.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers)
+        wish = replace(resolve_request(request), rehearsal_id=rehearsal_id)
         return Deployer(means, Attempts(means)).deploy(wish, request_id, lambda _: None)
 
 
@@ -77,7 +77,7 @@ class WarmStage:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.rehearsals = Rehearsals(Means.of(stage.home, stage.launcher, stage.clock, "tests", None))
+        self.rehearsals = Rehearsals(ControllerContext.of(stage.home, stage.launcher, stage.clock, "tests", None))
         stage.deploy()
         stage.come_to_life(queries=("counts",))
         stage.run_batches(3)

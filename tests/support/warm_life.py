@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
@@ -51,7 +51,7 @@ class Life:
         self.home = Home(HomeConfig(str(self.base / "home")))
         self.launcher = LocalLauncher(SYSTEM_CLOCK)
         self.controller = Controller(self.home, self.launcher, SYSTEM_CLOCK, "tests")
-        self.rehearsals = Rehearsals(Means.of(self.home, self.launcher, SYSTEM_CLOCK, "tests", None))
+        self.rehearsals = Rehearsals(ControllerContext.of(self.home, self.launcher, SYSTEM_CLOCK, "tests", None))
         self.deployer = WarmDeployer(self.home, self.launcher, SYSTEM_CLOCK)
         self.control = self.home.control(STREAM)
         self.rows = WindowRows(self.base)

@@ -38,11 +38,11 @@ from airflow_streamstate.controller.adopt.taking import (
     take_snapshot,
 )
 from airflow_streamstate.controller.adoption_guard import refuse_stream
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.resolved_request import Wish, read_wish
+from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, resolve_request
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -85,7 +85,7 @@ class Adoptions:
         open_place: opens a folder that checkpoints lie in; None for whatever a URI names.
     """
 
-    def __init__(self, means: Means, deployer: Deployer, open_place: OpenPlace | None = None) -> None:
+    def __init__(self, means: ControllerContext, deployer: Deployer, open_place: OpenPlace | None = None) -> None:
         self._means = means
         self._home = means.home
         self._clock = means.clock
@@ -108,7 +108,7 @@ class Adoptions:
             DeadlineExceededError: a running query did not meet its barrier; its log is as it was.
             UnsupportedCheckpointError, DataError: the checkpoint is of a format not known here, or damaged.
         """
-        wish = read_wish(request.deploy)
+        wish = resolve_request(request.deploy)
         stream_id = request.deploy.stream_id
         control = self._home.control(stream_id, begins=True)
         places = {} if _has_gone_on(control) else request.checkpoints
@@ -166,7 +166,7 @@ class Adoptions:
             write_id=self._clock.new_uuid(),
         )
 
-    def _check_launch(self, wish: Wish) -> None:
+    def _check_launch(self, wish: ResolvedRequest) -> None:
         """What could never be launched is refused before anything is barred for it."""
         spec = wish.as_spec(
             deployment_id=ADOPTED_ID,

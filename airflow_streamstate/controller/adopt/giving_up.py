@@ -21,7 +21,7 @@ from airflow_streamstate.controller.adopt.taking import (
     put_back,
     remove_snapshots,
 )
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.state import ALIVE, decide_state
 from airflow_streamstate.errors import (
     ConflictError,
@@ -62,7 +62,7 @@ class GivenUp:
         }
 
 
-def give_up(means: Means, stream_id: str, open_place: OpenPlace | None = None) -> GivenUp:
+def give_up(means: ControllerContext, stream_id: str, open_place: OpenPlace | None = None) -> GivenUp:
     """Give the adoption of a stream up, so that its query may be started again as it was; twice is once.
 
     Args:
@@ -173,7 +173,7 @@ def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl)
     return True
 
 
-def _retire(means: Means, control: StreamControl, adoption: Adoption) -> bool:
+def _retire(means: ControllerContext, control: StreamControl, adoption: Adoption) -> bool:
     """Where a stream has come to be, nobody may deploy it from the snapshot of a query that runs on."""
     stored = control.register()
     if stored is None:
@@ -186,7 +186,9 @@ def _retire(means: Means, control: StreamControl, adoption: Adoption) -> bool:
     return True
 
 
-def _refuse_begun(means: Means, control: StreamControl, stored: Stored[StreamRegister], adoption: Adoption) -> None:
+def _refuse_begun(
+    means: ControllerContext, control: StreamControl, stored: Stored[StreamRegister], adoption: Adoption
+) -> None:
     for deployment_id in control.deployment_ids():
         said = [entry.event for entry in control.journal(deployment_id).events()]
         if any(isinstance(event, QueryStarted) for event in said) or _has_run(means, control, deployment_id, adoption):
@@ -209,7 +211,7 @@ def _refuse_begun(means: Means, control: StreamControl, stored: Stored[StreamReg
         )
 
 
-def _has_run(means: Means, control: StreamControl, deployment_id: str, adoption: Adoption) -> bool:
+def _has_run(means: ControllerContext, control: StreamControl, deployment_id: str, adoption: Adoption) -> bool:
     """Whether its log says so: a driver that was killed may not have come to say that a query was started."""
     try:
         spec = control.spec(deployment_id)

@@ -10,7 +10,7 @@ from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adoption_guard import refuse_stream
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import (
     ConflictError,
@@ -41,7 +41,9 @@ class Hold:
         began_seconds: the monotonic time before that was written: how long the write took counts.
     """
 
-    def __init__(self, means: Means, control: StreamControl, stored: Stored[Adoption], began_seconds: float) -> None:
+    def __init__(
+        self, means: ControllerContext, control: StreamControl, stored: Stored[Adoption], began_seconds: float
+    ) -> None:
         self._means = means
         self._register = AdoptionRegister(control)
         self._stored = stored
@@ -136,7 +138,7 @@ class Hold:
         self.change(held_until=self._means.clock.now())
 
 
-def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
+def take_hold(means: ControllerContext, control: StreamControl, wanted: Adoption) -> Hold:
     """Begin this adoption, or go on with the one that there is.
 
     Args:
@@ -173,7 +175,7 @@ def take_hold(means: Means, control: StreamControl, wanted: Adoption) -> Hold:
     return Hold(means, control, held, began_seconds)
 
 
-def hold_to_end(means: Means, control: StreamControl) -> Hold | None:
+def hold_to_end(means: ControllerContext, control: StreamControl) -> Hold | None:
     """The adoption that there is, whatever its checkpoints, to be given up; None where there is none.
 
     Raises:
@@ -189,7 +191,7 @@ def hold_to_end(means: Means, control: StreamControl) -> Hold | None:
 
 
 def _go_on_with(
-    means: Means, register: AdoptionRegister, stored: Stored[Adoption], *, is_stopped: bool
+    means: ControllerContext, register: AdoptionRegister, stored: Stored[Adoption], *, is_stopped: bool
 ) -> Stored[Adoption]:
     there, now = stored.value, means.clock.now()
     if there.held_until > now:

@@ -18,9 +18,9 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adopt.foreign import need_position
 from airflow_streamstate.controller.adopt.holding import Hold
 from airflow_streamstate.controller.adoption_guard import refuse_stream
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.request.resolved_request import Wish
+from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
@@ -231,10 +231,10 @@ def refuse_moved(barred: Mapping[str, Barred]) -> None:
 
 
 def record(
-    means: Means,
+    means: ControllerContext,
     control: StreamControl,
     manifest: SnapshotManifest,
-    wish: Wish,
+    wish: ResolvedRequest,
     request_id: str,
     *,
     confirm: Callable[[], None],

@@ -15,7 +15,7 @@ from typing import Literal
 from airflow_streamstate.control.command_status import is_accepted
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Orders
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import INTENT_SECONDS, refuse_other_intent
 from airflow_streamstate.controller.deploy.attempts import Attempts, someone_was_first
 from airflow_streamstate.controller.deploy.takeover import ResumedError, take_over
@@ -84,7 +84,7 @@ class ForcedEnd:
 
     def __init__(
         self,
-        means: Means,
+        means: ControllerContext,
         attempts: Attempts,
         watching: Watching,
         control: StreamControl,
@@ -287,7 +287,9 @@ class ForcedStops:
         waits: waits until the deadline.
     """
 
-    def __init__(self, means: Means, attempts: Attempts, orders: Orders, watching: Watching, waits: Waits) -> None:
+    def __init__(
+        self, means: ControllerContext, attempts: Attempts, orders: Orders, watching: Watching, waits: Waits
+    ) -> None:
         self._means = means
         self._observer = means.observer
         self._attempts = attempts

@@ -13,9 +13,9 @@ from typing import Literal
 
 from airflow_streamstate.control.command_status import answered_by
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, refuse_other_intent
-from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_wish
+from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_request
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.state import ALIVE, decide_state
@@ -62,11 +62,11 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Flush:
+class LaunchToDrain:
     """The deployment is dead: start an attempt of it that does nothing but flush."""
 
 
-def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | Write | Flush | Refused:
+def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | Write | LaunchToDrain | Refused:
     """What an order to a deployment comes to."""
     state = decide_state(seen, seen.observed_at)
     end = decide_end(seen, KIND_OF[verb])
@@ -80,7 +80,7 @@ def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | W
     if state in ALIVE:
         return Write(launch=verb == "drain" and seen.is_unlaunched)
     if verb == "drain" and state != "lost":
-        return refuse_other_intent(seen.register, request_id, seen.observed_at) or Flush()
+        return refuse_other_intent(seen.register, request_id, seen.observed_at) or LaunchToDrain()
     return Refused(_not_running(seen, verb, state))
 
 
@@ -98,7 +98,7 @@ class Orders:
         watching: says what became of an order.
     """
 
-    def __init__(self, means: Means, attempts: Attempts, watching: Watching) -> None:
+    def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching) -> None:
         self._means = means
         self._observer = means.observer
         self._attempts = attempts
@@ -121,7 +121,7 @@ class Orders:
         digest = _order_digest(verb, deployment_id, terms)
         record = control.request(request_id)
         if record is not None:
-            check_same_wish(record, verb, digest)
+            check_same_request(record, verb, digest)
             deployment_id = record.deployment_id
         seen = self._observer.observe(stream_id, deployment_id)
         if record is not None:
@@ -137,12 +137,12 @@ class Orders:
         if isinstance(decision, Answered):
             return self._answered(seen, verb, command_id, decision.end)
         attempt = seen.attempt
-        if isinstance(decision, Flush):
+        if isinstance(decision, LaunchToDrain):
             self._attempts.move(control, seen, "drain", assume_dead=False, reason=reason)
             attempt += 1
         command = self._command(seen, verb, command_id, attempt, reason, expires_in_seconds, terms)
         number, key = control.journal(seen.deployment_id).write_command(command, agreed_protocol(seen))
-        if isinstance(decision, Flush) or decision.launch:
+        if isinstance(decision, LaunchToDrain) or decision.launch:
             self._means.drivers.launch(control, seen.spec, attempt)
             seen = self._observer.observe(stream_id, seen.deployment_id)
         return CommandView(

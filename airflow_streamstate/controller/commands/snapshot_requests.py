@@ -18,9 +18,9 @@ from airflow_streamstate.control.command_status import answered_by, command_in, 
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Answered, agreed_protocol, decide_order
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused
-from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_wish
+from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_request
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.state import ALIVE, decide_state
@@ -190,7 +190,7 @@ class SnapshotRequests:
         waits: waits.
     """
 
-    def __init__(self, means: Means, attempts: Attempts, watching: Watching, waits: Waits) -> None:
+    def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching, waits: Waits) -> None:
         self._means = means
         self._observer = means.observer
         self._attempts = attempts
@@ -212,7 +212,7 @@ class SnapshotRequests:
         digest = _digest(terms)
         record = control.request(request_id)
         if record is not None:
-            check_same_wish(record, "snapshot", digest)
+            check_same_request(record, "snapshot", digest)
             return self._ask_recorded(control, record)
         seen = self._observer.observe(stream_id)
         decision = decide_order(seen, "snapshot", request_id)

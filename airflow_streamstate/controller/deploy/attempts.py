@@ -7,7 +7,7 @@ from typing import Literal
 
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import LaunchSame, NextAttempt, Refused, decide_resume
 from airflow_streamstate.controller.deploy.takeover import has_committed, has_committed_since
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
@@ -32,7 +32,7 @@ class Attempts:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
         self._home = means.home
         self._observer = means.observer
@@ -52,7 +52,7 @@ class Attempts:
         self, control: StreamControl, record: RequestRecord, request_id: str, *, assume_dead: bool, reason: str
     ) -> DeploymentView:
         """A resume that was asked for before: finish it; or, where it has failed and committed nothing, try again."""
-        check_same_wish(record, "resume", resume_digest())
+        check_same_request(record, "resume", resume_digest())
         seen = self._observer.observe(control.stream_id)
         if seen.deployment_id != record.deployment_id:
             raise ConflictError(
@@ -225,7 +225,7 @@ class Attempts:
             there = control.request(request_id)
             if there is None or (there.deployment_id, there.command_id) != (record.deployment_id, command_id):
                 raise someone_was_first(control) from None
-            check_same_wish(there, verb, digest)
+            check_same_request(there, verb, digest)
 
     def view(self, stream_id: str, deployment_id: str, notes: tuple[str, ...] = ()) -> DeploymentView:
         """The deployment as it is now."""
@@ -263,7 +263,7 @@ def resume_digest() -> str:
     return digest_of({"verb": "resume"})
 
 
-def check_same_wish(record: RequestRecord, verb: str, digest: str) -> None:
+def check_same_request(record: RequestRecord, verb: str, digest: str) -> None:
     """See that a recorded request asked for the same.
 
     Raises:

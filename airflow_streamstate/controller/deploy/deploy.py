@@ -6,12 +6,12 @@ Which deployment a request becomes is decided here, again and again until nobody
 from __future__ import annotations
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Became, Begin, Refused, decide_request
-from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_wish, someone_was_first
+from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_request, someone_was_first
 from airflow_streamstate.controller.deploy.deploying import Deploying, OnStart, taken
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.resolved_request import Wish
+from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.notifications import retire_commands
@@ -28,11 +28,11 @@ class Deployer:
         attempts: finishes what a repeated request began.
     """
 
-    def __init__(self, means: Means, attempts: Attempts) -> None:
+    def __init__(self, means: ControllerContext, attempts: Attempts) -> None:
         self._means = means
         self._attempts = attempts
 
-    def deploy(self, wish: Wish, request_id: str, on_start: OnStart) -> DeploymentView:
+    def deploy(self, wish: ResolvedRequest, request_id: str, on_start: OnStart) -> DeploymentView:
         """As ``Controller.deploy``."""
         stream_id = wish.request.stream_id
         control = self._means.home.control(stream_id, begins=True)
@@ -40,7 +40,7 @@ class Deployer:
         for _try in range(TRIES):
             record = control.request(request_id)
             if record is not None:
-                check_same_wish(record, "deploy", wish.request_digest)
+                check_same_request(record, "deploy", wish.request_digest)
             stored = control.register_or_lost()
             decision = decide_request(
                 record, None if stored is None else stored.value, request_id, self._means.clock.now()

@@ -16,7 +16,7 @@ from airflow_streamstate.connectors.replaying import sending_once
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adoption_guard import create_unadopted
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import (
     Begin,
     Refused,
@@ -43,7 +43,7 @@ from airflow_streamstate.controller.observe.observation import Observation, pend
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.resolved_request import Wish
+from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
 from airflow_streamstate.controller.wait.notifications import retire_commands
 from airflow_streamstate.errors import (
     ConflictError,
@@ -254,7 +254,13 @@ class Deploying:
     """
 
     def __init__(
-        self, means: Means, attempts: Attempts, control: StreamControl, wish: Wish, request_id: str, begin: Begin
+        self,
+        means: ControllerContext,
+        attempts: Attempts,
+        control: StreamControl,
+        wish: ResolvedRequest,
+        request_id: str,
+        begin: Begin,
     ) -> None:
         self._means = means
         self._attempts = attempts

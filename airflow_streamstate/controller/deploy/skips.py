@@ -13,9 +13,9 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.measuring import moves_of_batch
 from airflow_streamstate.control.command_status import answered_by, begun_skips, pending_skip
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, decide_resume
-from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_wish
+from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_request
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
@@ -35,7 +35,7 @@ _NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")
 
 
 @dataclass(frozen=True)
-class SkipWish:
+class SkipOrder:
     """What is asked for.
 
     Attributes:
@@ -94,12 +94,12 @@ class Skips:
         watching: says what became of an order.
     """
 
-    def __init__(self, means: Means, attempts: Attempts, watching: Watching) -> None:
+    def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching) -> None:
         self._means = means
         self._attempts = attempts
         self._watching = watching
 
-    def look(self, wish: SkipWish) -> SkipView:
+    def look(self, wish: SkipOrder) -> SkipView:
         """What would be passed over; changes nothing.
 
         Raises:
@@ -108,7 +108,7 @@ class Skips:
         """
         return self._look(self._means.observer.observe(wish.stream_id), wish, None)
 
-    def skip(self, wish: SkipWish, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
+    def skip(self, wish: SkipOrder, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
         """Order it, and start the attempt that does it. The same request id again is the same order.
 
         Args:
@@ -129,7 +129,7 @@ class Skips:
         seen = self._means.observer.observe(wish.stream_id, None if record is None else record.deployment_id)
         is_ordered = False
         if record is not None:
-            check_same_wish(record, "skip", digest)
+            check_same_request(record, "skip", digest)
             end = decide_command_outcome(seen, command_id, SkipRequest.kind)
             if end is not None and command_id in answered_by(end.event):
                 return self._view(seen, command_id, self._watching.outcome(seen, end, command_id))
@@ -152,7 +152,7 @@ class Skips:
         return self._order(control, seen, wish, view, command_id)
 
     def _order(
-        self, control: StreamControl, seen: Observation, wish: SkipWish, view: SkipView, command_id: str
+        self, control: StreamControl, seen: Observation, wish: SkipOrder, view: SkipView, command_id: str
     ) -> CommandView:
         command = SkipRequest(
             command_id=command_id,
@@ -182,7 +182,7 @@ class Skips:
             seen.stream_id, seen.deployment_id, command_id, number, key, decide_state(seen, seen.observed_at), "skip"
         )
 
-    def _move(self, control: StreamControl, seen: Observation, wish: SkipWish, command_id: str) -> bool:
+    def _move(self, control: StreamControl, seen: Observation, wish: SkipOrder, command_id: str) -> bool:
         """As ``Attempts.move``; False where somebody else has just started an attempt, which finds the order there.
 
         Where there is to be none, the order is withdrawn: what was refused is not done by whoever comes later.
@@ -224,7 +224,7 @@ class Skips:
                 next_step=f"The next attempt does it: `streamstate resume {seen.stream_id}`, if none runs by then.",
             )
 
-    def _refuse(self, control: StreamControl, seen: Observation, wish: SkipWish) -> None:
+    def _refuse(self, control: StreamControl, seen: Observation, wish: SkipOrder) -> None:
         refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
         drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
         if drain is not None:
@@ -249,7 +249,7 @@ class Skips:
         if isinstance(decision, Refused):
             raise decision.error
 
-    def _look(self, seen: Observation, wish: SkipWish, command_id: str | None) -> SkipView:
+    def _look(self, seen: Observation, wish: SkipOrder, command_id: str | None) -> SkipView:
         checkpoints = built_checkpoints(self._means.home, seen)
         if wish.query_name is not None:
             checkpoints = {name: each for name, each in checkpoints.items() if name == wish.query_name}

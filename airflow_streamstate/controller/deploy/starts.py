@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.deploy.skips import Skips, SkipView, SkipWish
+from airflow_streamstate.controller.deploy.skips import SkipOrder, Skips, SkipView
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.views import CommandView, StreamStatus
 from airflow_streamstate.controller.wait.waiting import Report, Waits
@@ -24,18 +24,18 @@ class Starts:
         waits: waits.
     """
 
-    def __init__(self, means: Means, attempts: Attempts, watching: Watching, waits: Waits) -> None:
+    def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching, waits: Waits) -> None:
         self._clock = means.clock
         self._observer = means.observer
         self._waits = waits
         self._skips = Skips(means, attempts, watching)
 
-    def what_skip_passes_over(self, wish: SkipWish) -> SkipView:
+    def what_skip_passes_over(self, wish: SkipOrder) -> SkipView:
         """The input that a skip would pass over; changes nothing. Raises as ``skips.Skips.look``."""
         return self._skips.look(wish)
 
     def skip(
-        self, wish: SkipWish, request_id: str | None = None, on_view: Callable[[SkipView], None] = lambda _: None
+        self, wish: SkipOrder, request_id: str | None = None, on_view: Callable[[SkipView], None] = lambda _: None
     ) -> CommandView:
         """Have a batch that always fails committed without its rows by the next attempt, and start that.
 

@@ -303,7 +303,7 @@ class SentOnce:
 
 
 @dataclass(frozen=True)
-class Custody:
+class Lineage:
     """What an audit found.
 
     Attributes:
@@ -376,9 +376,9 @@ class Custody:
         }
 
 
-def custody_of(
+def lineage_of(
     home: Home, stream_id: str, since: str | None = None, through: str | None = None, *, every_entry: bool = True
-) -> Custody:
+) -> Lineage:
     """Audit a stream, running or not; nothing is written.
 
     Args:
@@ -432,7 +432,7 @@ class _Reader:
         self._specs: dict[str, DeploymentSpec | None] = {}
         self._said: dict[str, list[Event]] = {}
 
-    def read(self, deployment_ids: Sequence[str]) -> Custody:
+    def read(self, deployment_ids: Sequence[str]) -> Lineage:
         deployments = []
         for deployment_id in deployment_ids:
             spec = self._spec(deployment_id)
@@ -441,7 +441,7 @@ class _Reader:
         said = [event for deployment_id in deployment_ids for event in self._events(deployment_id)]
         signs = {deployment_id: self._control.heartbeat(deployment_id) for deployment_id in deployment_ids}
         beats = {deployment_id: beat for deployment_id, beat in signs.items() if beat is not None}
-        return Custody(
+        return Lineage(
             self._control.stream_id,
             tuple(deployments),
             tuple(self._breaks),

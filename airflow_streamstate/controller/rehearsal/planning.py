@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS, Rehearsals, RehearsalView
 from airflow_streamstate.controller.request.changes import Change
 from airflow_streamstate.controller.wait.waiting import poll
@@ -55,7 +55,7 @@ class Planning:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
         self._clock = means.clock
         self._rehearsals = Rehearsals(means)

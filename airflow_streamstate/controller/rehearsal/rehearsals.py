@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, Start, decide_start
 from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
@@ -219,7 +219,7 @@ class Rehearsals:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
         self._home = means.home
         self._clock = means.clock

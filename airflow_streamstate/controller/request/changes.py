@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import (
+    ResolvedRequest,
     Return,
-    Wish,
     absolute_jar,
     check_attaches,
     code_digest_of,
@@ -181,7 +181,7 @@ class PinnedVersion:
         """Its own record."""
         return self.spec
 
-    def wish(self, returns: Return | None = None, rehearsal_id: str | None = None) -> Wish:
+    def wish(self, returns: Return | None = None, rehearsal_id: str | None = None) -> ResolvedRequest:
         """The wish to deploy it.
 
         Args:
@@ -189,7 +189,7 @@ class PinnedVersion:
             rehearsal_id: of a driver that waits to be it.
         """
         spec = self.spec
-        return Wish(
+        return ResolvedRequest(
             request=self.as_deploy_request(),
             application=spec.application,
             py_files=spec.py_files,

@@ -73,7 +73,7 @@ class Return:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ResolvedRequest:
     """A deploy request whose files were read.
 
     Attributes:
@@ -161,7 +161,7 @@ class Wish:
                 )
 
 
-def read_wish(request: DeployRequest) -> Wish:
+def resolve_request(request: DeployRequest) -> ResolvedRequest:
     """The wish of a request.
 
     Raises:
@@ -211,7 +211,7 @@ def read_wish(request: DeployRequest) -> Wish:
         asked["snapshots"] = request.snapshots
     if request.on_query_failure != "script":
         asked["on_query_failure"] = request.on_query_failure
-    return Wish(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
+    return ResolvedRequest(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
 
 
 def _settings_asked(settings: AgentSettings) -> dict[str, object]:

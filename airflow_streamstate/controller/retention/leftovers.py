@@ -17,7 +17,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.retention.needs import Needs
 from airflow_streamstate.controller.retention.recreated_stream import SameStream
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
@@ -81,7 +81,7 @@ class Leftovers:
 
     def __init__(
         self,
-        means: Means,
+        means: ControllerContext,
         control: StreamControl,
         needs: Needs,
         kept: Collection[SnapshotManifest],

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from airflow_streamstate.control.retention import Retention, is_held
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.mirrors import Mirrors, no_mirrors
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
@@ -107,7 +107,9 @@ class Copies:
         is_dry: only say what would go.
     """
 
-    def __init__(self, means: Means, control: StreamControl, policy: RetentionPolicy, *, is_dry: bool) -> None:
+    def __init__(
+        self, means: ControllerContext, control: StreamControl, policy: RetentionPolicy, *, is_dry: bool
+    ) -> None:
         self._means = means
         self._control = control
         self._policy = replace(policy, keep=max(1, policy.kept_count))
@@ -197,7 +199,7 @@ def settle(home: Home, control: StreamControl, retention: Retention, through: st
     before = retention.read().settled
     if through is None or (before is not None and order_of(before.through) >= order_of(through)):
         return
-    is_whole = custody_of(home, control.stream_id, through=through).is_whole
+    is_whole = lineage_of(home, control.stream_id, through=through).is_whole
     settled = SettledCustody(through, is_whole, home.clock.now())
 
     def edit(register: RetentionRegister) -> RetentionRegister:
@@ -281,7 +283,7 @@ class Retaining:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
         self._home = means.home
 

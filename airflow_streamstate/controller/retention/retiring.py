@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import refuse_other_intent
 from airflow_streamstate.controller.observe.state import ALIVE, decide_state
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
@@ -61,7 +61,7 @@ class Retiring:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
         self._home = means.home
 

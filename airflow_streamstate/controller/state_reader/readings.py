@@ -25,7 +25,7 @@ from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork, wipe
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.choosing import (
     ReadingRequest,
@@ -347,7 +347,7 @@ class Readings:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
         self._home = means.home
         self._clock = means.clock

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.controller.lineage.lineage import Custody, custody_of
+from airflow_streamstate.controller.lineage.lineage import Lineage, lineage_of
 from airflow_streamstate.controller.upgrade.downtime import downtimes_since, not_running_seconds
 from airflow_streamstate.controller.upgrade.tools import Tools
 from airflow_streamstate.controller.wait.known_good import mark_known_good
@@ -62,12 +62,12 @@ def clear_up(tools: Tools) -> None:
         log.info("upgrade %s is over, and stays named in the register: %s", tools.upgrade.upgrade_id, error)
 
 
-def _audited(tools: Tools) -> Custody | None:
+def _audited(tools: Tools) -> Lineage | None:
     """The chain of custody; None where it could not be read. What was not answered is asked again."""
-    found: Custody | None = None
+    found: Lineage | None = None
     for _ in range(AUDIT_TRIES):
         with suppress(StreamStateError):
-            found = custody_of(tools.means.home, tools.stream_id, every_entry=False)
+            found = lineage_of(tools.means.home, tools.stream_id, every_entry=False)
             if not found.unread:
                 break
     return found

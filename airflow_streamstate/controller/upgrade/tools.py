@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.commands.orders import Orders
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.going_back import UsedError
@@ -65,7 +65,7 @@ class Tools:
         control: its stream.
     """
 
-    def __init__(self, means: Means, upgrade: Upgrade, control: StreamControl) -> None:
+    def __init__(self, means: ControllerContext, upgrade: Upgrade, control: StreamControl) -> None:
         self.means = replace(means, upgrade_id=upgrade.upgrade_id)
         self.upgrade = upgrade
         self.control = control

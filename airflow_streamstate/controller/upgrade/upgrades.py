@@ -12,7 +12,7 @@ from datetime import timedelta
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeJournal, UpgradeState
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
@@ -43,7 +43,9 @@ from airflow_streamstate.snapshot.leases import SnapshotLease
 # What a rollback goes back to: the version before the current one, or the one that an older snapshot was taken of.
 
 
-def version_to_return_to(means: Means, control: StreamControl, request: RollbackRequest, request_id: str) -> str:
+def version_to_return_to(
+    means: ControllerContext, control: StreamControl, request: RollbackRequest, request_id: str
+) -> str:
     """The deployment whose code is to run again.
 
     Args:
@@ -128,7 +130,7 @@ class Upgrades:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
         self._home = means.home
         self._clock: Clock = means.clock
@@ -250,7 +252,7 @@ class Upgrades:
                 journal.create(upgrade)
             upgrade = journal.upgrade(upgrade_id) or upgrade
         if upgrade.request_digest != digest:
-            raise _other_wish(upgrade)
+            raise _other_request(upgrade)
         tools = Tools(self._means, upgrade, control)
         if journal.state(upgrade_id) is None:
             self._record_target(tools, target(control.spec(upgrade.old_deployment_id)))
@@ -601,7 +603,7 @@ def busy_too_long(stream_id: str, holder: UpgradeView | None) -> DeadlineExceede
     )
 
 
-def _other_wish(upgrade: Upgrade) -> ConflictError:
+def _other_request(upgrade: Upgrade) -> ConflictError:
     return ConflictError(
         "this request id was given to another wish",
         request_id=upgrade.request_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.caught_up import has_some_left
 from airflow_streamstate.controller.observe.health import Healthy, beats_of, decide_health
 from airflow_streamstate.controller.observe.observation import Observation
@@ -17,7 +17,7 @@ from airflow_streamstate.protocol.upgrades import HealthyWhen
 log = logging.getLogger(__name__)
 
 
-def mark_known_good(means: Means, stream_id: str, deployment_id: str) -> None:
+def mark_known_good(means: ControllerContext, stream_id: str, deployment_id: str) -> None:
     """Record that a version has been healthy; what cannot be recorded now holds nobody up: the next prune looks."""
     try:
         Retention(means.home.control(stream_id), means.requested_by).mark_good(deployment_id)
@@ -25,7 +25,7 @@ def mark_known_good(means: Means, stream_id: str, deployment_id: str) -> None:
         log.info("%s %s is healthy, and is not marked as known good: %s", stream_id, deployment_id, error)
 
 
-def has_proven_itself(means: Means, seen: Observation) -> bool:
+def has_proven_itself(means: ControllerContext, seen: Observation) -> bool:
     """Whether a deployment is healthy as an upgrade would have it by default, without waiting for anything."""
     control, snapshot_id = means.home.control(seen.stream_id), seen.spec.start.snapshot_id
     try:

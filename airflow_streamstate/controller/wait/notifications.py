@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_streamstate.control.command_status import answered_ids, command_in, is_accepted
 from airflow_streamstate.control.journal import CommandSlot, Journal
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.errors import VersionConflictError
 from airflow_streamstate.protocol.codec import to_json
@@ -22,7 +22,7 @@ class Notifications:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._means = means
 
     def read(self, stream_id: str, command_id: str, deployment_id: str | None = None) -> Command | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End
@@ -70,7 +70,7 @@ class Waits:
         watching: turns what was seen into views and errors.
     """
 
-    def __init__(self, means: Means, watching: Watching) -> None:
+    def __init__(self, means: ControllerContext, watching: Watching) -> None:
         self._means = means
         self._marked: set[tuple[str, str]] = set()
         self._home = means.home

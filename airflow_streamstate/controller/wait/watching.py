@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.drivers.secrets import has_references
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.lineage.handovers import moves_in
@@ -187,7 +187,7 @@ class Watching:
         means: of the controller.
     """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ControllerContext) -> None:
         self._home = means.home
         self._launcher = means.launcher
         self._clock = means.clock

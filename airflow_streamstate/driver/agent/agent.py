@@ -10,9 +10,9 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from airflow_streamstate.driver.agent.heartbeats import Heart
+from airflow_streamstate.driver.agent.heartbeats import HeartbeatWriter
 from airflow_streamstate.driver.agent.mirroring import ROUND_SECONDS, Mirroring, OpenMirror
-from airflow_streamstate.driver.agent.obeying import CommandDesk
+from airflow_streamstate.driver.agent.obeying import CommandHandler
 from airflow_streamstate.driver.agent.periodic_snapshots import PeriodicSnapshots
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.attempt import Attempt
@@ -38,9 +38,9 @@ class Agent:
         self._attempt: Attempt = supervisor.attempt
         self._mirroring = None if open_mirror is None else Mirroring(self._attempt, open_mirror)
         self._end_process = end_process
-        self._desk = CommandDesk(self._attempt)
+        self._desk = CommandHandler(self._attempt)
         self._periodic = PeriodicSnapshots(self._attempt, self._desk.give_way)
-        self._heart = Heart(self._attempt)
+        self._heart = HeartbeatWriter(self._attempt)
         self._stopped = threading.Event()
         self._is_polling = False
         self._is_ended = False

@@ -36,7 +36,7 @@ class Pace:
         return round(max(0.0, (last_at - first_at).total_seconds()) / (last_id - first_id), 3)
 
 
-class Heart:
+class HeartbeatWriter:
     """Writes the beacon of an attempt."""
 
     def __init__(self, attempt: Attempt) -> None:

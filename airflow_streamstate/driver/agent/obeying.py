@@ -100,7 +100,7 @@ _SAID_OF_ENDS = {
 }
 
 
-class CommandDesk:
+class CommandHandler:
     """Takes the commands of a deployment for one attempt of it."""
 
     def __init__(self, attempt: Attempt) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from airflow_streamstate.connectors.sink import HeldBatches, Sink
 from airflow_streamstate.connectors.source import Source, SparkDoor
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoWish
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
@@ -313,7 +313,7 @@ class StartableQuery(Protocol):
             ConflictError: the sink could not be looked at.
         """
 
-    def find_undo(self, wish: UndoWish) -> FoundUndo:
+    def find_undo(self, wish: UndoOrder) -> FoundUndo:
         """What there is to undo; see ``UndoingSink``. Changes nothing.
 
         Raises:
@@ -321,7 +321,7 @@ class StartableQuery(Protocol):
             ConflictError: the sink could not be looked at.
         """
 
-    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+    def undo_batches(self, wish: UndoOrder, found: FoundUndo) -> None:
         """Undo it; done again after ``find_undo`` it is done once.
 
         Raises:

@@ -34,7 +34,7 @@ MAX_RETRY_SECONDS = 5.0
 Result = TypeVar("Result")
 
 
-def persist(attempt: Attempt, doing: str, act: Callable[[], Result]) -> Result:
+def retry_until_fenced(attempt: Attempt, doing: str, act: Callable[[], Result]) -> Result:
     """Do what must be done, again and again while the store is out of reach, or refuses what it gave before.
 
     Raises:
@@ -88,7 +88,7 @@ def need_current(attempt: Attempt) -> None:
     Raises:
         FencedError: somebody did (Law 4).
     """
-    persist(attempt, "the register", attempt.check_current)
+    retry_until_fenced(attempt, "the register", attempt.check_current)
 
 
 def query_names(attempt: Attempt) -> list[str]:
@@ -288,12 +288,12 @@ def take_final_snapshot(attempt: Attempt, kind: SnapshotKind, command_id: str) -
         attempt.check_current()
         return take_snapshot(attempt, attempt.snapshot_id(kind), kind, command_id, queries_to_capture(attempt))
 
-    return persist(attempt, f"snapshot {kind}", take)
+    return retry_until_fenced(attempt, f"snapshot {kind}", take)
 
 
 def has_queries(attempt: Attempt) -> bool:
     """Whether this deployment has any query at all."""
-    return bool(persist(attempt, "the list of checkpoints", lambda: query_names(attempt)))
+    return bool(retry_until_fenced(attempt, "the list of checkpoints", lambda: query_names(attempt)))
 
 
 def positions_in(manifest: SnapshotManifest) -> dict[str, QueryPosition]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, persist
+from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, retry_until_fenced
 from airflow_streamstate.errors import ConflictError
 
 
@@ -18,7 +18,7 @@ def begun_flushes(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:
         DataError: a log is damaged.
         FencedError: this attempt was replaced.
     """
-    return persist(attempt, "the logs", lambda: _begun(attempt))
+    return retry_until_fenced(attempt, "the logs", lambda: _begun(attempt))
 
 
 def _begun(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:

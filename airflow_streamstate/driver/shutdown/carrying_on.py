@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.driver.attempt.query_failures import tell_failed_queries
-from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.driver.shutdown.stopping import Ending, running_queries, wait_until_ended
 from airflow_streamstate.driver.start.running import Runs
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, UnavailableError
@@ -76,10 +76,13 @@ def _begin_again(attempt: Attempt, runs: Runs, query: LogicalQuery) -> None:
     run = query.run
     failure = run.failure() if run is not None else None
     try:
-        if failure is not None and persist(attempt, "the log", query.checkpoint.position).planned is not None:
+        if (
+            failure is not None
+            and retry_until_fenced(attempt, "the log", query.checkpoint.position).planned is not None
+        ):
             query.fail(failure, run)  # its batch failed: no barrier of ours was the cause (Law 13)
             return
-        persist(attempt, "the start of a query", lambda: runs.begin(query))
+        retry_until_fenced(attempt, "the start of a query", lambda: runs.begin(query))
     except FencedError:
         raise
     except Exception as error:

@@ -7,7 +7,7 @@ from functools import partial
 
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
-from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.driver.shutdown.stopping import cut
 
 
@@ -24,7 +24,7 @@ def cut_runs(attempt: Attempt, queries: Sequence[LogicalQuery]) -> list[str]:
     until = attempt.clock.monotonic_seconds() + attempt.spec.settings.exit_grace_seconds
     left = list(queries)
     while left and attempt.clock.monotonic_seconds() < until:
-        left = [query for query in left if not persist(attempt, "Spark", query.has_stopped_running)]
+        left = [query for query in left if not retry_until_fenced(attempt, "Spark", query.has_stopped_running)]
         if left:
             attempt.clock.sleep(POLL_SECONDS)
     return [query.name for query in left]

@@ -11,7 +11,7 @@ from airflow_streamstate.driver.attempt.auditing import audit_at_end
 from airflow_streamstate.driver.attempt.cancelling import cancel_drains
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.sealing import seal_positions
-from airflow_streamstate.driver.attempt.snapshotting import need_current, persist, positions_in
+from airflow_streamstate.driver.attempt.snapshotting import need_current, positions_in, retry_until_fenced
 from airflow_streamstate.driver.shutdown.begun_flushes import begun_flushes, refuse_pending_flush
 from airflow_streamstate.driver.shutdown.calling import call_functions
 from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
@@ -90,7 +90,7 @@ class DrainEnds:
         attempt = self._attempt
         answered = {*answered_ids(attempt.reporter.events), self._order.command_id}
         found = []
-        for slot in persist(attempt, "the commands", attempt.journal.commands):
+        for slot in retry_until_fenced(attempt, "the commands", attempt.journal.commands):
             command = slot.command
             if not isinstance(command, DrainNotification) or command.command_id in answered:
                 continue
@@ -102,7 +102,7 @@ class DrainEnds:
         """Say that it is called off before anything was flushed; what follows is the caller's."""
         if call_off.cause == "cancelled":
             attempt, command_id = self._attempt, self._order.command_id
-            persist(attempt, "the commands", lambda: cancel_drains(attempt, but=command_id))
+            retry_until_fenced(attempt, "the commands", lambda: cancel_drains(attempt, but=command_id))
         choices = () if then == "runs_on" else CHOICES_WITHDRAWN
         self._write_failed("", call_off.why, choices, withdrawn=True, call_off=call_off, then=then)
         clean_up(self._attempt)

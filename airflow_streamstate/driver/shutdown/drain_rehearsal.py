@@ -18,7 +18,7 @@ from airflow_streamstate.checkpoint.trial_batches import plan_flush
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.driver.shutdown.flush_reach import FlushReach
 from airflow_streamstate.errors import (
     FencedError,
@@ -65,7 +65,7 @@ def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> 
     command = order.command
     if not isinstance(command, DrainNotification) or not command.rehearse:
         return Foreseen(frozenset(query.name for query in queries))
-    plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
+    plans = retry_until_fenced(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
     reach = FlushReach(attempt, order, plans)
     tried, problems = set[str](), {}
     for query in queries:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
-from airflow_streamstate.driver.attempt.snapshotting import persist, queries_to_capture, take_snapshot
+from airflow_streamstate.driver.attempt.snapshotting import queries_to_capture, retry_until_fenced, take_snapshot
 from airflow_streamstate.driver.shutdown.flushing import Flush
 from airflow_streamstate.driver.shutdown.open_windows import OpenWindows
 from airflow_streamstate.errors import DataError
@@ -51,7 +51,7 @@ class DrainSnapshots:
             queries = self._to_capture(flushed, windows)
             return take_snapshot(attempt, self._free_id(kind), kind, self._order.command_id, queries, go_on=check)
 
-        return persist(attempt, f"snapshot {kind}", take)
+        return retry_until_fenced(attempt, f"snapshot {kind}", take)
 
     def made_before_flush(self) -> SnapshotManifest | None:
         """The snapshot pre-drain, as far as it was made."""
@@ -66,7 +66,7 @@ class DrainSnapshots:
             queries = self._to_capture(flushed, windows)
             return take_snapshot(attempt, attempt.snapshot_id("stopped"), "stopped", "", queries)
 
-        return persist(attempt, "snapshot stopped", take)
+        return retry_until_fenced(attempt, "snapshot stopped", take)
 
     def _to_capture(self, flushed: Sequence[Flush], windows: OpenWindows | None) -> dict[str, QueryToCapture]:
         queries = queries_to_capture(self._attempt)

@@ -19,7 +19,7 @@ from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.driver.attempt.query_failures import failed_queries
 from airflow_streamstate.driver.attempt.reporting import PASSING
-from airflow_streamstate.driver.attempt.snapshotting import need_current, persist
+from airflow_streamstate.driver.attempt.snapshotting import need_current, retry_until_fenced
 from airflow_streamstate.driver.shutdown.begun_flushes import begun_flushes
 from airflow_streamstate.driver.shutdown.carrying_on import carry_on
 from airflow_streamstate.driver.shutdown.cutting import cut_runs
@@ -100,7 +100,7 @@ def catch_up(
     for query in behind:
         attempt.reporter.say(f"query {query.name} reads what was flushed before it")
         checkpoint, partitions = query.checkpoint, query.session_partitions
-        persist(
+        retry_until_fenced(
             attempt,
             "the repair",
             lambda checkpoint=checkpoint, partitions=partitions: repair_before_start(  # type: ignore[misc]
@@ -133,15 +133,15 @@ def catch_up(
 def _look_at_sources(attempt: Attempt, query: LogicalQuery) -> None:
     """Its checkpoint was built for a flush, which reads nothing; as before any start, now that it reads after all."""
     builder = Builder(attempt)
-    persist(attempt, "the sources", lambda: builder.ensure(query.name, query.startable))
+    retry_until_fenced(attempt, "the sources", lambda: builder.ensure(query.name, query.startable))
 
 
 def _is_behind(attempt: Attempt, query: LogicalQuery, announced: dict[str, int]) -> bool:
     checkpoint = query.checkpoint
-    found = persist(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
+    found = retry_until_fenced(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
     if isinstance(found, DrainCommitted | DrainPending):
         return False
-    return announced.get(query.name) != persist(attempt, "the log", checkpoint.position).barrier_id
+    return announced.get(query.name) != retry_until_fenced(attempt, "the log", checkpoint.position).barrier_id
 
 
 # A drain that is called off before it flushed anything: its queries run on, stop, or are cut, as was asked for.
@@ -192,7 +192,10 @@ def _failures_of_planned(attempt: Attempt) -> dict[str, str]:
         if query.runs_once and run is not None:
             wait_until_ended(attempt, run)
             failure = run.failure()
-            if failure is not None and persist(attempt, "the log", query.checkpoint.position).planned is not None:
+            if (
+                failure is not None
+                and retry_until_fenced(attempt, "the log", query.checkpoint.position).planned is not None
+            ):
                 failures[query.name] = failure
     return failures
 
@@ -336,7 +339,7 @@ class _Drain:
 
     def _flush(self, queries: list[LogicalQuery]) -> None:
         attempt = self._attempt
-        plans = persist(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
+        plans = retry_until_fenced(attempt, "the plans", lambda: recorded_plans(attempt.control, attempt.deployment_id))
         reach = FlushReach(attempt, self._order, plans)
         untried = [each for each in queries if each.name not in self._tried and has_committed(attempt, each)]
         if untried and not self._has_begun():
@@ -358,7 +361,9 @@ class _Drain:
                 return
             standing = [query for query in stage if has_committed(attempt, query)]
             flushes = [Flush(attempt, query, self._order.command_id, reach) for query in standing]
-            self._announce({flush.query.name: persist(attempt, "the log", flush.prepare) for flush in flushes})
+            self._announce(
+                {flush.query.name: retry_until_fenced(attempt, "the log", flush.prepare) for flush in flushes}
+            )
             unread = {flush.query.name: why for flush in flushes if (why := flush.look_ahead()) is not None}
             if unread:
                 self._ends.kept_all(unread, done, windows)

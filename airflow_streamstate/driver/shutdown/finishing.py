@@ -12,8 +12,8 @@ from airflow_streamstate.driver.attempt.query_failures import failed_queries
 from airflow_streamstate.driver.attempt.snapshotting import (
     has_queries,
     need_current,
-    persist,
     positions_in,
+    retry_until_fenced,
     take_final_snapshot,
 )
 from airflow_streamstate.driver.shutdown.begun_flushes import refuse_pending_flush
@@ -90,7 +90,7 @@ def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
     attempt.script_has_failed = failure is not None
     attempt.script_has_ended = True
     try:
-        while not persist(attempt, "Spark", lambda: close_latch(attempt, "stop", Order())):
+        while not retry_until_fenced(attempt, "Spark", lambda: close_latch(attempt, "stop", Order())):
             if attempt.latch.is_released:
                 return _after_an_ending(attempt, failure)
             if attempt.is_fenced:

@@ -13,7 +13,7 @@ from airflow_streamstate.checkpoint.state_files import delete_version
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.driver.attempt.ports import NotWatchedError, OperatorRows, QueryRun
-from airflow_streamstate.driver.attempt.snapshotting import need_current, persist
+from airflow_streamstate.driver.attempt.snapshotting import need_current, retry_until_fenced
 from airflow_streamstate.driver.shutdown.flush_reach import FlushReach
 from airflow_streamstate.driver.start.repeating import tell_repeated
 from airflow_streamstate.errors import FencedError, StreamStateError, UnavailableError
@@ -69,7 +69,7 @@ class Flush:
         Not where an earlier attempt has begun the flush: its entry says how far.
         """
         checkpoint = self.query.checkpoint
-        entry = persist(self._attempt, "the offset log", lambda: checkpoint.read_offset(self.batch_id))
+        entry = retry_until_fenced(self._attempt, "the offset log", lambda: checkpoint.read_offset(self.batch_id))
         self._is_first_try = entry is None or entry.mark is None or entry.mark.kind != "drain"
         if not self._is_first_try or entry is None:
             return None
@@ -91,14 +91,14 @@ class Flush:
     def start(self) -> None:
         """Exchange the entry and start the flush, unless it is committed already. Comes back while it runs."""
         checkpoint = self.query.checkpoint
-        if persist(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
+        if retry_until_fenced(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
             return
         need_current(self._attempt)
         # The drain entry is a copy of the one before it, and Spark wants this setting in both.
         partitions = self.query.session_partitions
-        persist(self._attempt, "the offset log", lambda: pin_partitions(checkpoint, partitions))
+        retry_until_fenced(self._attempt, "the offset log", lambda: pin_partitions(checkpoint, partitions))
         mark = self._attempt.mark("drain", self._command_id)
-        persist(
+        retry_until_fenced(
             self._attempt,
             "the exchange for the drain",
             lambda: exchange_for_drain(checkpoint, mark, batch_timestamp_ms=self._batch_time_ms),
@@ -131,7 +131,7 @@ class Flush:
             may_withdraw: its entry is taken back, where the sink provably lacks the batch and nothing runs any more.
         """
         checkpoint = self.query.checkpoint
-        if persist(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
+        if retry_until_fenced(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
             if self._run is not None:
                 self.query.last_end = replace(self.query.last_end, flushed_at=self._attempt.clock.now())
             return
@@ -141,15 +141,17 @@ class Flush:
         if withdrawn:
             # First what it left of the state: with the entry still there, whoever comes after a crash flushes again.
             version = self.batch_id + 1
-            persist(self._attempt, "the state of the flush", lambda: delete_version(checkpoint, version))
-            persist(self._attempt, "taking back the drain", lambda: withdraw(checkpoint, self.batch_id))
+            retry_until_fenced(self._attempt, "the state of the flush", lambda: delete_version(checkpoint, version))
+            retry_until_fenced(self._attempt, "taking back the drain", lambda: withdraw(checkpoint, self.batch_id))
         self.failure = FlushFailure(error, withdrawn, run)
 
     def _is_over(self) -> bool:
         """Whether nothing of it writes any more: its thread has ended, and with a little patience its tasks."""
         clock, run = self._attempt.clock, self._run
         until = clock.monotonic_seconds() + self._attempt.spec.settings.exit_grace_seconds
-        while not self.has_ended() or (run is not None and persist(self._attempt, "Spark", run.has_running_tasks)):
+        while not self.has_ended() or (
+            run is not None and retry_until_fenced(self._attempt, "Spark", run.has_running_tasks)
+        ):
             if clock.monotonic_seconds() >= until:
                 return False
             clock.sleep(POLL_SECONDS)
@@ -160,7 +162,7 @@ class Flush:
             return True  # Spark refused to start: nobody ever gave the sink this batch
         try:
             # Without it a sink that is keyed by it would hold nothing, which is no proof of anything.
-            query_id = persist(self._attempt, "the checkpoint", self.query.checkpoint.query_id)
+            query_id = retry_until_fenced(self._attempt, "the checkpoint", self.query.checkpoint.query_id)
             held = self.query.startable.held_batches(query_id, self.batch_id)
             return query_id is not None and held.lacks(self.batch_id)
         except Exception:

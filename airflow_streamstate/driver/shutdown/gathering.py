@@ -7,7 +7,7 @@ from collections.abc import Callable
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify, repair_before_start
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, holders, need_current, persist
+from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, holders, need_current, retry_until_fenced
 from airflow_streamstate.driver.shutdown.begun_flushes import refuse_carrying_on
 from airflow_streamstate.driver.shutdown.stopping import end_at_barriers, wait_until_ended
 from airflow_streamstate.driver.start.building import has_state
@@ -53,19 +53,19 @@ def are_all_started(attempt: Attempt) -> bool:
 
 
 def _not_started(attempt: Attempt) -> list[str]:
-    held = persist(attempt, "the start snapshot", lambda: holders(attempt))
-    built = persist(attempt, "the list of checkpoints", lambda: checkpoint_names(attempt))
+    held = retry_until_fenced(attempt, "the start snapshot", lambda: holders(attempt))
+    built = retry_until_fenced(attempt, "the list of checkpoints", lambda: checkpoint_names(attempt))
     with_state = {name for name, holder in held.items() if has_state(holder.queries[name])}
     return sorted({*built, *with_state} - set(attempt.queries))
 
 
 def has_committed(attempt: Attempt, query: LogicalQuery) -> bool:
-    return persist(attempt, "the log", query.checkpoint.position).batch_id is not None
+    return retry_until_fenced(attempt, "the log", query.checkpoint.position).batch_id is not None
 
 
 def stands_at_barrier(attempt: Attempt, query: LogicalQuery) -> bool:
     """Not so where the script itself stopped it in the middle of a batch, under our barrier."""
-    position = persist(attempt, "the log", query.checkpoint.position)
+    position = retry_until_fenced(attempt, "the log", query.checkpoint.position)
     return position.planned is None and bool(position.barriers)
 
 
@@ -81,10 +81,10 @@ def bring_to_barrier(
         is_enough: whether to wait no longer for the batch that was planned: it runs on then, and has no barrier.
     """
     checkpoint = query.checkpoint
-    found = persist(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
+    found = retry_until_fenced(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
     if isinstance(found, DrainCommitted | DrainPending):
         return
-    report = persist(
+    report = retry_until_fenced(
         attempt,
         "the repair",
         lambda: repair_before_start(
@@ -117,7 +117,7 @@ def _run_planned(attempt: Attempt, query: LogicalQuery, batch_id: int | None, is
     query.add_run(run, once=True)
     if not wait_until_ended(attempt, run, is_enough):
         return False
-    position = persist(attempt, "the log", query.checkpoint.position)
+    position = retry_until_fenced(attempt, "the log", query.checkpoint.position)
     if position.planned is not None:
         raise QueryFailedError({query.name: run.failure() or f"batch {batch_id} did not commit"})
     return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from airflow_streamstate.control.command_status import pending_drain
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.protocol.events import Noted
 
 _TEXT = "a drain was ordered and not begun before this end: it holds for the next attempt of this deployment"
@@ -21,7 +21,7 @@ def note_overtaken_drain(attempt: Attempt) -> None:
     """
     events = attempt.reporter.events
     drain = pending_drain(
-        persist(attempt, "the commands", attempt.journal.commands),
+        retry_until_fenced(attempt, "the commands", attempt.journal.commands),
         events,
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,

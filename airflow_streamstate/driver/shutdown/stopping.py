@@ -25,7 +25,12 @@ from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.driver.attempt.ports import QueryRun
 from airflow_streamstate.driver.attempt.query_failures import failed_queries, tell_failed_queries
 from airflow_streamstate.driver.attempt.reporting import PASSING
-from airflow_streamstate.driver.attempt.snapshotting import need_current, persist, positions_in, take_final_snapshot
+from airflow_streamstate.driver.attempt.snapshotting import (
+    need_current,
+    positions_in,
+    retry_until_fenced,
+    take_final_snapshot,
+)
 from airflow_streamstate.driver.shutdown.begun_flushes import refuse_pending_flush
 from airflow_streamstate.driver.shutdown.calling import call_functions
 from airflow_streamstate.driver.shutdown.overtaken import note_overtaken_drain
@@ -232,7 +237,7 @@ def wait_until_ended(attempt: Attempt, run: QueryRun, is_enough: Callable[[], bo
     Raises:
         FencedError: this attempt was replaced.
     """
-    while not persist(attempt, "Spark", run.has_ended):
+    while not retry_until_fenced(attempt, "Spark", run.has_ended):
         if is_enough():
             return False
         attempt.clock.sleep(POLL_SECONDS)

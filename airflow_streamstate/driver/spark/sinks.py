@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 
 from airflow_streamstate.connectors.files import FORMATS
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks, repeat_means
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoingSink, UndoMeans, UndoWish, cannot_undo, means_of
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoingSink, UndoMeans, UndoOrder, cannot_undo, means_of
 from airflow_streamstate.connectors.warming import WarmingSink
 from airflow_streamstate.driver.spark.jvm import jvm_is_gone, read_field, scala_text_map
 from airflow_streamstate.errors import ConflictError, StreamStateError, UnavailableError
@@ -150,19 +150,19 @@ class AskedSink:
             adapter = self._adapter(self._sink())
         return isinstance(adapter, UndoingSink) and adapter.undo_needs_query_id
 
-    def find_undo(self, wish: UndoWish) -> FoundUndo:
+    def find_undo(self, wish: UndoOrder) -> FoundUndo:
         """See ``ports.StartableQuery``."""
         with _in_words(NOT_LOOKED_AT, to_batch_id=wish.to_batch_id):
             sink = self._sink()
             return self._undoing(sink, wish).find_undo(sink, wish, self._reach)
 
-    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+    def undo_batches(self, wish: UndoOrder, found: FoundUndo) -> None:
         """See ``ports.StartableQuery``."""
         with _in_words("the sink could not be undone to the end", to_batch_id=wish.to_batch_id):
             sink = self._sink()
             self._undoing(sink, wish).undo_batches(sink, wish, found, self._reach)
 
-    def _undoing(self, sink: Sink, wish: UndoWish) -> UndoingSink:
+    def _undoing(self, sink: Sink, wish: UndoOrder) -> UndoingSink:
         adapter = self._adapter(sink)
         if not isinstance(adapter, UndoingSink):
             raise cannot_undo("it is another one than a moment ago", sink, wish)

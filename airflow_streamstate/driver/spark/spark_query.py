@@ -22,7 +22,7 @@ from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
 from pyspark.sql import DataFrame, functions
 
 from airflow_streamstate.connectors.sink import REPEAT_SETTINGS, HeldBatches
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoWish
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
 from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     NotWatchedError,
@@ -500,11 +500,11 @@ class SparkWriter:
         with jvm_answers():
             return self._sink.undo_needs_query_id()
 
-    def find_undo(self, wish: UndoWish) -> FoundUndo:
+    def find_undo(self, wish: UndoOrder) -> FoundUndo:
         with jvm_answers():
             return self._sink.find_undo(wish)
 
-    def undo_batches(self, wish: UndoWish, found: FoundUndo) -> None:
+    def undo_batches(self, wish: UndoOrder, found: FoundUndo) -> None:
         with jvm_answers():
             self._sink.undo_batches(wish, found)
 

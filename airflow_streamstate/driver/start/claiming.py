@@ -17,7 +17,7 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.cancelling import cancel_drains
 from airflow_streamstate.driver.attempt.latch import Order, order_of
 from airflow_streamstate.driver.attempt.reporting import MAX_RETRY_SECONDS, say_to_driver_log
-from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, persist
+from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, retry_until_fenced
 from airflow_streamstate.driver.start.skipping import tell_committed_skips
 from airflow_streamstate.errors import DataError, FencedError, ObjectExistsError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import Accepted, Claimed, Drained, QueryStarted
@@ -174,7 +174,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         reason=attempt.spec.reason if attempt.number == 1 else register.attempt_reason,
     )
     attempt.reporter.say(f"{attempt.deployment_id} attempt {attempt.number} of stream {attempt.stream_id} is claimed")
-    persist(attempt, "what is pending", lambda: take_up_pending(attempt))
+    retry_until_fenced(attempt, "what is pending", lambda: take_up_pending(attempt))
 
 
 def _earlier_beat(attempt: Attempt) -> Heartbeat | None:

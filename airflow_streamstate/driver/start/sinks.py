@@ -10,7 +10,7 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.auditing import note_once
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS
-from airflow_streamstate.driver.attempt.snapshotting import need_current, persist
+from airflow_streamstate.driver.attempt.snapshotting import need_current, retry_until_fenced
 from airflow_streamstate.errors import InvalidRequestError
 
 CANNOT_TELL = "its sink cannot tell which batches it holds"
@@ -40,7 +40,7 @@ def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, i
         note_once(attempt, attempt.reporter.shortened(problem, MAX_REASON_CHARACTERS, in_a_line=True))
     startable = logical.startable
     next_planned = position.barrier_id  # the id above the last planned batch
-    query_id = persist(attempt, "the checkpoint", logical.checkpoint.query_id)
+    query_id = retry_until_fenced(attempt, "the checkpoint", logical.checkpoint.query_id)
     held = startable.held_batches(query_id, next_planned)
     if held.batch_ids:
         # Held by a successor, it may be: whoever was replaced has to learn that, and nothing else.
@@ -58,7 +58,7 @@ def check_sink_before_flush(attempt: Attempt, logical: LogicalQuery) -> None:
     A flush that an earlier attempt began is not asked about: it runs again over the same bounds.
     """
     checkpoint = logical.checkpoint
-    position = persist(attempt, "the log", lambda: checkpoint.position() if checkpoint.exists() else None)
+    position = retry_until_fenced(attempt, "the log", lambda: checkpoint.position() if checkpoint.exists() else None)
     if position is not None and not position.barriers:
         for word in check_sink(attempt, logical, position, is_fresh=False):
             attempt.reporter.note(word, query=logical.name)

@@ -17,7 +17,7 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import order_of
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS
-from airflow_streamstate.driver.attempt.snapshotting import need_current, own_identities, persist
+from airflow_streamstate.driver.attempt.snapshotting import need_current, own_identities, retry_until_fenced
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SkipRequest
@@ -45,7 +45,7 @@ def skip_if_asked(attempt: Attempt, logical: LogicalQuery, position: Position) -
     """
     if position.planned_id is None and not begun_skips(attempt.reporter.events):
         return ()
-    slots = persist(attempt, "the commands", attempt.journal.commands)
+    slots = retry_until_fenced(attempt, "the commands", attempt.journal.commands)
     found = pending_skip(slots, attempt.reporter.events, attempt.deployment_id, logical.name)
     if found is None:
         return ()
@@ -111,7 +111,7 @@ class _Skip:
     def _why_not(self) -> str:
         """Why the sink forbids it; "" where it does not."""
         wish, startable = self._wish, self._logical.startable
-        query_id = persist(self._attempt, "the checkpoint", self._logical.checkpoint.query_id)
+        query_id = retry_until_fenced(self._attempt, "the checkpoint", self._logical.checkpoint.query_id)
         held = startable.held_batches(query_id, wish.batch_id)
         if wish.accepts_written or held.lacks(wish.batch_id):
             return ""
@@ -125,17 +125,19 @@ class _Skip:
     def _carry_over(self) -> str:
         """Carry the state over an empty batch, and commit; why that was not possible, "" where it was."""
         attempt, logical, batch_id = self._attempt, self._logical, self._wish.batch_id
-        persist(attempt, "the log", lambda: _moves(attempt, self._wish))  # what could not be told is not done
+        retry_until_fenced(
+            attempt, "the log", lambda: _moves(attempt, self._wish)
+        )  # what could not be told is not done
         accept(attempt, order_of(self._wish, self._number))
-        persist(attempt, "the skip", lambda: prepare_skip(self._building, logical.checkpoint, batch_id))
+        retry_until_fenced(attempt, "the skip", lambda: prepare_skip(self._building, logical.checkpoint, batch_id))
         try:
             logical.startable.run_trial_batch(attempt.uri_of(self._building))
         except Exception as error:
-            persist(attempt, "the skip", lambda: wipe(self._building))
+            retry_until_fenced(attempt, "the skip", lambda: wipe(self._building))
             words = f"an empty batch in its place fails as well, so it is not its rows: {error}"
             return attempt.reporter.shortened(words, MAX_REASON_CHARACTERS, in_a_line=True)
         need_current(attempt)
-        persist(attempt, "the skip", lambda: finish_skip(self._building, logical.checkpoint, batch_id))
+        retry_until_fenced(attempt, "the skip", lambda: finish_skip(self._building, logical.checkpoint, batch_id))
         return ""
 
     def _told(self) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ def _reject(attempt: Attempt, wish: SkipRequest, number: int, reason: str) -> No
 
 def _tell(attempt: Attempt, wish: SkipRequest, number: int) -> str:
     """Tell of a batch that is committed without its rows; in words."""
-    moves = persist(attempt, "the log", lambda: _moves(attempt, wish))
+    moves = retry_until_fenced(attempt, "the log", lambda: _moves(attempt, wish))
     attempt.reporter.write(
         Skipped,
         command_id=wish.command_id,

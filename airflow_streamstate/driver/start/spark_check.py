@@ -8,7 +8,7 @@ from airflow_streamstate.checkpoint.spark_versions import offset_log_of, refuse_
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.control.writers import spark_that_wrote
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.snapshot.data import data_files
 
 
@@ -27,7 +27,7 @@ def check_spark(attempt: Attempt, name: str, checkpoint: Checkpoint) -> None:
     def look() -> tuple[str, str, str, str]:
         return _written_by(attempt, name, checkpoint)
 
-    found = look() if attempt.latch.is_open else persist(attempt, "the checkpoint", look)
+    found = look() if attempt.latch.is_open else retry_until_fenced(attempt, "the checkpoint", look)
     written_by, committed_by, provider, offset_log = found
     runs_on = attempt.spark_version
     refuse_move(written_by, runs_on, provider, offset_log, committed_by=committed_by, query_name=name)

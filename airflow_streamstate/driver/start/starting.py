@@ -10,7 +10,7 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.query_failures import tell_failed_queries
-from airflow_streamstate.driver.attempt.snapshotting import persist
+from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.driver.start.naming import NameBook
 from airflow_streamstate.driver.start.running import Runs, check_state_format
 from airflow_streamstate.driver.start.sinks import check_sink_before_flush
@@ -95,8 +95,10 @@ class Starter:
             logical.end()
         elif attempt.latch.state == "drain" and not attempt.flush_has_begun:
             startable = logical.startable
-            persist(attempt, "the checkpoint", lambda: self._runs.builder.ensure_for_drain(logical.name, startable))
-            persist(attempt, "the checkpoint", lambda: check_state_format(logical))
+            retry_until_fenced(
+                attempt, "the checkpoint", lambda: self._runs.builder.ensure_for_drain(logical.name, startable)
+            )
+            retry_until_fenced(attempt, "the checkpoint", lambda: check_state_format(logical))
             check_sink_before_flush(attempt, logical)
         elif attempt.latch.state == "drain":
             attempt.reporter.note("a query was started when the flush had begun; it is not run", query=logical.name)

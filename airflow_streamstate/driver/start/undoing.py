@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.undoing import NOTHING_STAYS, FoundUndo, UndoWish
+from airflow_streamstate.connectors.undoing import NOTHING_STAYS, FoundUndo, UndoOrder
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, need_current
@@ -97,7 +97,7 @@ class _Undo:
     startable: StartableQuery
     known: QuerySnapshot
     start: StartPlan
-    wish: UndoWish
+    wish: UndoOrder
 
     def run(self) -> str:
         """As ``undo_sink``."""
@@ -296,7 +296,7 @@ def _starts_of(attempt: Attempt, deployment_id: str, name: str) -> list[QuerySta
     return [event for event in events if isinstance(event, QueryStarted) and event.query_name == name]
 
 
-def _wish(attempt: Attempt, name: str, known: QuerySnapshot, start: StartPlan) -> UndoWish:
+def _wish(attempt: Attempt, name: str, known: QuerySnapshot, start: StartPlan) -> UndoOrder:
     position = known.position
     to_batch_id = NOTHING_STAYS if position.batch_id is None else position.batch_id
     # A snapshot's own planned batch may be in the sink: it is taken out, too, and runs again over its bounds (1a.6).
@@ -313,7 +313,7 @@ def _wish(attempt: Attempt, name: str, known: QuerySnapshot, start: StartPlan) -
         elif told:
             planned.append(None)  # it is gone: nobody knows any more how far it got
     known_ids = [batch_id for batch_id in planned if batch_id is not None]
-    return UndoWish(
+    return UndoOrder(
         f"{attempt.stream_id}-{attempt.deployment_id}-{attempt.spec.created_at:%Y%m%dT%H%M%S}",
         to_batch_id,
         frozenset(query_ids - {""}),

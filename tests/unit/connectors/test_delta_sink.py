@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.connectors.sink import HeldBatches, Sink
 from airflow_streamstate.connectors.tables import DeltaSink
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_undo
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from support.sink_reach import QUERY_ID, DictReach
 
@@ -165,11 +165,11 @@ class _Table(_Reach):
         self.commit({"commitInfo": info}, {"remove": {"path": "x", "dataChange": True}})
 
 
-def _wish(to_batch_id: int, *query_ids: str) -> UndoWish:
-    return UndoWish("u-1", to_batch_id, frozenset(query_ids or (QUERY_ID,)))
+def _wish(to_batch_id: int, *query_ids: str) -> UndoOrder:
+    return UndoOrder("u-1", to_batch_id, frozenset(query_ids or (QUERY_ID,)))
 
 
-def _undo(table: _Table, wish: UndoWish) -> FoundUndo:
+def _undo(table: _Table, wish: UndoOrder) -> FoundUndo:
     found = DeltaSink().find_undo(TABLE, wish, table)
     DeltaSink().undo_batches(TABLE, wish, found, table)
     return found

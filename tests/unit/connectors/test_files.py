@@ -15,7 +15,7 @@ from airflow_streamstate.connectors.files import (
 )
 from airflow_streamstate.connectors.sink import HeldBatches, Sink
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_undo
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from support.sink_reach import QUERY_ID, DictReach
 
@@ -150,11 +150,11 @@ def _written(newest: int, interval: int = 3) -> DictReach:
     return reach
 
 
-def _wish(to_batch_id: int, last_batch_id: int | None = None, undo_id: str = "u-1") -> UndoWish:
-    return UndoWish(undo_id, to_batch_id, frozenset({QUERY_ID}), last_batch_id)
+def _wish(to_batch_id: int, last_batch_id: int | None = None, undo_id: str = "u-1") -> UndoOrder:
+    return UndoOrder(undo_id, to_batch_id, frozenset({QUERY_ID}), last_batch_id)
 
 
-def _undo(reach: DictReach, wish: UndoWish) -> FoundUndo:
+def _undo(reach: DictReach, wish: UndoOrder) -> FoundUndo:
     found = FileSink().find_undo(OUT, wish, reach)
     FileSink().undo_batches(OUT, wish, found, reach)
     return found

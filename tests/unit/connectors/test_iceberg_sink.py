@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.connectors.sink import HeldBatches, Sink
 from airflow_streamstate.connectors.tables import EPOCH_ID, LOOKS, QUERY_ID, IcebergSink
 from airflow_streamstate.connectors.testing import OTHER_QUERY_ID, SinkPlace, check_sink, check_undo
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from support import sink_reach
 from support.sink_reach import DictReach
@@ -230,8 +230,8 @@ class _RolledBack(_Table):
         self.main = len(self._snapshots)
 
 
-def _wish(to_batch_id: int) -> UndoWish:
-    return UndoWish("u-1", to_batch_id, frozenset({sink_reach.QUERY_ID}))
+def _wish(to_batch_id: int) -> UndoOrder:
+    return UndoOrder("u-1", to_batch_id, frozenset({sink_reach.QUERY_ID}))
 
 
 def _undo(table: _RolledBack, to_batch_id: int, sink: Sink = TABLE) -> FoundUndo:

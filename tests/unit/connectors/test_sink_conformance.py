@@ -11,7 +11,7 @@ from airflow_streamstate.connectors.files import FileSink
 from airflow_streamstate.connectors.plain_sinks import NoopSink
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_undo, check_warming
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from support.sink_reach import QUERY_ID, DictReach
 
 OUT = Sink("json", "/data/out")
@@ -63,14 +63,14 @@ def test_a_broken_promise_is_named(adapter: FileSink, said: str) -> None:
 class _Half(FileSink):
     """Undoes all but the first of the batches."""
 
-    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         super().undo_batches(sink, replace(wish, to_batch_id=wish.to_batch_id + 1), _less(found), reach)
 
 
 class _Silent(FileSink):
     """Names nothing."""
 
-    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
         return replace(super().find_undo(sink, wish, reach), removed=())
 
 

@@ -8,7 +8,7 @@ from airflow_streamstate.control.adoption import AdoptionRegister
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adopt.adoptions import Adoptions
 from airflow_streamstate.controller.adoption_guard import create_unadopted
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.home import Home
@@ -105,7 +105,7 @@ def test_what_another_home_keeps_in_the_same_place_is_not_wiped(adopting: Adopti
     before = {info.key: adopting.store.get(info.key) for info in adopting.store.list_objects("")}
     own = MemoryStore("own")
     home = Home.of(own, adopting.store, adopting.folder, adopting.clock)
-    means = Means.of(home, adopting.launcher, adopting.clock, "tests", None)
+    means = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
     adoptions = Adoptions(means, Deployer(means, Attempts(means)), lambda _uri: adopting.lake)
     with pytest.raises(ConflictError, match="lies where") as told:
         adoptions.adopt(adopting.wanted(is_stopped=is_stopped))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.errors import VersionConflictError
 from support.sim_stage import Stage
 
@@ -12,7 +12,7 @@ from support.sim_stage import Stage
 def test_a_register_says_who_wrote_it_and_is_written_once(stage: Stage) -> None:
     """Each write has an id of its own; whoever read an older register loses. (Laws 4 and 8)"""
     stage.deploy()
-    means = Means.of(stage.home, stage.launcher, stage.clock, "somebody", None)
+    means = ControllerContext.of(stage.home, stage.launcher, stage.clock, "somebody", None)
     before = stage.control.need_register()
     after = means.replace_register(stage.control, before, attempt=2)
     assert (after.value.attempt, after.value.updated_by) == (2, "somebody")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.errors import ConflictError
 from support.sim_stage import Stage
 
 
 def prove(stage: Stage, *, assume_dead: bool = False) -> None:
     """Prove the current attempt ended."""
-    means = Means.of(stage.home, stage.launcher, stage.clock, "tests", None)
+    means = ControllerContext.of(stage.home, stage.launcher, stage.clock, "tests", None)
     means.endings.prove(stage.control, stage.seen(), assume_dead=assume_dead)
 
 

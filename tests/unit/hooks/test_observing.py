@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.controller.observe.views import Outcome
 from airflow_streamstate.errors import ConflictError, DeploymentFailedError, InvalidRequestError
-from airflow_streamstate.hooks.observing import PENDING, Sighting, Watch, end_result, out_of_time
+from airflow_streamstate.hooks.observing import PENDING, WaitCondition, WaitResult, end_result, out_of_time
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.events import DrainFailed, Expired, Fenced, Ignored, Rejected
 from airflow_streamstate.protocol.positions import QueryPosition
@@ -32,12 +32,12 @@ def stream(named: NamedHome) -> ScriptedStream:
     return named.stream()
 
 
-def see(named: NamedHome, watch: Watch) -> Sighting:
+def see(named: NamedHome, watch: WaitCondition) -> WaitResult:
     return named.hook().look(watch)
 
 
-def drain_of(attempt: ScriptedAttempt, command_id: str | None = None) -> Watch:
-    return Watch("drained", "flights", attempt.deployment_id, command_id=command_id)
+def drain_of(attempt: ScriptedAttempt, command_id: str | None = None) -> WaitCondition:
+    return WaitCondition("drained", "flights", attempt.deployment_id, command_id=command_id)
 
 
 def test_a_running_deployment_may_still_be_drained(named: NamedHome, stream: ScriptedStream) -> None:
@@ -49,7 +49,7 @@ def test_a_drain_is_seen_whoever_asked_for_it(named: NamedHome, stream: Scripted
     """The result has the five things that an upgrade needs."""
     attempt = stream.deploy().runs()
     attempt.drained("somebody's")
-    assert see(named, drain_of(attempt)) == Sighting("done", DRAINED)
+    assert see(named, drain_of(attempt)) == WaitResult("done", DRAINED)
 
 
 def test_a_later_deployment_does_not_hide_a_drain(named: NamedHome, stream: ScriptedStream) -> None:
@@ -142,7 +142,7 @@ def test_a_flush_that_failed_carries_its_words(named: NamedHome, stream: Scripte
 def test_health_is_a_batch_of_every_query(named: NamedHome, stream: ScriptedStream) -> None:
     """Running is not enough."""
     attempt = stream.deploy()
-    watch = Watch("healthy", "flights", attempt.deployment_id)
+    watch = WaitCondition("healthy", "flights", attempt.deployment_id)
     assert see(named, watch) == PENDING
     attempt.claim().started()
     assert see(named, watch) == PENDING
@@ -156,7 +156,7 @@ def test_a_deployment_that_failed_is_not_waited_for(named: NamedHome, stream: Sc
     """The error carries the script's own traceback."""
     attempt = stream.deploy()
     attempt.claim().failed("ValueError: boom")
-    seen = see(named, Watch("healthy", "flights", attempt.deployment_id))
+    seen = see(named, WaitCondition("healthy", "flights", attempt.deployment_id))
     assert isinstance(seen.error, DeploymentFailedError)
     assert "Traceback" in str(seen.error)
 
@@ -165,21 +165,21 @@ def test_a_deployment_that_failed_is_not_waited_for(named: NamedHome, stream: Sc
 def test_an_end_with_its_state_kept_is_what_a_stop_was_for(named: NamedHome, stream: ScriptedStream, end: str) -> None:
     """A stream that ended by itself needs no stop any more."""
     attempt = stream.deploy().runs()
-    assert see(named, Watch("stopped", "flights", attempt.deployment_id)) == PENDING
+    assert see(named, WaitCondition("stopped", "flights", attempt.deployment_id)) == PENDING
     snapshot_id = getattr(attempt, end)()
-    seen = see(named, Watch("stopped", "flights", attempt.deployment_id))
+    seen = see(named, WaitCondition("stopped", "flights", attempt.deployment_id))
     assert seen.need_result()["snapshot_id"] == snapshot_id
-    finished = see(named, Watch("finished", "flights", attempt.deployment_id))
+    finished = see(named, WaitCondition("finished", "flights", attempt.deployment_id))
     assert finished.need_result()["state"] == end
 
 
 def test_any_snapshot_one_snapshot_and_the_snapshot_of_an_order(named: NamedHome, stream: ScriptedStream) -> None:
     """Three ways to ask for the same one."""
     attempt = stream.deploy().runs()
-    any_one = Watch("snapshot", "flights", attempt.deployment_id)
-    that_one = Watch("snapshot", "flights", attempt.deployment_id, snapshot_id="d-0001-live-000001")
+    any_one = WaitCondition("snapshot", "flights", attempt.deployment_id)
+    that_one = WaitCondition("snapshot", "flights", attempt.deployment_id, snapshot_id="d-0001-live-000001")
     order = named.hook().snapshot("flights")
-    ordered = Watch("snapshot", "flights", attempt.deployment_id, command_id=order.command_id)
+    ordered = WaitCondition("snapshot", "flights", attempt.deployment_id, command_id=order.command_id)
     assert [see(named, watch) for watch in (any_one, that_one, ordered)] == [PENDING] * 3
     assert not attempt.obey("")
     for watch in (any_one, that_one, ordered):
@@ -197,7 +197,7 @@ def test_a_look_at_a_request_asks_whoever_runs_by_now(named: NamedHome, stream: 
     """By the request id alone, in whichever process: a triggerer's too."""
     attempt = stream.deploy().runs()
     order = named.hook().snapshot("flights", request_id="r-1")
-    watch = Watch("snapshot", "flights", attempt.deployment_id, order.command_id, request_id="r-1")
+    watch = WaitCondition("snapshot", "flights", attempt.deployment_id, order.command_id, request_id="r-1")
     attempt.failed("boom")
     successor = stream.deploy().runs()
     assert see(named, watch) == PENDING
@@ -211,7 +211,7 @@ def test_a_request_that_is_refused_is_not_waited_for(named: NamedHome, stream: S
     attempt = stream.deploy().runs()
     order = named.hook().snapshot("flights", request_id="r-1")
     attempt.say(Rejected, command_id=order.command_id, command_number=1, key="k", reason="nothing is committed yet")
-    watch = Watch("snapshot", "flights", attempt.deployment_id, request_id="r-1")
+    watch = WaitCondition("snapshot", "flights", attempt.deployment_id, request_id="r-1")
     assert isinstance(see(named, watch).error, ConflictError)
     with pytest.raises(InvalidRequestError, match="no snapshot was asked for"):
         see(named, replace(watch, request_id="r-2"))
@@ -221,7 +221,7 @@ def test_a_snapshot_that_cannot_come_is_not_waited_for(named: NamedHome, stream:
     """It was never taken, and its deployment has ended."""
     attempt = stream.deploy().runs()
     attempt.stopped()
-    watch = Watch("snapshot", "flights", attempt.deployment_id, snapshot_id="d-0001-live-000009")
+    watch = WaitCondition("snapshot", "flights", attempt.deployment_id, snapshot_id="d-0001-live-000009")
     assert see(named, watch).outcome == "over"
 
 
@@ -255,13 +255,13 @@ def test_a_wait_that_ends_says_what_was_last_seen(named: NamedHome, stream: Scri
 def test_what_is_no_watch_is_told(raw: object) -> None:
     """A watch came through a database."""
     with pytest.raises(ValueError, match="watch"):
-        Watch.from_json(raw)
+        WaitCondition.from_json(raw)
 
 
 def test_a_watch_survives_the_database_and_ignores_what_is_newer() -> None:
     """A newer release may have written more (Law 7)."""
-    watch = Watch("drained", "flights", "d-0001", command_id="c", request_id="r")
-    assert Watch.from_json({**watch.to_json(), "newer": 1}) == watch
+    watch = WaitCondition("drained", "flights", "d-0001", command_id="c", request_id="r")
+    assert WaitCondition.from_json({**watch.to_json(), "newer": 1}) == watch
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from airflow_streamstate.errors import (
     StreamNotFoundError,
     UnavailableError,
 )
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.streamstate import StreamStateHook, driver_environment
 from airflow_streamstate.protocol.commands import DrainNotification
 from support import scripted_driver
@@ -103,7 +103,7 @@ def test_waiting_ends_with_what_came(named: NamedHome) -> None:
     """The wait of a worker sees what a sensor sees."""
     attempt = named.stream().deploy().runs()
     attempt.drained()
-    watch = Watch("drained", "flights", attempt.deployment_id)
+    watch = WaitCondition("drained", "flights", attempt.deployment_id)
     assert named.hook().wait_for(watch, timeout_seconds=1)["snapshot_id"] == "d-0001-drained-000001"
 
 
@@ -112,7 +112,7 @@ def test_waiting_ends_when_it_cannot_come_or_when_time_is_over(named: NamedHome)
     attempt = named.stream().deploy().runs()
     clock = FakeClock(SYSTEM_CLOCK.now())
     hook = StreamStateHook(clock=clock)
-    watch = Watch("drained", "flights", attempt.deployment_id)
+    watch = WaitCondition("drained", "flights", attempt.deployment_id)
     with pytest.raises(DeadlineExceededError):
         hook.wait_for(watch, timeout_seconds=10, poll_interval_seconds=3)
     assert sum(clock.slept_seconds) == 10
@@ -137,7 +137,7 @@ def test_a_look_that_goes_wrong_says_nothing_about_the_stream(
         return get(key)
 
     monkeypatch.setattr(store, "get", fails_once)  # the edge to the network
-    watch = Watch("drained", "flights", attempt.deployment_id)
+    watch = WaitCondition("drained", "flights", attempt.deployment_id)
     assert hook.wait_for(watch, timeout_seconds=10)["deployment_id"] == "d-0001"
     assert failures == []
 

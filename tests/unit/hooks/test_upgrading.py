@@ -13,9 +13,9 @@ from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import StreamNotFoundError
 from airflow_streamstate.hooks.ending import end_watched
-from airflow_streamstate.hooks.observing import Watch, out_of_time
+from airflow_streamstate.hooks.observing import WaitCondition, out_of_time
 from airflow_streamstate.hooks.upgrading import (
-    bring_on,
+    advance_upgrade,
     give_up,
     give_up_from_afar,
     stands_for_nothing,
@@ -47,7 +47,7 @@ def brought_to(controller: Controller, view: UpgradeView, phase: str, told: list
     told = [] if told is None else told
     for _ in range(400):
         told_number = view.state.last.number
-        view = bring_on(
+        view = advance_upgrade(
             controller, view, told=told_number, hold_seconds=30, on_step=told.append, on_progress=lambda _: None
         )
         if view.state.phase == phase:
@@ -81,7 +81,7 @@ def test_it_stays_no_longer_than_it_is_told_to(running: Controller, tmp_path: Pa
     """A batch may take hours."""
     view = brought_to(running, begun(running, tmp_path, "stalls", healthy_within_seconds=300), "started")
     running.upgrades.cancel("flights", view.upgrade_id, after_stop="rollback")
-    view = bring_on(running, view, told=0, hold_seconds=0.0, on_step=lambda _: None, on_progress=lambda _: None)
+    view = advance_upgrade(running, view, told=0, hold_seconds=0.0, on_step=lambda _: None, on_progress=lambda _: None)
     assert view.state.phase in ("returning", "trying", "returned")
     assert not view.is_over
 
@@ -93,7 +93,7 @@ def test_from_afar_it_is_over_before_the_stop_and_recorded_after_it(
     """No driver is started or ended by somebody who may not see it."""
     view = brought_to(running, begun(running, tmp_path, word), phase)
     before = phases(named, view.upgrade_id)
-    watch = Watch("upgrade", "flights", deployment_id=view.upgrade_id)
+    watch = WaitCondition("upgrade", "flights", deployment_id=view.upgrade_id)
     line = end_watched(running, "rollback", watch)
     after = running.upgrades.view("flights", view.upgrade_id)
     if phase == "rehearsing":
@@ -120,7 +120,7 @@ def test_what_somebody_else_cancelled_was_not_given_up_with_its_task(running: Co
 def test_a_wait_that_ends_says_where_the_upgrade_stands(running: Controller, tmp_path: Path) -> None:
     """By its phase (Law 6)."""
     view = brought_to(running, begun(running, tmp_path, "hangs"), "rehearsing")
-    watch = Watch("upgrade", "flights", deployment_id=view.upgrade_id)
+    watch = WaitCondition("upgrade", "flights", deployment_id=view.upgrade_id)
     assert "phase rehearsing" in str(out_of_time(running, watch, "5 s"))
     assert "phase rehearsing" in what_remains(view)
 

@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.operators.base import StreamStateOperator, request_id_of, requester_of
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.drain import DrainStreamOperator
@@ -24,7 +24,7 @@ from support.airflow_streams import NamedHome
 OPERATORS = [
     DeployStreamOperator, DrainStreamOperator, ResumeStreamOperator, SnapshotStreamOperator, StopStreamOperator
 ]  # fmt: skip
-WATCH = Watch("stopped", "flights", "d-0001", command_id="c")
+WATCH = WaitCondition("stopped", "flights", "d-0001", command_id="c")
 
 
 def test_the_request_is_the_same_for_every_try(context: MakeContext) -> None:

@@ -102,10 +102,10 @@ def test_the_result_is_the_same_for_whoever_waits(running: NamedHome, context: M
         if watch.is_over("flights", trigger.watch["deployment_id"]):
             break
         hook.clock.sleep(0.05)
-    from airflow_streamstate.hooks.observing import Watch
+    from airflow_streamstate.hooks.observing import WaitCondition
 
-    seen = hook.look(Watch.from_json(trigger.watch))
-    event = EventContent("done", Watch.from_json(trigger.watch), result=seen.result).to_json()
+    seen = hook.look(WaitCondition.from_json(trigger.watch))
+    event = EventContent("done", WaitCondition.from_json(trigger.watch), result=seen.result).to_json()
     result = plan(script, deferrable=True, fail_unless_it_fits=False).execute_complete(context(), event)
     assert (result["outcome"], result["verdict"]) == ("refused", "needs-drain")
     pushed = Pushed()

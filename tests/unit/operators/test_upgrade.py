@@ -18,7 +18,7 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
@@ -142,7 +142,7 @@ def test_a_trigger_waits_until_there_is_something_to_act_on(
     """A person's word is such a thing; looking for it changes nothing."""
     task = upgrade(new(tmp_path, "proves"), deferrable=True, needs_approval=True)
     deferred = deferred_at(running, task, context(xcom_push=pushed.push), "planned")
-    hook, watch = running.hook(), Watch.from_json(deferred.trigger.watch)
+    hook, watch = running.hook(), WaitCondition.from_json(deferred.trigger.watch)
     before = phases(running, watch.deployment_id)
     assert hook.look(watch).outcome == "pending"
     hook.controller.upgrades.approve("flights", watch.deployment_id, is_approved=False, reason="not on a friday")
@@ -162,7 +162,7 @@ def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(
     deferred = deferred_at(running, task, ours, "started")
     end = (deferred.trigger.deadline_at, deferred.kwargs["deadline_at"])
     assert end[0] < end[1]
-    watch = Watch.from_json(deferred.trigger.watch)
+    watch = WaitCondition.from_json(deferred.trigger.watch)
     running.hook().controller.kill("flights")
     blind = EventContent("deadline", watch, error=None).to_json() | {
         "error": {"type": "DeadlineExceededError", "message": "it did not come", "context": {}}
@@ -179,7 +179,7 @@ def test_its_time_is_one_over_all_deferrals_and_a_retry_goes_on(
     ours = context(xcom_push=pushed.push)
     deferred = deferred_at(running, task, ours, "started")
     over = format_time(SYSTEM_CLOCK.now() - timedelta(seconds=1))
-    watch = Watch.from_json(deferred.trigger.watch)
+    watch = WaitCondition.from_json(deferred.trigger.watch)
     event = EventContent("done", watch, result={"upgrade_id": watch.deployment_id}).to_json()
     with pytest.raises(AirflowException, match="phase started") as raised:
         task.execute_complete(ours, event, deadline_at=over)
@@ -327,7 +327,7 @@ def test_a_trigger_whose_task_is_ended_after_the_stop_records_that_and_starts_no
     before = phases(running, upgrade_id)
     asyncio.run(StreamStateTrigger(**deferred.trigger.serialize()[1]).on_kill())
     assert phases(running, upgrade_id) == before
-    assert running.hook().look(Watch.from_json(deferred.trigger.watch)).outcome == "done"
+    assert running.hook().look(WaitCondition.from_json(deferred.trigger.watch)).outcome == "done"
     next_try = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
     deferral_of(next_try, ours)
     assert "returned" in phases(running, upgrade_id)
@@ -454,7 +454,7 @@ def test_a_second_upgrade_waits_for_the_first_if_it_is_told_to(
 
     ours = context(task_id="second", xcom_push=pushed.push, max_tries=2)
     turned = deferral_of(second(), ours)
-    assert Watch.from_json(turned.trigger.watch) == Watch("free", "flights", upgrade_id)
+    assert WaitCondition.from_json(turned.trigger.watch) == WaitCondition("free", "flights", upgrade_id)
     assert turned.trigger.on_kill_action == "leave"
     for again in (
         context(task_id="second", xcom_push=pushed.push, try_number=2, max_tries=2),

@@ -25,7 +25,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.sensors.drain import DrainCompleteSensor
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.triggers.events import EventContent
@@ -111,7 +111,9 @@ def test_out_of_time_is_airflows_own_timeout_in_the_triggerer_too(named: NamedHo
     named.stream().deploy().runs()
     with pytest.raises(AirflowSensorTimeout):
         sensor(timeout=0.0).execute(context())
-    event = EventContent("deadline", Watch("drained", "flights", "d-0001"), error=DeadlineExceededError("no time"))
+    event = EventContent(
+        "deadline", WaitCondition("drained", "flights", "d-0001"), error=DeadlineExceededError("no time")
+    )
     with pytest.raises(AirflowSensorTimeout, match="no time"):
         sensor(deferrable=True).execute_complete(context(), event.to_json())
 
@@ -200,7 +202,7 @@ def test_a_mistake_that_the_triggerer_met_fails_under_every_setting(
     named: NamedHome, context: MakeContext, error: StreamStateError, setting: str
 ) -> None:
     """The connection may be removed, or a record damaged, while the task is deferred."""
-    event = EventContent("over", Watch("drained", "flights", "d-0001"), error=error)
+    event = EventContent("over", WaitCondition("drained", "flights", "d-0001"), error=error)
     with pytest.raises(AirflowFailException, match=error.message):
         sensor(deferrable=True, **SETTINGS[setting]).resume_execution(
             "execute_complete", {"event": event.to_json()}, context()
@@ -265,7 +267,9 @@ def test_a_timeout_with_soft_fail_skips_while_it_is_not_there_yet(
         with pytest.raises(AirflowSkipException):
             watched.execute(context())
         return
-    event = EventContent("deadline", Watch("drained", "flights", "d-0001"), error=DeadlineExceededError("no time"))
+    event = EventContent(
+        "deadline", WaitCondition("drained", "flights", "d-0001"), error=DeadlineExceededError("no time")
+    )
     with pytest.raises(AirflowSkipException):
         watched.resume_execution("execute_complete", {"event": event.to_json()}, context())
 

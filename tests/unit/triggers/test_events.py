@@ -7,10 +7,10 @@ import json
 import pytest
 
 from airflow_streamstate.errors import ConflictError, DataError, DeadlineExceededError
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.triggers.events import EventContent, read_event
 
-WATCH = Watch("drained", "flights", "d-0001", command_id="c")
+WATCH = WaitCondition("drained", "flights", "d-0001", command_id="c")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from airflow.providers.common.compat.connection import get_async_connection
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
-from airflow_streamstate.hooks.observing import Watch
+from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.store.local import LocalStore
@@ -33,11 +33,11 @@ from support.airflow_site import eventually
 from support.airflow_streams import CONN_ID, NamedHome
 from support.fake_clock import FakeClock
 
-WATCH = Watch("drained", "flights", "d-0001")
+WATCH = WaitCondition("drained", "flights", "d-0001")
 AIRFLOWS_LOOKUP = "airflow_streamstate.triggers.streamstate.get_async_connection"
 
 
-def trigger(watch: Watch = WATCH, seconds: float = 30.0, **more: Any) -> StreamStateTrigger:
+def trigger(watch: WaitCondition = WATCH, seconds: float = 30.0, **more: Any) -> StreamStateTrigger:
     deadline_at = format_time(SYSTEM_CLOCK.now() + timedelta(seconds=seconds))
     values = {"deadline_at": deadline_at, "poll_interval_seconds": 0.02, **more}
     return StreamStateTrigger(watch=watch.to_json(), streamstate_conn_id=CONN_ID, **values)

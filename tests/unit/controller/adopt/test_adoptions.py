@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.controller.adopt.adoptions import AdoptedView, Adoptions
 from airflow_streamstate.controller.adopt.holding import HOLD_SECONDS, RENEW_SECONDS
 from airflow_streamstate.controller.adopt.requests import AdoptRequest
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.home import Home
@@ -388,7 +388,9 @@ def test_an_adoption_is_held_while_its_snapshot_is_copied(tmp_path: Path, monkey
             return super().link_many(links)
 
     store = Slow()
-    means = Means.of(Home.of(store, store, tmp_path, stage.clock), stage.launcher, stage.clock, "tests", None)
+    means = ControllerContext.of(
+        Home.of(store, store, tmp_path, stage.clock), stage.launcher, stage.clock, "tests", None
+    )
     adoptions = Adoptions(means, Deployer(means, Attempts(means)), lambda _uri: stage.lake)
     assert adoptions.adopt(stage.wanted(is_stopped=True)).deployment_id == "d-0002"
     assert store.lists

@@ -19,7 +19,7 @@ from airflow_streamstate.controller.adopt.holding import (
     take_hold,
 )
 from airflow_streamstate.controller.adopt.taking import Barred, bar_stopped, refuse_moved
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.home import Home
@@ -139,7 +139,7 @@ def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: Ad
     asks first."""
     store = HookedStore()
     home = Home.of(store, store, adopting.folder, adopting.clock)
-    means = Means.of(home, adopting.launcher, adopting.clock, "tests", None)
+    means = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
     adoptions = Adoptions(means, Deployer(means, Attempts(means)))
     hold = take_hold(means, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
 
@@ -168,7 +168,7 @@ def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingSta
     """Until when it is held was said before the write was sent: by the answer half of it may be over. (Law 4)"""
     store = HookedStore()
     home = Home.of(store, store, adopting.folder, adopting.clock)
-    means = Means.of(home, adopting.launcher, adopting.clock, "tests", None)
+    means = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
     adoptions = Adoptions(means, Deployer(means, Attempts(means)))
     slow = [True]
 

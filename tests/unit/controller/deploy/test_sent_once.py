@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.errors import InputLostError
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -44,7 +44,7 @@ def test_it_is_done_where_it_is_accepted_and_said(stage: Stage) -> None:
     view = stage.deploy("print('v2')\n", accept_lost_input=("counts",))
     assert [note for note in view.notes if "sends each row once" in note and "as was accepted" in note]
     assert view.start.accept_lost_input == ("counts",)
-    assert custody_of(stage.home, STREAM).sent_once == (), "its events name no socket"
+    assert lineage_of(stage.home, STREAM).sent_once == (), "its events name no socket"
 
 
 def test_a_start_with_nothing_and_other_sources_are_not_asked(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.deploy.skips import SkipView, SkipWish
+from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.launch.interface import LaunchRequest
@@ -27,7 +27,7 @@ from support.examples import example
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
-WISH = SkipWish(STREAM, 4, "a bad row")
+WISH = SkipOrder(STREAM, 4, "a bad row")
 MOVE = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 1, 0, "files")
 
 
@@ -71,7 +71,7 @@ def test_the_order_is_recorded_before_the_attempt_that_does_it_starts(stage: Sta
     assert len(stage.control.journal("d-0001").commands()) == 1
     assert len(said) == 1
     with pytest.raises(ConflictError, match="used for something else"):
-        stage.controller.starts.skip(SkipWish(STREAM, 5, "another"), "r-1")
+        stage.controller.starts.skip(SkipOrder(STREAM, 5, "another"), "r-1")
 
 
 def test_an_order_that_was_cut_off_before_the_launch_goes_on(stage: Stage) -> None:
@@ -152,7 +152,7 @@ def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage)
     """Whoever is told that another was first has no order left that an attempt could take up. (Law 2)"""
     failed(stage)
     fields = {"deployment_id": "d-0001", "query_name": "counts", "batch_id": 4, "reason": "of another"}
-    journal, second = stage.control.journal("d-0001"), SkipWish(STREAM, 4, "mine", accepts_written=True)
+    journal, second = stage.control.journal("d-0001"), SkipOrder(STREAM, 4, "mine", accepts_written=True)
 
     def first(_view: SkipView) -> None:
         journal.write_command(replace(example(SkipRequest), **fields), NEWEST_PROTOCOL)
@@ -294,12 +294,12 @@ def test_what_is_not_planned_is_refused_with_what_is(stage: Stage) -> None:
     """Nothing is recorded, and nothing is started."""
     failed(stage)
     with pytest.raises(InvalidRequestError, match="no query has this batch planned") as refused:
-        stage.controller.starts.skip(SkipWish(STREAM, 3, "x"))
+        stage.controller.starts.skip(SkipOrder(STREAM, 3, "x"))
     assert refused.value.context["planned"] == {"counts": "batch 4"}
     with pytest.raises(InvalidRequestError, match="no query has this batch planned"):
-        stage.controller.starts.skip(SkipWish(STREAM, 4, "x", query_name="other"))
+        stage.controller.starts.skip(SkipOrder(STREAM, 4, "x", query_name="other"))
     with pytest.raises(InvalidRequestError, match="needs a reason"):
-        SkipWish(STREAM, 4, " ")
+        SkipOrder(STREAM, 4, " ")
     assert stage.seen().attempt == 1
 
 
@@ -308,7 +308,7 @@ def test_which_query_is_said_where_several_have_it(stage: Stage) -> None:
     failed(stage, "counts", "other")
     with pytest.raises(InvalidRequestError, match="several queries have this batch planned"):
         stage.controller.starts.what_skip_passes_over(WISH)
-    assert stage.controller.starts.what_skip_passes_over(SkipWish(STREAM, 4, "x", "other")).query_name == "other"
+    assert stage.controller.starts.what_skip_passes_over(SkipOrder(STREAM, 4, "x", "other")).query_name == "other"
 
 
 def test_a_stream_that_runs_is_not_touched(stage: Stage) -> None:

@@ -11,7 +11,7 @@ from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.measuring import known_sources
 from airflow_streamstate.connectors.socket_source import SENDS_ONCE
-from airflow_streamstate.controller.lineage.lineage import backward_breaks, custody_of
+from airflow_streamstate.controller.lineage.lineage import backward_breaks, lineage_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -95,7 +95,7 @@ def socket_stream(stage: Stage, lines: Sequence[str], batch_id: int | None = Non
 def test_an_audit_names_it_and_is_not_whole(stage: Stage) -> None:
     """It was called whole while a good position was overwritten by -1; the source itself is named, too."""
     socket_stream(stage, ["3", "7", "-1"])
-    found = custody_of(stage.home, STREAM)
+    found = lineage_of(stage.home, STREAM)
     assert not found.is_whole
     told = found.to_json()
     (back,) = told["backwards"]  # type: ignore[misc]
@@ -103,13 +103,13 @@ def test_an_audit_names_it_and_is_not_whole(stage: Stage) -> None:
     assert told["sent_once"] == [
         {"deployment_id": "d-0001", "query": "counts", "source": "socket 127.0.0.1:9999", "why": SENDS_ONCE}
     ]
-    assert custody_of(stage.home, STREAM, every_entry=False).is_whole, "the handovers alone were asked about"
+    assert lineage_of(stage.home, STREAM, every_entry=False).is_whole, "the handovers alone were asked about"
 
 
 def test_a_good_log_of_a_socket_is_whole(stage: Stage) -> None:
     """That it cannot be read again is no break."""
     socket_stream(stage, ["0", "3", "7"])
-    assert custody_of(stage.home, STREAM).is_whole
+    assert lineage_of(stage.home, STREAM).is_whole
 
 
 def test_a_start_that_was_accepted_is_whole(stage: Stage) -> None:
@@ -118,7 +118,7 @@ def test_a_start_that_was_accepted_is_whole(stage: Stage) -> None:
     spec = stage.spec()
     stage.control.home.delete(layout.spec_key(STREAM, "d-0001"))
     stage.control.create_spec(replace(spec, start=StartPlan("fresh", accept_lost_input=("counts",))))
-    found = custody_of(stage.home, STREAM)
+    found = lineage_of(stage.home, STREAM)
     assert (found.is_whole, [one.accepted for one in found.breaks]) == (True, [True])
 
 

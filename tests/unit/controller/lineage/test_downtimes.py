@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.lineage.downtimes import downtime_json
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, FirstBatch, QueryEnd
 from airflow_streamstate.protocol.events import Claimed, QueryStarted, Stopped
@@ -36,7 +36,7 @@ def stop(stage: Stage, deployment_id: str = "d-0001", names: tuple[str, ...] = (
 
 def found(stage: Stage) -> list[Downtime]:
     """What an audit tells."""
-    return list(custody_of(stage.home, STREAM).downtimes)
+    return list(lineage_of(stage.home, STREAM).downtimes)
 
 
 def test_each_query_has_its_own_from_commit_to_commit(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry
-from airflow_streamstate.controller.lineage.lineage import Custody, custody_of
+from airflow_streamstate.controller.lineage.lineage import Lineage, lineage_of
 from airflow_streamstate.errors import DeploymentNotFoundError, StreamNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes, to_json
@@ -23,8 +23,8 @@ from support.snapshots import plan_stateful, run_stateful
 FIRST, SECOND = "d-0001", "d-0002"
 
 
-def audit(stage: Stage, since: str | None = None) -> Custody:
-    return custody_of(stage.home, STREAM, since)
+def audit(stage: Stage, since: str | None = None) -> Lineage:
+    return lineage_of(stage.home, STREAM, since)
 
 
 def restored(stage: Stage, *, last: int = 3) -> None:

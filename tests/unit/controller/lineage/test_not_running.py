@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.lineage.not_running import not_running
 from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, Ignored, Stopped
@@ -26,7 +26,7 @@ def test_after_a_kill_no_query_ran_for_at_most_so_long(stage: Stage) -> None:
     beat = stage.control.heartbeat("d-0001")
     assert beat is not None
     (still,) = not_running(said, {"d-0001": beat})
-    assert custody_of(stage.home, STREAM).not_running == (still,)
+    assert lineage_of(stage.home, STREAM).not_running == (still,)
     assert still.at_most
     assert still.until_at is not None
     assert still.until_at - still.from_at < timedelta(seconds=60)
@@ -45,7 +45,7 @@ def test_the_heartbeat_of_a_killed_attempt_counts_where_the_next_ones_took_its_p
     stage.say(Claimed, attempt=2, host="here", pid=2, fencing_token=1, earlier_attempt=1, earlier_beat_at=last_at)
     stage.start_query(attempt=2)
     stage.beat(attempt=2)
-    (still,) = custody_of(stage.home, STREAM).not_running
+    (still,) = lineage_of(stage.home, STREAM).not_running
     assert (still.from_at, still.at_most, still.to_json()["seconds"]) == (last_at, True, 88.0)
 
 
@@ -79,7 +79,7 @@ def test_an_order_that_was_overtaken_is_no_sign_of_life(stage: Stage) -> None:
     assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
     assert any(isinstance(entry.event, Ignored) for entry in stage.control.journal("d-0001").events())
     stage.come_to_life("d-0002", queries=("counts",))
-    (still,) = custody_of(stage.home, STREAM).not_running
+    (still,) = lineage_of(stage.home, STREAM).not_running
     assert (still.from_at, still.at_most) == (last_at, True)
 
 

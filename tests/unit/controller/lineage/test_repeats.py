@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.lineage.repeats import Repeat, in_words, repeats_in_words
 from airflow_streamstate.plan.model import PlannedSink, RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan
@@ -55,7 +55,7 @@ def started_again(stage: Stage, attempt: int, sink: str, planned: int | None = 4
 
 
 def audited(stage: Stage) -> dict[str, Any]:
-    return custody_of(stage.home, STREAM).to_json()
+    return lineage_of(stage.home, STREAM).to_json()
 
 
 def test_a_batch_that_ran_again_into_kafka_is_named_with_its_rows(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.context import Means
+from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.rehearsal.rehearsals import (
     KEPT_REPORTS,
@@ -41,7 +41,7 @@ class Rehearsed:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        means = Means.of(stage.home, stage.launcher, stage.clock, "tests", None)
+        means = ControllerContext.of(stage.home, stage.launcher, stage.clock, "tests", None)
         self.rehearsals = Rehearsals(means)
         stage.deploy(conf={"spark.a": "1"})
 
@@ -318,7 +318,7 @@ def test_a_controller_that_dies_anywhere_leaves_a_stream_as_it_was(tmp_path: Pat
         dying = Rehearsed.__new__(Rehearsed)
         dying.stage = stage
         home = Home.of(store, store, stage.folder, stage.clock)
-        dying.rehearsals = Rehearsals(Means.of(home, stage.launcher, stage.clock, "tests", None))
+        dying.rehearsals = Rehearsals(ControllerContext.of(home, stage.launcher, stage.clock, "tests", None))
         with suppress(SimulatedCrash, StreamStateError):
             view = dying.begin()
             dying.rehearsals.conclude(STREAM, view.rehearsal_id)

@@ -14,7 +14,7 @@ import pytest
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.controller.retention.leftovers import (
@@ -588,12 +588,12 @@ def test_deployments_beyond_the_newest_go_whole_and_the_audit_stays_whole(stage:
     grow(stage, KEPT_DEPLOYMENTS + 4)
     newest = deployment_id_for(KEPT_DEPLOYMENTS + 4)
     mark(stage, newest)
-    was_whole = custody_of(stage.home, STREAM).is_whole
+    was_whole = lineage_of(stage.home, STREAM).is_whole
     pruned = prune(stage)
     assert whats(pruned, "deployment") == ["d-0001", "d-0002", "d-0003", "d-0004"]
     assert stage.control.deployment_ids()[0] == "d-0005"
     assert len(whats(pruned, "request")) == 4
-    custody = custody_of(stage.home, STREAM)
+    custody = lineage_of(stage.home, STREAM)
     assert (custody.is_whole, custody.unread) == (was_whole, ())
     assert custody.settled is not None
     assert custody.settled.through == deployment_id_for(KEPT_DEPLOYMENTS + 3)

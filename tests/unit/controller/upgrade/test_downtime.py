@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.cli.upgrade import downtime_words
-from airflow_streamstate.controller.lineage.lineage import custody_of
+from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.lineage.not_running import NotRunning
 from airflow_streamstate.controller.upgrade.downtime import cost_until_now, downtimes_since, not_running_seconds
 from airflow_streamstate.protocol.downtimes import Downtime, Mark, downtime_by_query, downtime_seconds
@@ -45,7 +45,7 @@ def test_a_failed_upgrade_costs_what_the_audit_says(upgraded: UpgradeStage, bega
     upgraded.beats(6, "d-0003")
     view = upgraded.advance(view)
     assert view.outcome == "given_up"
-    found = [one for one in custody_of(stage.home, STREAM).not_running if one.until_at is not None]
+    found = [one for one in lineage_of(stage.home, STREAM).not_running if one.until_at is not None]
     assert len(found) == (2 if began else 1)
     assert view.state.last.not_running_seconds == 60.0
     told, _ = cost_until_now(stage.home, STREAM, "d-0001", view.state.upgrade.created_at)

@@ -38,7 +38,7 @@ def test_an_audit_that_is_not_answered_is_asked_again(upgraded: UpgradeStage, mo
         asked.append(stream_id)
         raise UnavailableError("no answer", next_step="Try again.")
 
-    monkeypatch.setattr(ends, "custody_of", silent)
+    monkeypatch.setattr(ends, "lineage_of", silent)
     finish(tools, state, "failed")
     assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.last.audit_ok is None
     assert len(asked) == ends.AUDIT_TRIES

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.driver.agent.heartbeats import Heart, Pace
+from airflow_streamstate.driver.agent.heartbeats import HeartbeatWriter, Pace
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
@@ -152,7 +152,7 @@ def test_news_is_told_once_per_run() -> None:
     stream.deploy()
 
     def script(driver: SimulatedDriver) -> None:
-        heart = Heart(driver.supervisor.attempt)
+        heart = HeartbeatWriter(driver.supervisor.attempt)
         driver.start(make_plan(500))
         assert not heart.has_news()
         driver.clock.sleep(2.0)

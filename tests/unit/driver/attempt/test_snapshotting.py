@@ -9,8 +9,8 @@ from airflow_streamstate.driver.attempt.snapshotting import (
     checkpoint_names,
     has_queries,
     last_known,
-    persist,
     queries_to_capture,
+    retry_until_fenced,
     take_final_snapshot,
 )
 from airflow_streamstate.errors import DataError, FencedError, UnavailableError
@@ -90,10 +90,10 @@ def test_what_must_be_done_is_tried_until_it_works() -> None:
             raise failures.pop()
         return "done"
 
-    assert persist(attempt, "this", act) == "done"
+    assert retry_until_fenced(attempt, "this", act) == "done"
     failures[:] = [DataError("broken")]  # type: ignore[list-item]
     with pytest.raises(DataError):
-        persist(attempt, "this", act)
+        retry_until_fenced(attempt, "this", act)
 
 
 def test_a_snapshot_that_cannot_be_read_stops_no_start() -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from airflow_streamstate.connectors.registry import SINKS, find_adapters
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkAdapter, SinkReach, adapter_for
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoWish
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from airflow_streamstate.driver.spark.sinks import AskedSink, read_sink
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 
@@ -153,7 +153,7 @@ def test_a_table_is_what_its_catalog_says() -> None:
     assert read_sink(_Session(), elsewhere) == elsewhere
 
 
-WISH = UndoWish("u-1", 3, frozenset({"q"}))
+WISH = UndoOrder("u-1", 3, frozenset({"q"}))
 
 
 class _Undoing(_Broken):
@@ -161,10 +161,10 @@ class _Undoing(_Broken):
 
     undo_needs_query_id = True
 
-    def find_undo(self, sink: Sink, wish: UndoWish, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
         raise PermissionError("no list\nsecond line")
 
-    def undo_batches(self, sink: Sink, wish: UndoWish, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         raise InvalidRequestError("in words of its own")
 
 
