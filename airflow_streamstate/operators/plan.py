@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS
+from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, yes_or_no

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS, Rehearsals, RehearsalView
+from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
 from airflow_streamstate.controller.request.changes import Change
+from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, UnavailableError
 from airflow_streamstate.launch.known_bad import brought_names, known_bad_among

@@ -6,12 +6,11 @@ is written. Its record comes first and says until when it may last, so that whoe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, Start, decide_start
@@ -28,8 +27,8 @@ from airflow_streamstate.controller.drivers.launching import Drivers
 from airflow_streamstate.controller.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.observe.observe import Observer
 from airflow_streamstate.controller.request.changes import Change
+from airflow_streamstate.controller.scratch_driver import END_SECONDS, LAUNCHES, ScratchDriver, is_late
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
 from airflow_streamstate.errors import (
     ConflictError,
@@ -39,7 +38,6 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import Finished, Stopped
@@ -49,66 +47,9 @@ from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import shortened
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict, SeedTrial
 from airflow_streamstate.snapshot.capture import capture
-from airflow_streamstate.store.trees import delete_below
-
-# Whether the driver of a rehearsal waits to be handed over, may yet, or never will.
 
 RAN_ON = "the script ran on"
 """With this begins the note of a rehearsal whose script never ended by itself, so that no second pass could wait."""
-
-
-class RehearsalWaits:
-    """Looks at drivers that wait; changes nothing.
-
-    Args:
-        observer: asks the launcher.
-        clock: for times.
-        is_late: whether no verdict of a rehearsal's driver can come any more.
-    """
-
-    def __init__(self, observer: Observer, clock: Clock, is_late: Callable[[Rehearsal], bool]) -> None:
-        self._observer = observer
-        self._clock = clock
-        self._is_late = is_late
-
-    def is_waiting(self, control: StreamControl, rehearsal: Rehearsal) -> bool:
-        """As ``Rehearsals.is_waiting``."""
-        if self.end_of(control, rehearsal) or control.waiting(rehearsal.rehearsal_id) is None:
-            return False
-        status = self._status(control, rehearsal)
-        return status is not None and status.state == "running"
-
-    def end_of(self, control: StreamControl, rehearsal: Rehearsal) -> str:
-        """As ``Rehearsals.waiting_end``."""
-        verdict, now = control.verdict(rehearsal.rehearsal_id), self._clock.now()
-        if rehearsal.waits_until is None:
-            return "it was not asked to wait"
-        if is_handed_over(control, rehearsal.rehearsal_id):
-            return "it was handed over"
-        if verdict is not None and not verdict.can_take_over:
-            return f"its rehearsal was not accepted: {verdict.why_not}".removesuffix(": ")
-        if verdict is None and self._is_late(rehearsal):
-            return "its rehearsal was not over at its deadline"
-        if now >= rehearsal.waits_until:
-            return f"it waited until {format_time(rehearsal.waits_until)}"
-        status = self._status(control, rehearsal)
-        if status is None or not status.has_ended:
-            return ""
-        ran_on = [] if verdict is None else [note for note in verdict.notes if note.startswith(RAN_ON)]
-        return f"its driver has ended: {'; '.join((*ran_on, status.reason))}"
-
-    def is_left_alone(self, control: StreamControl, rehearsal: Rehearsal) -> bool:
-        """Whether its driver, although there is a verdict, is to live on: it waits, or is about to."""
-        if not is_to_wait(rehearsal, control.verdict(rehearsal.rehearsal_id), self._clock.now()):
-            return False
-        if is_handed_over(control, rehearsal.rehearsal_id):
-            return False
-        status = self._status(control, rehearsal)
-        return status is None or not status.has_ended
-
-    def _status(self, control: StreamControl, rehearsal: Rehearsal) -> LaunchStatus | None:
-        handle = self._observer.handle(control, rehearsal.rehearsal_id, ATTEMPT)
-        return None if handle is None else self._observer.status(handle)
 
 
 # What a rehearsal forks: what a deploy would start from now, or of a stream that runs its position of this moment.
@@ -182,15 +123,11 @@ def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_i
     )
 
 
-LATE_SECONDS = 15.0
-"""So long after its deadline a driver that lives has ended itself."""
-END_SECONDS = 10.0
-GRACE_SECONDS = 5.0
-POLL_SECONDS = 0.2
 KEPT_REPORTS = 20
 MAX_LINE_CHARACTERS = 1_000
-_KEPT = ("rehearsal.json", "verdict.json", "plans")
-_OF_THE_ATTEMPT = ("launches", "waiting.json", "handover.json")
+_RECORD = "rehearsal.json"
+_KEPT = (_RECORD, "verdict.json", "plans")
+_OF_THE_ATTEMPT = (LAUNCHES, "waiting.json", "handover.json")
 """What is kept beside, where its driver has become an attempt."""
 
 
@@ -224,7 +161,6 @@ class Rehearsals:
         self._home = means.home
         self._clock = means.clock
         self._drivers: Drivers = means.drivers
-        self._waits = RehearsalWaits(means.observer, means.clock, self._is_late)
 
     # beginning
 
@@ -293,7 +229,7 @@ class Rehearsals:
         mine = [
             known
             for known in self.begun_by(control.stream_id, [request_id])
-            if control.verdict(known) is None or self._waits.is_left_alone(control, self._need(control, known))
+            if control.verdict(known) is None or self._is_left_alone(control, self._need(control, known))
         ]
         rehearsal = control.rehearsal(mine[-1]) if mine else None
         if rehearsal is not None and rehearsal.request_digest != digest:
@@ -359,7 +295,7 @@ class Rehearsals:
         if isinstance(error, UnavailableError | OutcomeUnknownError):
             return
         with suppress(StreamStateError):
-            if self._handle(control, rehearsal_id) is None:
+            if self._driver(control, rehearsal_id).handle() is None:
                 self._remove(control, rehearsal_id, everything=True)
 
     # looking
@@ -374,12 +310,12 @@ class Rehearsals:
         rehearsal = self._need(control, rehearsal_id)
         if control.verdict(rehearsal_id) is not None or self._is_late(rehearsal):
             return True
-        return self._has_ended(control, rehearsal_id)
+        return self._driver(control, rehearsal_id).has_ended()
 
     def describe(self, stream_id: str, rehearsal_id: str) -> str:
         """Where it stands, in one line for people who wait."""
         control = self._home.control(stream_id)
-        handle = self._handle(control, rehearsal_id)
+        handle = self._driver(control, rehearsal_id).handle()
         left = (self._need(control, rehearsal_id).deadline_at - self._clock.now()).total_seconds()
         state = "not launched" if handle is None else self._means.observer.status(handle).state
         return f"its driver is {state}; {max(left, 0):.0f} s are left"
@@ -396,14 +332,10 @@ class Rehearsals:
         return rehearsal
 
     def _is_late(self, rehearsal: Rehearsal) -> bool:
-        return self._clock.now() >= rehearsal.deadline_at + timedelta(seconds=LATE_SECONDS)
+        return is_late(rehearsal.deadline_at, self._clock.now())
 
-    def _handle(self, control: StreamControl, rehearsal_id: str) -> LaunchHandle | None:
-        return self._means.observer.handle(control, rehearsal_id, ATTEMPT)
-
-    def _has_ended(self, control: StreamControl, rehearsal_id: str) -> bool:
-        handle = self._handle(control, rehearsal_id)
-        return handle is not None and self._means.observer.status(handle).has_ended
+    def _driver(self, control: StreamControl, rehearsal_id: str) -> ScratchDriver:
+        return ScratchDriver(self._means, control, rehearsal_id, _RECORD)
 
     # waiting
 
@@ -411,15 +343,42 @@ class Rehearsals:
         """Whether its driver lives and waits to be handed over (``Drivers.hand_over``); changes nothing.
 
         Raises:
-            InvalidRequestError: nobody recorded such a rehearsal.
+            InvalidRequestError: the stream has no such rehearsal.
         """
         control = self._home.control(stream_id)
-        return self._waits.is_waiting(control, self._need(control, rehearsal_id))
+        if self.waiting_end(stream_id, rehearsal_id) or control.waiting(rehearsal_id) is None:
+            return False
+        handle = self._driver(control, rehearsal_id).handle()
+        return handle is not None and self._means.observer.status(handle).state == "running"
 
     def waiting_end(self, stream_id: str, rehearsal_id: str) -> str:
         """Why its driver does not wait, and never will, in words; "" while it may. Raises as ``is_waiting``."""
         control = self._home.control(stream_id)
-        return self._waits.end_of(control, self._need(control, rehearsal_id))
+        rehearsal = self._need(control, rehearsal_id)
+        verdict, now = control.verdict(rehearsal_id), self._clock.now()
+        if rehearsal.waits_until is None:
+            return "it was not asked to wait"
+        if is_handed_over(control, rehearsal_id):
+            return "it was handed over"
+        if verdict is not None and not verdict.can_take_over:
+            return f"its rehearsal was not accepted: {verdict.why_not}".removesuffix(": ")
+        if verdict is None and self._is_late(rehearsal):
+            return "its rehearsal was not over at its deadline"
+        if now >= rehearsal.waits_until:
+            return f"it waited until {format_time(rehearsal.waits_until)}"
+        handle = self._driver(control, rehearsal_id).handle()
+        status = None if handle is None else self._means.observer.status(handle)
+        if status is None or not status.has_ended:
+            return ""
+        ran_on = [] if verdict is None else [note for note in verdict.notes if note.startswith(RAN_ON)]
+        return f"its driver has ended: {'; '.join((*ran_on, status.reason))}"
+
+    def _is_left_alone(self, control: StreamControl, rehearsal: Rehearsal) -> bool:
+        """Whether its driver, although there is a verdict, is to live on: it waits, or is about to."""
+        rehearsal_id = rehearsal.rehearsal_id
+        if not is_to_wait(rehearsal, control.verdict(rehearsal_id), self._clock.now()):
+            return False
+        return not is_handed_over(control, rehearsal_id) and not self._driver(control, rehearsal_id).has_ended()
 
     # ending
 
@@ -428,7 +387,7 @@ class Rehearsals:
         control = self._home.control(stream_id)
         rehearsal = self._need(control, rehearsal_id)
         verdict = control.verdict(rehearsal_id)
-        if verdict is not None and self._waits.is_left_alone(control, rehearsal):
+        if verdict is not None and self._is_left_alone(control, rehearsal):
             return rehearsal, verdict
         return self.conclude(stream_id, rehearsal_id)
 
@@ -445,22 +404,10 @@ class Rehearsals:
         verdict = control.verdict(rehearsal_id)
         if not is_handed_over(control, rehearsal_id):
             ends_by_itself = verdict is not None and not is_to_wait(rehearsal, verdict, self._clock.now())
-            self._end_driver(control, rehearsal_id, patience_seconds=END_SECONDS if ends_by_itself else 0.0)
+            self._driver(control, rehearsal_id).end(END_SECONDS if ends_by_itself else 0.0)
         verdict = verdict or control.verdict(rehearsal_id) or self._given(control, rehearsal)
         self._remove(control, rehearsal_id)
         return rehearsal, verdict
-
-    def _end_driver(self, control: StreamControl, rehearsal_id: str, patience_seconds: float) -> None:
-        """With a little patience: a JVM that ends by itself removes its own temporary files."""
-        handle = self._handle(control, rehearsal_id)
-        if handle is None or handle.launcher != self._means.launcher.name:
-            return
-        end = self._clock.monotonic_seconds() + patience_seconds
-        while self._clock.monotonic_seconds() < end:
-            if self._means.observer.status(handle).state not in ("running", "unknown"):
-                return
-            self._clock.sleep(POLL_SECONDS)
-        self._means.launcher.kill(handle, GRACE_SECONDS)
 
     def _given(self, control: StreamControl, rehearsal: Rehearsal) -> RehearsalVerdict:
         """The verdict in the place of a driver that gave none."""
@@ -484,7 +431,7 @@ class Rehearsals:
         return verdict
 
     def _why_none(self, control: StreamControl, rehearsal: Rehearsal) -> tuple[RehearsalOutcome, str, str]:
-        handle = self._handle(control, rehearsal.rehearsal_id)
+        handle = self._driver(control, rehearsal.rehearsal_id).handle()
         if self._clock.now() >= rehearsal.deadline_at:
             return "deadline", f"it was not over at its deadline, {format_time(rehearsal.deadline_at)}", ""
         if handle is None:
@@ -522,13 +469,13 @@ class Rehearsals:
     def _swept(self, control: StreamControl, rehearsal_id: str) -> datetime | None:
         rehearsal = self._need(control, rehearsal_id)
         verdict = control.verdict(rehearsal_id)
-        if self._waits.is_left_alone(control, rehearsal):
+        if self._is_left_alone(control, rehearsal):
             return None
         if is_handed_over(control, rehearsal_id):
             if self._has_leftovers(control, rehearsal_id):
                 self._remove(control, rehearsal_id)
             return None  # kept for as long as the deployment is: its driver's log lies here
-        if verdict is None and not (self._is_late(rehearsal) or self._has_ended(control, rehearsal_id)):
+        if verdict is None and not (self._is_late(rehearsal) or self._driver(control, rehearsal_id).has_ended()):
             return None
         if verdict is None or self._has_leftovers(control, rehearsal_id):
             _, verdict = self.conclude(control.stream_id, rehearsal_id)
@@ -546,12 +493,7 @@ class Rehearsals:
         return not is_kept and self._home.launch_path(f"{folder}/launches").exists()
 
     def _remove(self, control: StreamControl, rehearsal_id: str, *, everything: bool = False) -> None:
-        folder = layout.deployment_folder(control.stream_id, rehearsal_id)
         kept: tuple[str, ...] = () if everything else _KEPT
         if is_handed_over(control, rehearsal_id):
             kept = (*_KEPT, *_OF_THE_ATTEMPT)
-        delete_below(self._home.checkpoints, folder, but=kept)
-        if "launches" not in kept:
-            self._home.remove_launches(folder)
-        if self._home.checkpoints is not self._home.home:
-            delete_below(self._home.home, folder, but=kept)
+        self._driver(control, rehearsal_id).remove(kept)

@@ -26,6 +26,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.scratch_driver import END_SECONDS, POLL_SECONDS, ScratchDriver, is_late
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.choosing import (
     ReadingRequest,
@@ -53,7 +54,7 @@ from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.ids import launch_key_for, reading_id_for
+from airflow_streamstate.protocol.ids import reading_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec
@@ -64,7 +65,6 @@ from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExpo
 from airflow_streamstate.snapshot.state_sizes import bytes_by_partition, operators_in, skew_of
 from airflow_streamstate.snapshot.verify import Problem
 from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.trees import delete_below
 
 # What is told of a reading: what the driver counted, beside what the manifest says of bytes and positions. Pure.
 
@@ -320,11 +320,6 @@ def _body(store: Store, files: dict[str, str], path: str) -> bytes:
 
 
 Report = Callable[[str], None]
-LATE_SECONDS = 15.0
-"""So long after its deadline, by its own clock, a driver that lives has ended itself."""
-END_SECONDS = 10.0
-GRACE_SECONDS = 5.0
-POLL_SECONDS = 0.2
 _RECORD = "reading.json"
 _ERRORS: Mapping[str, type[StreamStateError]] = {
     cls.__name__: cls for cls in (InvalidRequestError, ConflictError, DataError, UnavailableError)
@@ -433,8 +428,8 @@ class Readings:
         for reading_id in control.reading_ids():
             with suppress(StreamStateError):  # the next reading tries again, and none is refused for it
                 reading = control.reading(reading_id)
-                late = timedelta(seconds=LATE_SECONDS + CLOCKS_DIFFER_SECONDS)
-                if reading is None or self._clock.now() >= reading.deadline_at + late:
+                other_clock = self._clock.now() - timedelta(seconds=CLOCKS_DIFFER_SECONDS)
+                if reading is None or is_late(reading.deadline_at, other_clock):
                     self._remove(control, reading_id)
 
     # choosing
@@ -536,16 +531,15 @@ class Readings:
             verb=verb,
             places={name: place(wanted.manifest, name, since if verb == "state" else None) for name in names},
             before={} if since is None else {name: place(since, name, None) for name in names},
-            folder=str(self._folder(reading)),
+            folder=str(self._driver(self._home.control(reading.stream_id), reading.reading_id).launch_folder),
             deadline_seconds=(reading.deadline_at - self._clock.now()).total_seconds(),
             limit=request.limit,
             key=request.key,
             export=export,
         )
 
-    def _folder(self, reading: StateReading) -> Path:
-        key = launch_key_for(reading.reading_id, 1)
-        return self._home.launch_path(layout.launch_folder(reading.stream_id, reading.reading_id, key))
+    def _driver(self, control: StreamControl, reading_id: str) -> ScratchDriver:
+        return ScratchDriver(self._means, control, reading_id, _RECORD)
 
     def _answer(
         self, spec: DeploymentSpec, handle: LaunchHandle, order: StateOrder, on_progress: Report | None
@@ -599,24 +593,9 @@ class Readings:
     # removing
 
     def _remove(self, control: StreamControl, reading_id: str) -> None:
-        """End its driver, and remove what it made; its record last, so that what fails here is tried again."""
-        folder = layout.deployment_folder(control.stream_id, reading_id)
-        key = launch_key_for(reading_id, 1)
-        place = self._home.launch_path(layout.launch_folder(control.stream_id, reading_id, key))
-        handle = self._means.launcher.find(str(place), key)
-        if handle is not None:
-            # With a little patience: a JVM that ends by itself removes its own temporary files.
-            patience = END_SECONDS if (place / RESULT).exists() else 0.0
-            poll(
-                self._clock,
-                lambda: True if self._means.observer.status(handle).state != "running" else None,
-                timeout_seconds=patience,
-                pause_seconds=lambda: POLL_SECONDS,
-            )
-            self._means.launcher.kill(handle, GRACE_SECONDS)
-        delete_below(self._home.checkpoints, folder, but=(_RECORD,))
-        self._home.remove_launches(folder)
-        delete_below(self._home.home, folder)
+        driver = self._driver(control, reading_id)
+        driver.end(END_SECONDS if (driver.launch_folder / RESULT).exists() else 0.0)
+        driver.remove()
 
 
 def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) -> DeploymentSpec:

@@ -118,7 +118,7 @@ def test_a_hang_ends_at_its_time_and_leaves_nothing(
     running: NamedHome, context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver is killed, and the report says so (Law 6)."""
-    monkeypatch.setattr("airflow_streamstate.controller.rehearsal.rehearsals.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_streamstate.controller.scratch_driver.LATE_SECONDS", 0.5)
     task = plan(scripted_driver.script(tmp_path, "hangs"), timeout_seconds=1)
     with pytest.raises(AirflowException, match="not over at its deadline"):
         task.execute(context(xcom_push=Pushed().push))

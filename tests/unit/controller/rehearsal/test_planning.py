@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS, RehearsalView
+from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
 from airflow_streamstate.launch.known_bad import KNOWN_BAD
 from airflow_streamstate.plan.report import PlanReport

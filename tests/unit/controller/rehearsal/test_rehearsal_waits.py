@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.controller.rehearsal.rehearsals import LATE_SECONDS
+from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.rehearsals import QueryOutcome
 from support.sim_stage import STREAM, Stage

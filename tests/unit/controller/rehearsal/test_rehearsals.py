@@ -13,12 +13,12 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.rehearsal.rehearsals import (
     KEPT_REPORTS,
-    LATE_SECONDS,
     Rehearsals,
     RehearsalView,
     start_of,
 )
 from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.errors import (
     ConflictError,
     IncompatibleUpgradeError,

@@ -15,6 +15,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
+from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.controller.state_reader import readings
 from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 from airflow_streamstate.controller.state_reader.readings import LoadedState
@@ -143,7 +144,7 @@ def test_the_next_reading_removes_what_a_killed_shell_left(shop: Shop) -> None:
     """Once its time is over; one that may still be read by somebody is left alone, also where that one's clock is some
     minutes behind ours."""
     before = shop.files()
-    shop.left_behind("reading-000000000001", -CLOCKS_DIFFER_SECONDS - readings.LATE_SECONDS - 1)
+    shop.left_behind("reading-000000000001", -CLOCKS_DIFFER_SECONDS - LATE_SECONDS - 1)
     shop.left_behind("reading-000000000002", 600)
     shop.left_behind("reading-000000000003", 60 - CLOCKS_DIFFER_SECONDS)
     shop.look()

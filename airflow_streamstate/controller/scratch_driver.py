@@ -1,0 +1,92 @@
+"""Drivers that live beside a stream for a short time: those of rehearsals, and those that read state.
+
+The record of each is written first and removed last. It names the deadline at which the driver ends itself, so that a
+later call of any controller removes what a controller that died left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.drivers.warm import ATTEMPT
+from airflow_streamstate.controller.wait.waiting import poll
+from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.store.trees import delete_below
+
+LATE_SECONDS = 15.0
+"""Seconds after its deadline, by its own clock, by which a driver that lives has ended itself."""
+END_SECONDS = 10.0
+"""Patience with a driver that has given its answer: a JVM that ends by itself removes its own temporary files."""
+GRACE_SECONDS = 5.0
+LAUNCHES = "launches"
+"""The folder of its launch; kept where the driver has become an attempt."""
+POLL_SECONDS = 0.2
+
+
+def is_late(deadline_at: datetime, now: datetime) -> bool:
+    """Whether a driver with this deadline has ended, if both clocks agree."""
+    return now >= deadline_at + timedelta(seconds=LATE_SECONDS)
+
+
+class ScratchDriver:
+    """The only driver of a rehearsal or a reading, and what it leaves in the home and on this machine.
+
+    Args:
+        means: of the controller.
+        control: the stream.
+        scratch_id: of the rehearsal or the reading.
+        record: name of its record in its folder.
+    """
+
+    def __init__(self, means: ControllerContext, control: StreamControl, scratch_id: str, record: str) -> None:
+        self._means = means
+        self._control = control
+        self._scratch_id = scratch_id
+        self._record = record
+        self.folder = layout.deployment_folder(control.stream_id, scratch_id)
+
+    @property
+    def launch_folder(self) -> Path:
+        """What its launcher keeps on this machine."""
+        key = launch_key_for(self._scratch_id, ATTEMPT)
+        return self._means.home.launch_path(layout.launch_folder(self._control.stream_id, self._scratch_id, key))
+
+    def handle(self) -> LaunchHandle | None:
+        """Its launch; None where none is known."""
+        return self._means.observer.handle(self._control, self._scratch_id, ATTEMPT)
+
+    def has_ended(self) -> bool:
+        """Whether it was launched and has ended."""
+        handle = self.handle()
+        return handle is not None and self._means.observer.status(handle).has_ended
+
+    def end(self, patience_seconds: float = 0.0) -> None:
+        """Kill it, unless it ends by itself first; a driver of another launcher is left to its deadline."""
+        handle = self.handle()
+        if handle is None or handle.launcher != self._means.launcher.name:
+            return
+
+        def is_gone() -> bool | None:
+            return True if self._means.observer.status(handle).state not in ("running", "unknown") else None
+
+        poll(self._means.clock, is_gone, timeout_seconds=patience_seconds, pause_seconds=lambda: POLL_SECONDS)
+        self._means.launcher.kill(handle, GRACE_SECONDS)
+
+    def remove(self, kept: Collection[str] = ()) -> None:
+        """Remove what it made. Twice is once.
+
+        Args:
+            kept: names of objects and folders right below its folder that stay.
+        """
+        home = self._means.home
+        delete_below(home.checkpoints, self.folder, but=(*kept, self._record))
+        if LAUNCHES not in kept:
+            home.remove_launches(self.folder)
+        if home.checkpoints is not home.home or self._record not in kept:
+            delete_below(home.home, self.folder, but=kept)
