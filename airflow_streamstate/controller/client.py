@@ -18,6 +18,7 @@ from airflow_streamstate.controller.deploy.starts import Starts
 from airflow_streamstate.controller.drivers.launching import SparkConnections
 from airflow_streamstate.controller.drivers.secrets import LookUp
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.controller.observe.state import ALIVE, decide_state
@@ -36,7 +37,6 @@ from airflow_streamstate.errors import ConflictError, DataError, StreamNotFoundE
 from airflow_streamstate.launch.interface import Launcher
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
-from airflow_streamstate.protocol.ids import check_id
 
 LOG_TAIL_BYTES = 65_536
 
@@ -114,7 +114,9 @@ class Controller:
             SnapshotIncompleteError, SnapshotCorruptError: the snapshot at the end is not whole.
             DataError: a checkpoint of the current deployment is damaged.
         """
-        return self._deployer.deploy(resolve_request(request), self._request_id(request.request_id), on_start)
+        return self._deployer.deploy(
+            resolve_request(request), request_id_or_new(request.request_id, self.clock), on_start
+        )
 
     def resume(
         self, stream_id: str, *, request_id: str | None = None, assume_dead: bool = False, reason: str = ""
@@ -131,7 +133,9 @@ class Controller:
             StreamNotFoundError: there is none.
             ConflictError: it runs, is drained, or is being deployed.
         """
-        return self._attempts.resume(stream_id, self._request_id(request_id), assume_dead=assume_dead, reason=reason)
+        return self._attempts.resume(
+            stream_id, request_id_or_new(request_id, self.clock), assume_dead=assume_dead, reason=reason
+        )
 
     def running_same_code(self, request: DeployRequest) -> bool:
         """Whether the stream runs just this: the same files, arguments, configuration, packages and master."""
@@ -172,7 +176,7 @@ class Controller:
             stream_id,
             "stop",
             deployment_id=deployment_id,
-            request_id=self._request_id(request_id),
+            request_id=request_id_or_new(request_id, self.clock),
             reason=reason,
             expires_in_seconds=expires_in_seconds,
         )
@@ -193,7 +197,7 @@ class Controller:
             stream_id,
             "drain",
             deployment_id=deployment_id,
-            request_id=self._request_id(request_id),
+            request_id=request_id_or_new(request_id, self.clock),
             reason=reason,
             expires_in_seconds=expires_in_seconds,
             terms=terms,
@@ -217,7 +221,7 @@ class Controller:
             stream_id,
             "cancel",
             deployment_id=deployment_id,
-            request_id=self._request_id(request_id),
+            request_id=request_id_or_new(request_id, self.clock),
             reason=reason,
             expires_in_seconds=expires_in_seconds,
         )
@@ -235,7 +239,7 @@ class Controller:
         under the same request id it goes to whichever attempt is current, until it has become one snapshot."""
         return self.snapshot_requests.ask(
             stream_id,
-            request_id=self._request_id(request_id),
+            request_id=request_id_or_new(request_id, self.clock),
             terms=terms,
             reason=reason,
             expires_in_seconds=expires_in_seconds,
@@ -389,6 +393,3 @@ class Controller:
         if end is None:
             return ConflictError("the deployment is running again", stream_id=outcome.stream_id)
         return self._waits.error_of(seen, end)
-
-    def _request_id(self, request_id: str | None) -> str:
-        return self.clock.new_uuid() if request_id is None else check_id(request_id, "request id")

@@ -19,6 +19,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import INTENT_SECONDS, refuse_other_intent
 from airflow_streamstate.controller.deploy.attempts import Attempts, someone_was_first
 from airflow_streamstate.controller.deploy.takeover import ResumedError, take_over
+from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.state import decide_state
@@ -37,7 +38,7 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.ids import check_id, launch_key_for, snapshot_id_for
+from airflow_streamstate.protocol.ids import launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 
@@ -375,7 +376,7 @@ class ForcedStops:
             DataError: a checkpoint is damaged.
         """
         means, control = self._means, self._means.home.control(stream_id)
-        request_id = means.clock.new_uuid() if request_id is None else check_id(request_id, "request id")
+        request_id = request_id_or_new(request_id, means.clock)
         dead = self._dead(control, deployment_id, request_id) if on_deadline == "kill" else None
         if dead is not None:
             refuse_during_upgrade(control, control.need_register().value, means.upgrade_id)

@@ -15,7 +15,8 @@ from airflow_streamstate.control.command_status import answered_by
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, refuse_other_intent
-from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_request
+from airflow_streamstate.controller.deploy.attempts import Attempts
+from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.state import ALIVE, decide_state
@@ -121,7 +122,7 @@ class Orders:
         digest = _order_digest(verb, deployment_id, terms)
         record = control.request(request_id)
         if record is not None:
-            check_same_request(record, verb, digest)
+            check_same_request(record, digest)
             deployment_id = record.deployment_id
         seen = self._observer.observe(stream_id, deployment_id)
         if record is not None:

@@ -20,7 +20,8 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Answered, agreed_protocol, decide_order
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused
-from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_request
+from airflow_streamstate.controller.deploy.attempts import Attempts
+from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.state import ALIVE, decide_state
@@ -212,7 +213,7 @@ class SnapshotRequests:
         digest = _digest(terms)
         record = control.request(request_id)
         if record is not None:
-            check_same_request(record, "snapshot", digest)
+            check_same_request(record, digest)
             return self._ask_recorded(control, record)
         seen = self._observer.observe(stream_id)
         decision = decide_order(seen, "snapshot", request_id)

@@ -10,6 +10,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import LaunchSame, NextAttempt, Refused, decide_resume
 from airflow_streamstate.controller.deploy.takeover import has_committed, has_committed_since
+from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.repeating import foreseen_in_words
@@ -52,7 +53,7 @@ class Attempts:
         self, control: StreamControl, record: RequestRecord, request_id: str, *, assume_dead: bool, reason: str
     ) -> DeploymentView:
         """A resume that was asked for before: finish it; or, where it has failed and committed nothing, try again."""
-        check_same_request(record, "resume", resume_digest())
+        check_same_request(record, resume_digest())
         seen = self._observer.observe(control.stream_id)
         if seen.deployment_id != record.deployment_id:
             raise ConflictError(
@@ -225,7 +226,7 @@ class Attempts:
             there = control.request(request_id)
             if there is None or (there.deployment_id, there.command_id) != (record.deployment_id, command_id):
                 raise someone_was_first(control) from None
-            check_same_request(there, verb, digest)
+            check_same_request(there, digest)
 
     def view(self, stream_id: str, deployment_id: str, notes: tuple[str, ...] = ()) -> DeploymentView:
         """The deployment as it is now."""
@@ -261,23 +262,6 @@ def _cannot_end(seen: Observation, reason: str) -> ConflictError:
 def resume_digest() -> str:
     """What a resume asks for: nothing that could differ."""
     return digest_of({"verb": "resume"})
-
-
-def check_same_request(record: RequestRecord, verb: str, digest: str) -> None:
-    """See that a recorded request asked for the same.
-
-    Raises:
-        ConflictError: it did not.
-    """
-    if (record.verb, record.request_digest) != (verb, digest):
-        raise ConflictError(
-            "this request id was used for something else",
-            request_id=record.request_id,
-            verb=record.verb,
-            deployment_id=record.deployment_id,
-            recorded_at=record.created_at,
-            next_step="Use a new request id; one id is one wish, files and arguments included.",
-        )
 
 
 def someone_was_first(control: StreamControl) -> ConflictError:

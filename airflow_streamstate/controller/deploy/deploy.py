@@ -8,8 +8,9 @@ from __future__ import annotations
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Became, Begin, Refused, decide_request
-from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_request, someone_was_first
+from airflow_streamstate.controller.deploy.attempts import Attempts, someone_was_first
 from airflow_streamstate.controller.deploy.deploying import Deploying, OnStart, taken
+from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
 from airflow_streamstate.controller.retired import refuse_retired
@@ -40,7 +41,7 @@ class Deployer:
         for _try in range(TRIES):
             record = control.request(request_id)
             if record is not None:
-                check_same_request(record, "deploy", wish.request_digest)
+                check_same_request(record, wish.request_digest)
             stored = control.register_or_lost()
             decision = decide_request(
                 record, None if stored is None else stored.value, request_id, self._means.clock.now()

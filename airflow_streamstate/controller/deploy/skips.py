@@ -15,8 +15,9 @@ from airflow_streamstate.control.command_status import answered_by, begun_skips,
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, decide_resume
-from airflow_streamstate.controller.deploy.attempts import Attempts, check_same_request
+from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
+from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.observe.state import ALIVE, decide_state
@@ -129,7 +130,7 @@ class Skips:
         seen = self._means.observer.observe(wish.stream_id, None if record is None else record.deployment_id)
         is_ordered = False
         if record is not None:
-            check_same_request(record, "skip", digest)
+            check_same_request(record, digest)
             end = decide_command_outcome(seen, command_id, SkipRequest.kind)
             if end is not None and command_id in answered_by(end.event):
                 return self._view(seen, command_id, self._watching.outcome(seen, end, command_id))

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.skips import SkipOrder, Skips, SkipView
+from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.views import CommandView, StreamStatus
 from airflow_streamstate.controller.wait.waiting import Report, Waits
 from airflow_streamstate.controller.wait.watching import Watching
-from airflow_streamstate.protocol.ids import check_id
 
 
 class Starts:
@@ -47,8 +47,7 @@ class Starts:
         Raises:
             StreamNotFoundError, InvalidRequestError, ConflictError: as ``skips.Skips.skip``.
         """
-        name = self._clock.new_uuid() if request_id is None else check_id(request_id, "request id")
-        return self._skips.skip(wish, name, on_view)
+        return self._skips.skip(wish, request_id_or_new(request_id, self._clock), on_view)
 
     def wait_caught_up(
         self,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
 from airflow_streamstate.controller.request.changes import Change
 from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
@@ -24,7 +25,6 @@ from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.plan.report import PlanReport, report_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
-from airflow_streamstate.protocol.ids import check_id
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, SeedTrial
 
 Report = Callable[[str], None]
@@ -109,10 +109,9 @@ class Planning:
             IncompatibleUpgradeError, InputLostError: it cannot start from what the current deployment left, as a
                 deploy would say.
         """
-        known = self._clock.new_uuid() if request_id is None else check_id(request_id, "request id")
         return self._rehearsals.begin(
             request,
-            known,
+            request_id_or_new(request_id, self._clock),
             runs_batches=runs_batches,
             deadline_seconds=deadline_seconds,
             waits_seconds=waits_seconds,

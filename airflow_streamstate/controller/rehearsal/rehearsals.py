@@ -26,12 +26,12 @@ from airflow_streamstate.controller.deploy.takeover import (
 from airflow_streamstate.controller.drivers.launching import Drivers
 from airflow_streamstate.controller.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.request.changes import Change
 from airflow_streamstate.controller.scratch_driver import END_SECONDS, LAUNCHES, ScratchDriver, is_late
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
 from airflow_streamstate.errors import (
-    ConflictError,
     InvalidRequestError,
     ObjectExistsError,
     OutcomeUnknownError,
@@ -232,13 +232,8 @@ class Rehearsals:
             if control.verdict(known) is None or self._is_left_alone(control, self._need(control, known))
         ]
         rehearsal = control.rehearsal(mine[-1]) if mine else None
-        if rehearsal is not None and rehearsal.request_digest != digest:
-            raise ConflictError(
-                "this request id was given to another wish",
-                request_id=request_id,
-                rehearsal_id=rehearsal.rehearsal_id,
-                next_step="Use another request id for another wish.",
-            )
+        if rehearsal is not None:
+            check_same_request(rehearsal, digest)
         return rehearsal
 
     def begun_by(self, stream_id: str, request_ids: Iterable[str]) -> list[str]:

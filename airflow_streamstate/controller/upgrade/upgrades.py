@@ -13,6 +13,7 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
@@ -35,7 +36,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.protocol.ids import check_id, return_request_id_for, upgrade_id_for, upgrade_of_return
+from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for, upgrade_of_return
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeLease, UpgradeStep
 from airflow_streamstate.snapshot.leases import SnapshotLease
@@ -155,7 +156,7 @@ class Upgrades:
             BusyError: another upgrade is under way, and whose.
             ConflictError: the request id had another wish.
         """
-        request_id = self._request_id(request_id)
+        request_id = request_id_or_new(request_id, self._clock)
 
         def made(control: StreamControl) -> Upgrade:
             change = request.change
@@ -195,7 +196,7 @@ class Upgrades:
                 ``version_to_return_to``.
             StreamNotFoundError, ConflictError: as ``begin``.
         """
-        request_id = self._request_id(request_id)
+        request_id = request_id_or_new(request_id, self._clock)
 
         def made(control: StreamControl) -> Upgrade:
             return Upgrade(
@@ -216,9 +217,6 @@ class Upgrades:
             )
 
         return self._begin(request.stream_id, request_id, request.digest, made, lambda before: before, lease_seconds)
-
-    def _request_id(self, request_id: str | None) -> str:
-        return self._clock.new_uuid() if request_id is None else check_id(request_id, "request id")
 
     def _signed(self, control: StreamControl, request_id: str) -> dict[str, object]:
         return {
@@ -251,8 +249,7 @@ class Upgrades:
             with suppress(ObjectExistsError):  # the same request, twice at once
                 journal.create(upgrade)
             upgrade = journal.upgrade(upgrade_id) or upgrade
-        if upgrade.request_digest != digest:
-            raise _other_request(upgrade)
+        check_same_request(upgrade, digest)
         tools = Tools(self._means, upgrade, control)
         if journal.state(upgrade_id) is None:
             self._record_target(tools, target(control.spec(upgrade.old_deployment_id)))
@@ -366,7 +363,7 @@ class Upgrades:
             DeadlineExceededError: another one holds the stream still.
             whatever ``begin`` raises, but BusyError.
         """
-        known, journal = self._request_id(request_id), UpgradeJournal(self._home.need_stream(stream_id))
+        known, journal = request_id_or_new(request_id, self._clock), UpgradeJournal(self._home.need_stream(stream_id))
         until_seconds = self._clock.monotonic_seconds() + seconds
         for number in itertools.count(1):
             one = known if number == 1 else request_id_of_turn(known, number)
@@ -600,13 +597,4 @@ def busy_too_long(stream_id: str, holder: UpgradeView | None) -> DeadlineExceede
         held_by=None if holder is None else holder.upgrade_id,
         last_seen="nothing" if holder is None else describe_holder(holder),
         next_step=f"Ask again to wait on; `streamstate status {stream_id}` shows the one that holds it.",
-    )
-
-
-def _other_request(upgrade: Upgrade) -> ConflictError:
-    return ConflictError(
-        "this request id was given to another wish",
-        request_id=upgrade.request_id,
-        upgrade_id=upgrade.upgrade_id,
-        next_step="Use another request id for another wish.",
     )

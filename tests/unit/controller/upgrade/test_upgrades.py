@@ -33,9 +33,9 @@ def test_the_same_request_is_the_same_upgrade(upgraded: UpgradeStage) -> None:
     view = upgraded.begin()
     assert upgraded.begin().upgrade_id == view.upgrade_id
     assert upgraded.steps(view) == ["begun"]
-    with pytest.raises(ConflictError, match="given to another wish"):
+    with pytest.raises(ConflictError, match="used for something else"):
         upgraded.begin(mode="fresh")
-    with pytest.raises(ConflictError, match="given to another wish"):
+    with pytest.raises(ConflictError, match="used for something else"):
         upgraded.begin(text="print('v3')\n")
 
 
