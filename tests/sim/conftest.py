@@ -1,8 +1,7 @@
 """What all simulations share: how many cases of a sweep run.
 
 ``STREAMSTATE_SIM`` says it: ``full`` runs every case, ``sample`` a few of each sweep, chosen by
-``STREAMSTATE_SIM_SEED``; without it each second of each n-th case runs, where
-the sweep says n.
+``STREAMSTATE_SIM_SEED``; without it each second case runs, or each second of each n-th, as the sweep says.
 """
 
 from __future__ import annotations
