@@ -21,7 +21,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.logs import LogReader
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state
+from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, Outcome, StreamStatus
 from airflow_streamstate.controller.rehearsal.planning import Planning
 from airflow_streamstate.controller.request.requests import DeployRequest
@@ -110,7 +110,7 @@ class Controller:
         Raises:
             InvalidRequestError: what is asked for cannot be.
             IncompatibleUpgradeError: it cannot start from what the current deployment left.
-            ConflictError: the stream runs, is lost, or was moved by somebody else; the request id had another wish.
+            ConflictError: the stream runs, is lost, or was moved meanwhile; the request id stands for another request.
             SnapshotIncompleteError, SnapshotCorruptError: the snapshot at the end is not whole.
             DataError: a checkpoint of the current deployment is damaged.
         """
@@ -146,7 +146,7 @@ class Controller:
             seen = self._observer.observe(request.stream_id)
         except StreamNotFoundError:
             return False
-        return decide_state(seen, seen.observed_at) in ALIVE and seen.spec.code_digest == wish.code_digest
+        return seen.state in ALIVE and seen.spec.code_digest == wish.code_digest
 
     # orders
 

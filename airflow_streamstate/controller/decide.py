@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
-from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State
 from airflow_streamstate.controller.observe.one_time_sources import OneTimeSources, consent
-from airflow_streamstate.controller.observe.state import ALIVE, State, decide_state
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import (
     ConflictError,
@@ -128,7 +127,7 @@ def decide_predecessor(
         request: the new deployment.
         drain: a drain of the predecessor that nobody has answered yet.
     """
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     if seen.drained is not None:
         return UseSnapshot(seen.drained.snapshot_id, is_drained=True)
     if state in ALIVE:
@@ -377,7 +376,7 @@ def decide_resume(
     refused = refuse_other_intent(seen.register, request_id, seen.observed_at)
     if refused is not None:
         return refused
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     if state == "drained":
         return Refused(
             ConflictError(

@@ -206,7 +206,7 @@ class RequestRecord(Message):
 
     Attributes:
         verb: deploy, resume, …
-        request_digest: sha256 over what was asked; the same request id with another wish is a conflict.
+        request_digest: sha256 over what was asked; the same request id with another digest is a conflict.
         deployment_id: the deployment it is about; of a snapshot the one that was asked first.
         command_id: the command it became, of a snapshot the first one; None where there is none.
         snapshot: of a snapshot, how it was asked for; None for all else, and in older records.

@@ -107,7 +107,7 @@ def test_every_quote_is_what_its_file_says() -> None:
 
 def test_the_table_of_states_is_the_function() -> None:
     """docs/states.md shows the table that decides."""
-    from airflow_streamstate.controller.observe.state import markdown_table
+    from airflow_streamstate.controller.observe.observation import markdown_table
 
     assert markdown_table() in (DOCS / "states.md").read_text()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.observe.state import ALIVE
+from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView

@@ -22,7 +22,7 @@ from airflow_streamstate.controller.adopt.taking import (
     remove_snapshots,
 )
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state
+from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
@@ -201,7 +201,7 @@ def _refuse_begun(
     if stored.value.deployment_id is None:
         return
     seen = means.observer.look(control, stored, stored.value.deployment_id)
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     if state in (*ALIVE, "lost"):
         raise ConflictError(
             f"a driver of this stream is {state}, and may start the adopted query at any moment",

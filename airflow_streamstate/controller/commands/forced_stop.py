@@ -22,7 +22,6 @@ from airflow_streamstate.controller.deploy.takeover import ResumedError, take_ov
 from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome, decide_end
-from airflow_streamstate.controller.observe.state import decide_state
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, SnapshotFacts
 from airflow_streamstate.controller.request.resolved_request import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
@@ -238,7 +237,7 @@ class ForcedEnd:
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
             outcome="killed" if is_killed else "failed",
-            state=decide_state(seen, seen.observed_at),
+            state=seen.state,
             snapshot=SnapshotFacts(
                 manifest.snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes
             ),
@@ -413,7 +412,7 @@ class ForcedStops:
                 return None  # the order is refused for it
             deployment_id, command_id = record.deployment_id, record.command_id or ""
         seen = self._observer.observe(control.stream_id, deployment_id)
-        if not seen.is_current or decide_state(seen, seen.observed_at) != "failed":
+        if not seen.is_current or seen.state != "failed":
             return None
         return seen.deployment_id, seen.attempt, command_id
 
@@ -462,7 +461,7 @@ class ForcedStops:
 
 def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> DeadlineExceededError:
     """The deadline has passed: whether the order stands, and where the stream does."""
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     is_begun = is_accepted((entry.event for entry in seen.events), order.command_id)
     if is_begun:
         fact = "the order stands: its driver obeys it already, which cannot be taken back"

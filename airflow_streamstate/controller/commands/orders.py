@@ -17,9 +17,8 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, refuse_other_intent
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.idempotency import check_same_request
-from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.controller.request.resolved_request import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
@@ -69,7 +68,7 @@ class LaunchToDrain:
 
 def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | Write | LaunchToDrain | Refused:
     """What an order to a deployment comes to."""
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     end = decide_end(seen, KIND_OF[verb])
     has_end = end is not None and end.is_what_was_ordered
     if end is not None and has_end and verb != "cancel" and (verb != "snapshot" or end.snapshot_id is not None):
@@ -152,7 +151,7 @@ class Orders:
             command_id=command_id,
             number=number,
             key=key,
-            state=decide_state(seen, seen.observed_at),
+            state=seen.state,
             verb=verb,
         )
 

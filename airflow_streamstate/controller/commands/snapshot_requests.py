@@ -22,9 +22,8 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.idempotency import check_same_request
-from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.request.resolved_request import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
@@ -98,7 +97,7 @@ def decide_asking(
     ready = ready_of(seen, record)
     if ready is not None:
         return Came(ready)
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     if state not in ALIVE:
         return _after_the_end(seen)
     command_id, before = _open_try(seen, record.request_id)
@@ -337,7 +336,7 @@ class SnapshotRequests:
             return None
         end = End(
             "snapshot_ready",
-            decide_state(seen, seen.observed_at),
+            seen.state,
             snapshot_id=manifest.snapshot_id,
             queries={name: query.position for name, query in manifest.queries.items()},
             command_kind=SnapshotRequest.kind,
@@ -355,7 +354,7 @@ class SnapshotRequests:
             command_id=command_id,
             number=None,
             key=None,
-            state=decide_state(seen, seen.observed_at) if outcome is None else outcome.state,
+            state=seen.state if outcome is None else outcome.state,
             verb="snapshot",
             outcome=outcome,
             request_id=request_id,

@@ -14,7 +14,6 @@ from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.repeating import foreseen_in_words
-from airflow_streamstate.controller.observe.state import decide_state
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.resolved_request import digest_of
 from airflow_streamstate.controller.retired import refuse_retired
@@ -124,7 +123,7 @@ class Attempts:
         rehearsal_id: str | None = None,
         reason: str = "",
     ) -> DeploymentView:
-        state = decide_state(seen, seen.observed_at)
+        state = seen.state
         if state == "launching" and seen.is_unlaunched:
             self._note_reason(control, seen, reason)
             self._drivers.start(control, seen.spec, seen.attempt, rehearsal_id if seen.attempt == 1 else None)
@@ -207,7 +206,7 @@ class Attempts:
         """Record what a request becomes, before the first act (Law 2); ``snapshot``: how one is asked for.
 
         Raises:
-            ConflictError: the same request was recorded with another wish in the same moment.
+            ConflictError: another request was recorded under the same id in the same moment.
         """
         record = RequestRecord(
             request_id=request_id,
@@ -235,7 +234,7 @@ class Attempts:
             stream_id=stream_id,
             deployment_id=deployment_id,
             attempt=seen.attempt,
-            state=decide_state(seen, seen.observed_at),
+            state=seen.state,
             start=seen.spec.start,
             notes=notes,
         )

@@ -18,9 +18,8 @@ from airflow_streamstate.controller.decide import Refused, decide_resume
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.idempotency import check_same_request
-from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.request.resolved_request import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
@@ -137,7 +136,7 @@ class Skips:
             if not seen.is_current:
                 raise _of_another(record, seen)
             is_ordered = self._is_ordered(control, seen, command_id)
-            if is_ordered and decide_state(seen, seen.observed_at) in ALIVE and not seen.is_unlaunched:
+            if is_ordered and seen.state in ALIVE and not seen.is_unlaunched:
                 return self._view(seen, command_id)
         if not is_ordered:
             self._refuse(control, seen, wish)
@@ -179,9 +178,7 @@ class Skips:
         elif self._move(control, seen, wish, command_id):
             self._means.drivers.launch(control, seen.spec, seen.attempt + 1)
         seen = self._means.observer.observe(seen.stream_id, seen.deployment_id)
-        return CommandView(
-            seen.stream_id, seen.deployment_id, command_id, number, key, decide_state(seen, seen.observed_at), "skip"
-        )
+        return CommandView(seen.stream_id, seen.deployment_id, command_id, number, key, seen.state, "skip")
 
     def _move(self, control: StreamControl, seen: Observation, wish: SkipOrder, command_id: str) -> bool:
         """As ``Attempts.move``; False where somebody else has just started an attempt, which finds the order there.
@@ -236,7 +233,7 @@ class Skips:
                 command_id=drain.command_id,
                 next_step=f"`streamstate drain {seen.stream_id}` finishes it, or fails and ends it; then skip.",
             )
-        state = decide_state(seen, seen.observed_at)
+        state = seen.state
         if state in ALIVE and not seen.is_unlaunched:
             raise ConflictError(
                 f"the stream is {state}: a batch is skipped before its query starts",
@@ -283,7 +280,7 @@ class Skips:
         return SkipView(seen.stream_id, seen.deployment_id, names[0], wish.batch_id, moves)
 
     def _view(self, seen: Observation, command_id: str, outcome: Outcome | None = None) -> CommandView:
-        state = decide_state(seen, seen.observed_at)
+        state = seen.state
         return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, state, "skip", outcome)
 
 

@@ -12,7 +12,6 @@ from datetime import datetime
 from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.pace import left_at_least
-from airflow_streamstate.controller.observe.state import decide_state
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 
@@ -37,7 +36,7 @@ def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
         seen: the deployment.
         at_most: so much may be left of each source, in its own unit.
     """
-    if decide_state(seen, seen.observed_at) == "finished":
+    if seen.state == "finished":
         return CaughtUp(True, "it has come to its end by itself")
     beat = seen.heartbeat
     names = sorted({event.query_name for event in seen.of_kind(QueryStarted)})

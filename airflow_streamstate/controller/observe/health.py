@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_streamstate.controller.observe.caught_up import behind_in_words, has_some_left, lags_of, query_caught_up
-from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.pace import decide_slower, left_at_least, paces_of
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state, explain_state
 from airflow_streamstate.protocol.events import Failed, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -92,12 +91,12 @@ def decide_health(
         old_beats: how the queries of the version before went; None where nobody knows.
         waited_seconds: since it was launched.
     """
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     if state == "finished":
         return Healthy()  # by itself: a script that reads what there is, and ends
     failed = next(seen.of_kind(Failed), None)
     if state in ("failed", "fenced", "stopped", "drained", "degraded"):
-        why = failed.in_words if failed is not None else explain_state(seen, seen.observed_at)
+        why = failed.in_words if failed is not None else seen.why
         return Unhealthy(f"it is {state}: {why}")
     missing = _not_begun(seen, handover) if state in ALIVE else f"it is {state}"
     doubts = [_Doubt(missing, is_fatal=True)] if missing else list(_doubts(seen, handover, wanted, old_beats or {}))
@@ -112,7 +111,7 @@ def decide_health(
 
 def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
     """Whether every query has committed a batch past the handover, or found no input."""
-    if decide_state(seen, seen.observed_at) not in ALIVE or _not_begun(seen, handover):
+    if seen.state not in ALIVE or _not_begun(seen, handover):
         return False
     queries = beats_of(seen)
     return all(_committed(queries[name], handover, name) >= 1 or _is_idle(queries[name]) for name in _started(seen))

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from airflow_streamstate.control.command_status import answered_by
-from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.observe.state import State, decide_state, explain_state
+from airflow_streamstate.controller.observe.observation import Observation, State
 from airflow_streamstate.controller.observe.views import OutcomeKind
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -94,7 +93,7 @@ def decide_command_outcome(seen: Observation, command_id: str, command_kind: str
         command_id: the command.
         command_kind: its kind, where it is known although no event has named it yet.
     """
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     kind = command_kind or _kind_of(seen, command_id)
     for entry in reversed([entry for entry in seen.events if command_id in answered_by(entry.event)]):
         event = entry.event
@@ -112,12 +111,12 @@ def decide_command_outcome(seen: Observation, command_id: str, command_kind: str
 
 def decide_end(seen: Observation, command_kind: str = "") -> End | None:
     """How a deployment ended; None while it has not."""
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     outcome = _END_OF_STATE.get(state)
     if outcome is None:
         return None
     event: Event | None = seen.drained or seen.terminal
-    reason = explain_state(seen, seen.observed_at)
+    reason = seen.why
     if event is None:
         return End(outcome, state, reason=reason, command_kind=command_kind)
     number = next(entry.number for entry in seen.events if entry.event is event)
@@ -141,11 +140,9 @@ def decide_drain_outcome(seen: Observation, *, is_pending: bool) -> End | None:
         return end
     last = next((event for event in seen.of_kind(Event) if _is_word_on_drain(event)), None)
     if isinstance(last, DrainFailed) and last.then == "runs_on":
-        return _drain_failed(seen, last, _number_of(seen, last), decide_state(seen, seen.observed_at))
+        return _drain_failed(seen, last, _number_of(seen, last), seen.state)
     if isinstance(last, Expired | Rejected):
-        return _unobeyed(
-            seen, last, _number_of(seen, last), decide_state(seen, seen.observed_at), DrainNotification.kind
-        )
+        return _unobeyed(seen, last, _number_of(seen, last), seen.state, DrainNotification.kind)
     return None
 
 

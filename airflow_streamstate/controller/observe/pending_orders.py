@@ -9,8 +9,7 @@ from typing import Literal
 
 from airflow_streamstate.control.command_status import answered_ids, cancelled_drains, command_in, is_late
 from airflow_streamstate.control.journal import CommandSlot
-from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.observe.state import ALIVE, State
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import (
     CancelRequest,

@@ -10,8 +10,8 @@ from typing import Literal
 from airflow_streamstate.controller.lineage.repeats import Repeat, repeats_in_words
 from airflow_streamstate.controller.observe.caught_up import behind_in_words, seconds_to_zero, since_snapshot_in_words
 from airflow_streamstate.controller.observe.drain_phase import DrainPhase
+from airflow_streamstate.controller.observe.observation import State
 from airflow_streamstate.controller.observe.pending_orders import PendingOrder
-from airflow_streamstate.controller.observe.state import State
 from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
@@ -222,7 +222,7 @@ class StreamStatus:
     """Where a stream stands.
 
     Attributes:
-        state: the one function of ``state.decide_state``; ``unreadable`` in a list, of a stream whose control objects
+        state: ``Observation.state``; ``unreadable`` in a list, of a stream whose control objects
             cannot be read: nobody can tell where it stands.
         why: one lower-case sentence on that state.
         is_current: whether this deployment is the stream's current one.

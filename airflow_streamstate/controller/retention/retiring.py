@@ -13,7 +13,7 @@ from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import refuse_other_intent
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state
+from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.retention.needs import needs_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
@@ -109,7 +109,7 @@ class Retiring:
             return
         needs_of(control, register, {}, None)  # a stream whose records cannot be read is not removed unseen
         seen = self._means.observer.look(control, stored, register.deployment_id)
-        state = decide_state(seen, seen.observed_at)
+        state = seen.state
         if state in ALIVE or state == "lost":
             what = "nobody can say whether this stream has ended" if state == "lost" else f"the stream is {state}"
             raise ConflictError(

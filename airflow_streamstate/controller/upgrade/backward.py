@@ -21,10 +21,9 @@ from airflow_streamstate.controller.decide import Refused, decide_start
 from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
 from airflow_streamstate.controller.deploy.going_back import UsedError, begun_batches, committed_batches
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
-from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state
 from airflow_streamstate.controller.request.resolved_request import Return
 from airflow_streamstate.controller.upgrade.deciding import decide_return
 from airflow_streamstate.controller.upgrade.ends import finish
@@ -159,7 +158,7 @@ def give_up_waiting(tools: Tools, state: UpgradeState) -> None:
 
 
 def _is_alive(seen: Observation) -> bool:
-    return seen.is_current and decide_state(seen, seen.observed_at) in ALIVE
+    return seen.is_current and seen.state in ALIVE
 
 
 # The act of coming back: what is given up is ended, and the old version runs again.
@@ -175,7 +174,7 @@ def returning(tools: Tools, state: UpgradeState) -> Next:
     if state.last.way == "resume":
         return Act(partial(_resume, tools, state))
     seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
-    if not seen.is_current or decide_state(seen, seen.observed_at) not in ALIVE:
+    if not seen.is_current or seen.state not in ALIVE:
         return Act(partial(_come_back, tools, state, seen))
     if state.last.bad_command_id is None:
         return Act(partial(_order_end, tools, state, seen))
@@ -221,7 +220,7 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
     each row once is refused: there its code is deployed anew, over what it has left.
     """
     seen = tools.old()
-    now = decide_state(seen, seen.observed_at)
+    now = seen.state
     new_id = None if seen.is_current else tools.deployed_id()
     if new_id is not None:  # by somebody who slept in his deploy while another gave it up
         tools.take(state, "unhealthy", state.last.text, new_deployment_id=new_id)
@@ -351,7 +350,7 @@ def returned(tools: Tools, state: UpgradeState) -> Next:
             facts = {"bad_batches": _bad_batches(state, seen)}
             return Act(lambda: finish(tools, state, "rolled_back", _why_back(tools, state), **facts))
     except (ConflictError, DeploymentFailedError) as error:
-        now = decide_state(seen, seen.observed_at)
+        now = seen.state
         if now == "drained" and seen.deployment_id == tools.upgrade.old_deployment_id:
             # A query of it was flushed already when its drain failed: the rest was drained, too.
             return Act(partial(_resume, tools, state))

@@ -13,9 +13,8 @@ from typing import Any
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.controller.commands.orders import KIND_OF, EndingVerb
 from airflow_streamstate.controller.observe.health import Healthy, NotYet, beats_of, decide_health, has_begun
-from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome
-from airflow_streamstate.controller.observe.state import ALIVE, decide_state
 from airflow_streamstate.controller.upgrade.claiming import claim
 from airflow_streamstate.controller.upgrade.deciding import NoGo, decide_mode, decide_trials, never_flushed
 from airflow_streamstate.controller.upgrade.downtime import cost_until_now
@@ -141,7 +140,7 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
             text = f"{approval.given_by} did not approve of the plan{f': {approval.reason}' if approval.reason else ''}"
             return Act(lambda: finish(tools, state, "refused", text))
     seen = tools.old()
-    is_alive = decide_state(seen, seen.observed_at) in ALIVE
+    is_alive = seen.state in ALIVE
     is_warm = tools.upgrade.warm and is_alive and state.last.mode != "fresh"
     return Act(lambda: tools.take(state, "waiting" if is_warm else "ready"))
 
@@ -173,7 +172,7 @@ def _ready(tools: Tools, state: UpgradeState) -> Next:
     if not seen.is_current:
         text = f"{seen.register.updated_by} moved the stream to {seen.register.deployment_id} meanwhile"
         return Act(lambda: finish(tools, state, "refused", text))
-    if decide_state(seen, seen.observed_at) == "lost":
+    if seen.state == "lost":
         return Wait("nobody can say whether the old driver lives")
     return Act(lambda: tools.take(state, "stopping", old_beats=beats_of(seen)))
 
@@ -188,7 +187,7 @@ def _verb(state: UpgradeState) -> EndingVerb:
 def _stopping(tools: Tools, state: UpgradeState) -> Next:
     seen, verb = tools.old(), _verb(state)
     if state.last.command_id is None:
-        now = decide_state(seen, seen.observed_at)
+        now = seen.state
         if now == "lost":
             return _lost(tools, state, "nobody can say whether the old driver lives")
         is_there = seen.drained is not None if verb == "drain" else now not in ALIVE
@@ -238,7 +237,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
             terms=DrainTerms(rehearse=tools.upgrade.runs_batches, discard_state=tools.upgrade.discard_state),
         )
     except StreamStateError as error:
-        is_dead = decide_state(tools.old(), tools.means.clock.now()) not in ALIVE
+        is_dead = tools.old().state not in ALIVE
         if is_passing(error) or (is_dead and tools.waited_seconds(state) < CONFLICT_SECONDS):
             raise  # it has just ended: the next look finds that, unless it is to be drained, and cannot be
         tools.take(state, "unhealthy", in_words(error))
@@ -250,7 +249,7 @@ def _old_has_ended(tools: Tools, state: UpgradeState, seen: Observation, end: En
     reason = redacted(seen, end.reason)
     if state.last.mode == "drain" and end.outcome not in ("drained", "rejected"):
         tools.take(state, "unhealthy", f"the drain of the old version came to nothing: it is {end.outcome}: {reason}")
-    elif end.outcome == "rejected" and seen.is_current and decide_state(seen, seen.observed_at) in ALIVE:
+    elif end.outcome == "rejected" and seen.is_current and seen.state in ALIVE:
         finish(tools, state, "refused", f"the old version cannot do it, and runs on: {reason}")
     elif end.outcome in ("rejected", "ignored", "expired"):
         tools.take(state, "unhealthy", f"the old version did not obey: {reason}")

@@ -154,7 +154,7 @@ class Upgrades:
             StreamNotFoundError: the stream was never deployed.
             InvalidRequestError: what is asked for cannot be, or could not be launched.
             BusyError: another upgrade is under way, and whose.
-            ConflictError: the request id had another wish.
+            ConflictError: the request id stands for another request.
         """
         request_id = request_id_or_new(request_id, self._clock)
 

@@ -10,7 +10,6 @@ from airflow_streamstate.controller.observe.caught_up import has_some_left
 from airflow_streamstate.controller.observe.health import Healthy, beats_of, decide_health
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.pace import keeps_level
-from airflow_streamstate.controller.observe.state import decide_state
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 
@@ -35,7 +34,7 @@ def has_proven_itself(means: ControllerContext, seen: Observation) -> bool:
     # A deployment that still catches up is not known good yet. One whose input never pauses always has some left: it is
     # where that is no more than a batch or two. Where a source cannot tell, that alone is no reason against it: else a
     # stream of such sources would keep everything for ever.
-    is_over = decide_state(seen, seen.observed_at) == "finished"
+    is_over = seen.state == "finished"
     if not is_over and any(has_some_left(query) and not keeps_level(query) for query in beats_of(seen).values()):
         return False
     return isinstance(decide_health(seen, handover, HealthyWhen(), None, 0.0), Healthy)

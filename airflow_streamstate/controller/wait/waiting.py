@@ -10,9 +10,8 @@ from typing import TypeVar
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
-from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End
-from airflow_streamstate.controller.observe.state import ENDED, decide_state, explain_state
 from airflow_streamstate.controller.observe.views import Outcome, StreamStatus
 from airflow_streamstate.controller.wait.known_good import mark_known_good
 from airflow_streamstate.controller.wait.notifications import clean_up
@@ -98,7 +97,7 @@ class Waits:
             self._mark_known_good(seen)
             return dataclasses.replace(self._watching.status(seen), proofs=proofs_of(seen))
         end = self._watching.end_of(seen)
-        if end is None and decide_state(seen, seen.observed_at) == "degraded":
+        if end is None and seen.state == "degraded":
             raise self._watching.query_failure(seen)
         if end is None or end.outcome == "lost":
             return None
@@ -313,7 +312,7 @@ def is_healthy(seen: Observation) -> bool:
 
     A job that has finished by itself is healthy, too.
     """
-    state = decide_state(seen, seen.observed_at)
+    state = seen.state
     if state == "finished":
         return True
     if state not in ("running", "draining", "stopping") or not seen.is_current:
@@ -356,8 +355,8 @@ def _proof(event: QueryStarted, query: QueryBeat | None) -> str:
 
 def describe(seen: Observation) -> str:
     """Where a deployment stands, in a line for people who wait."""
-    state = decide_state(seen, seen.observed_at)
-    parts = [f"{state} ({explain_state(seen, seen.observed_at)})"]
+    state = seen.state
+    parts = [f"{state} ({seen.why})"]
     last = seen.last_event
     if last is not None and last.event is not None:
         parts.append(f"last event {last.event.kind}")

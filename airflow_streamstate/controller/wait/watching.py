@@ -16,7 +16,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.lineage.handovers import moves_in
 from airflow_streamstate.controller.observe.caught_up import asked_at, query_caught_up
 from airflow_streamstate.controller.observe.drain_phase import drain_phases
-from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import (
     OneTimeSources,
     consent,
@@ -31,7 +31,6 @@ from airflow_streamstate.controller.observe.outcomes import (
 )
 from airflow_streamstate.controller.observe.pending_orders import pending_orders
 from airflow_streamstate.controller.observe.repeating import foreseen_in_words, repeated
-from airflow_streamstate.controller.observe.state import ALIVE, State, decide_state, explain_state
 from airflow_streamstate.controller.observe.views import (
     Outcome,
     QueryStatus,
@@ -198,8 +197,8 @@ class Watching:
         last = seen.last_event
         intent = seen.register.intent
         snapshot_id, snapshot_at = self._last_snapshot(seen)
-        state = decide_state(seen, now)
-        why = explain_state(seen, now)
+        state = seen.state
+        why = seen.why
         error, traceback = _failure_in_words(seen, state, why)
         started = next(seen.of_kind(Started), None)
         beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
@@ -311,7 +310,7 @@ class Watching:
 
     def query_failure(self, seen: Observation) -> DeploymentFailedError:
         """The error that tells of queries that failed while the others run on."""
-        error, traceback = _failure_in_words(seen, "degraded", explain_state(seen, seen.observed_at))
+        error, traceback = _failure_in_words(seen, "degraded", seen.why)
         return DeploymentFailedError(
             "a query of the deployment has failed, and the others run on",
             stream_id=seen.stream_id,

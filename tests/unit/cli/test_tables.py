@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from airflow_streamstate.cli import look, tables
-from airflow_streamstate.controller.observe.state import STATES
+from airflow_streamstate.controller.observe.observation import STATES
 
 
 def printed(width: int, *arguments: Any) -> str:

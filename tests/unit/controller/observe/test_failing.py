@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.controller.observe.state import State
+from airflow_streamstate.controller.observe.observation import State
 from airflow_streamstate.controller.wait.watching import next_step_of
 from airflow_streamstate.errors import DeploymentFailedError
 from airflow_streamstate.launch.interface import LaunchStatus

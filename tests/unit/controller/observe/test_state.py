@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.controller.observe.state import (
+from airflow_streamstate.controller.observe.observation import (
     STATE_TABLE,
     STATES,
-    decide_state,
-    explain_state,
     markdown_table,
 )
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
@@ -22,8 +20,7 @@ from support.sim_stage import STREAM, Stage
 
 def state_of(stage: Stage, deployment_id: str | None = None) -> str:
     """The state as a controller sees it now."""
-    seen = stage.seen(deployment_id)
-    return decide_state(seen, stage.clock.now())
+    return stage.seen(deployment_id).state
 
 
 def test_recorded_and_launched_is_launching(stage: Stage) -> None:
@@ -40,7 +37,7 @@ def test_a_driver_that_ended_without_a_word_has_failed(stage: Stage) -> None:
     stage.come_to_life()
     stage.end(state="gone")
     assert state_of(stage) == "failed"
-    assert "it is gone" in explain_state(stage.seen(), stage.clock.now())
+    assert "it is gone" in stage.seen().why
 
 
 def test_the_last_word_of_a_driver_counts_more_than_its_exit(stage: Stage) -> None:
@@ -140,7 +137,7 @@ def test_a_query_that_failed_makes_it_degraded_until_it_is_started_again(stage: 
     stage.come_to_life(queries=("counts", "other"))
     stage.query_failed("counts")
     assert state_of(stage) == "degraded"
-    why = explain_state(stage.seen(), stage.clock.now())
+    why = stage.seen().why
     assert why == "query counts has failed in batch 7: Unlucky: batch of bad luck"
     stage.start_query("counts", batch_id=6)
     assert state_of(stage) == "running"
@@ -170,7 +167,7 @@ def test_the_table_has_every_state_and_ends_with_otherwise() -> None:
 
 
 def why(stage: Stage) -> str:
-    return explain_state(stage.seen(), stage.clock.now())
+    return stage.seen().why
 
 
 def test_each_state_is_explained_in_words(stage: Stage) -> None:
@@ -200,13 +197,11 @@ def test_a_last_word_that_cannot_be_read_is_told(stage: Stage) -> None:
     seen = stage.seen()
     unread = tuple(replace(entry, event=None) for entry in seen.events)
     ended = "the driver has ended without a last word: it is exited"
-    assert explain_state(seen, stage.clock.now()) == ended
-    assert explain_state(replace(seen, events=unread), stage.clock.now()) == (
-        f"{ended}; event 1, 2 cannot be read, and may be that word"
-    )
+    assert seen.why == ended
+    assert replace(seen, events=unread).why == (f"{ended}; event 1, 2 cannot be read, and may be that word")
     assert seen.launch_status is not None
     silent = replace(seen, launch_status=replace(seen.launch_status, reason=""))
-    assert explain_state(silent, stage.clock.now()) == "the driver has ended without a last word"
+    assert silent.why == "the driver has ended without a last word"
 
 
 def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Stage) -> None:
@@ -217,11 +212,11 @@ def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Sta
     stage.clock.advance(3_600)
     seen = stage.seen()
     lost = "the driver cannot be asked about, and its sign of life is older than lost_after_seconds"
-    assert explain_state(seen, stage.clock.now()) == f"{lost}: it is unknown"
+    assert seen.why == f"{lost}: it is unknown"
     assert seen.launch_status is not None
     for status in (replace(seen.launch_status, reason=""), None):
-        assert explain_state(replace(seen, launch_status=status), stage.clock.now()) == lost
-        assert decide_state(replace(seen, launch_status=status), stage.clock.now()) == "lost"
+        assert replace(seen, launch_status=status).why == lost
+        assert replace(seen, launch_status=status).state == "lost"
 
 
 def test_an_attempt_that_was_given_up_says_by_whom(stage: Stage) -> None:
@@ -232,8 +227,8 @@ def test_an_attempt_that_was_given_up_says_by_whom(stage: Stage) -> None:
     assert isinstance(claim, Claim)
     by = "given up before a driver had claimed it, by ada"
     closed = replace(stage.seen(), claim=replace(claim, pid=0, agent_version=by))
-    assert decide_state(closed, stage.clock.now()) == "failed"
-    assert explain_state(closed, stage.clock.now()) == by
+    assert closed.state == "failed"
+    assert closed.why == by
 
 
 def test_silence_is_older_than_the_setting(stage: Stage) -> None:

@@ -178,11 +178,11 @@ def test_nothing_committed_yet_is_rehearsed_with_nothing(rehearsed: Rehearsed) -
 
 
 def test_the_same_request_is_the_same_rehearsal_while_it_lasts(rehearsed: Rehearsed) -> None:
-    """A retry waits on; one that is over is begun anew; another wish under the id is told (Law 2)."""
+    """A retry waits on; one that is over is begun anew; another request under the id is refused (Law 2)."""
     first = rehearsed.runs().begin()
     assert rehearsed.begin().rehearsal_id == first.rehearsal_id
     assert len([call for call in rehearsed.stage.launcher.requests if call.startswith("r-")]) == 1
-    with pytest.raises(ConflictError, match="another wish"):
+    with pytest.raises(ConflictError, match="used for something else"):
         rehearsed.begin(conf={"spark.b": "3"})
     assert rehearsed.begin("plan-2", conf={"spark.b": "3"}).rehearsal_id != first.rehearsal_id
     rehearsed.gives(first)

@@ -29,7 +29,7 @@ from support.upgrade_stage import UpgradeStage
 
 
 def test_the_same_request_is_the_same_upgrade(upgraded: UpgradeStage) -> None:
-    """Asked for twice, it is one (Law 2); and with another wish it is told."""
+    """Asked for twice, it is one (Law 2); another request under the id is refused."""
     view = upgraded.begin()
     assert upgraded.begin().upgrade_id == view.upgrade_id
     assert upgraded.steps(view) == ["begun"]
