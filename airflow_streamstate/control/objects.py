@@ -7,8 +7,9 @@ fully tested transactional object is SlateDB's (``slatedb-txn-obj``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.presence import GuardedHome
@@ -27,6 +28,10 @@ from airflow_streamstate.store.interface import Store
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 READ_BACK_TRIES = 5
 READ_BACK_SECONDS = 0.2
+EDIT_TRIES = 30
+AT_ONCE_TRIES = 5
+"""So often an edit is tried again at once: mostly one other writer was first, and a start is not to wait for that."""
+EDIT_PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -161,3 +166,96 @@ class Cells:
             last_seen=str(last),
             next_step="Run the same command again; it finds what landed.",
         )
+
+
+class Register(Generic[AnyMessage]):
+    """One object that is changed by compare-and-swap only.
+
+    Args:
+        cells: where it lies.
+        key: under which.
+        kind: which class lies there.
+        absent: what is edited where nothing lies there yet; it may raise instead.
+        by: the writer, for ``updated_by``; None for a register that does not say.
+        ids: fields of it that the key already says, as in ``check_owner``.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        key: str,
+        kind: type[AnyMessage],
+        absent: Callable[[], AnyMessage],
+        by: str | None = None,
+        **ids: object,
+    ) -> None:
+        self._cells = cells
+        self._key = key
+        self._kind = kind
+        self._absent = absent
+        self._by = by
+        self._ids = ids
+
+    def read(self) -> Stored[AnyMessage] | None:
+        """The register as it is now; None where there is none; raises as ``Cells.read``."""
+        return self._cells.read(self._key, self._kind, **self._ids)
+
+    def create(self, value: AnyMessage) -> Stored[AnyMessage]:
+        """Begin it with this value, as it is; raises ObjectExistsError where another was first."""
+        return Stored(value, self._cells.create(self._key, value))
+
+    def update(
+        self,
+        edit: Callable[[AnyMessage], AnyMessage],
+        *,
+        since: Stored[AnyMessage] | None = None,
+        tries: int = EDIT_TRIES,
+    ) -> Stored[AnyMessage]:
+        """Change the register.
+
+        Args:
+            edit: the next value from the present one. What it raises ends the update. Without ``since`` it is called
+                again after each write that came too late or whose outcome is unknown, also on the value that such a
+                write has left: it must recognise its own work (Law 8), and what it returns unchanged is not written.
+            since: the state that the change was decided on; None where ``edit`` decides. Nothing is written to any
+                other state.
+            tries: how often, without ``since``, at the most.
+
+        Raises:
+            VersionConflictError: another writer has changed the register since ``since``.
+            UnavailableError: other writers kept changing it.
+            OutcomeUnknownError: with ``since``, as ``Cells.replace``.
+        """
+        if since is not None:
+            return self._write(since, edit(since.value))
+        last: StreamStateError | None = None
+        before: AnyMessage | None = None
+        for number in range(tries):
+            stored = self.read()
+            before = self._absent() if stored is None else stored.value
+            after = edit(before)
+            if after == before:
+                return Stored(before, "") if stored is None else stored
+            try:
+                return self._write(stored, after)
+            except (ObjectExistsError, VersionConflictError, OutcomeUnknownError) as error:
+                last = error
+                if number >= AT_ONCE_TRIES:
+                    self._cells.clock.sleep(EDIT_PAUSE_SECONDS * (number + 1))
+        raise UnavailableError(
+            "other writers keep changing this register",
+            key=self._key,
+            **self._ids,
+            updated_by=getattr(before, "updated_by", "unknown"),
+            last_seen=str(last),
+            next_step="Try again.",
+        )
+
+    def _write(self, stored: Stored[AnyMessage] | None, value: AnyMessage) -> Stored[AnyMessage]:
+        signed: dict[str, Any] = {"write_id": self._cells.clock.new_uuid()}
+        if self._by is not None:
+            signed |= {"updated_at": self._cells.clock.now(), "updated_by": self._by}
+        value = replace(value, **signed)  # type: ignore[type-var]  # every message is a dataclass
+        if stored is None:
+            return self.create(value)
+        return Stored(value, self._cells.replace(self._key, value, stored.version))

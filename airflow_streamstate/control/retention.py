@@ -11,15 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from airflow_streamstate.control.objects import Register
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import (
-    ConflictError,
-    ObjectExistsError,
-    OutcomeUnknownError,
-    SnapshotNotFoundError,
-    UnavailableError,
-    VersionConflictError,
-)
+from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -36,10 +30,6 @@ MAKING_SECONDS = 3_600.0
 """So long a snapshot may be in the making, without a sign of whoever takes it, before it counts as abandoned."""
 CLOCKS_DIFFER_SECONDS = 600.0
 """A lease that ended by less than this, by the clock of whoever prunes, may still be held by its reader's."""
-TRIES = 30
-AT_ONCE_TRIES = 5
-"""So often a change is tried again at once: mostly one other was first, and a start is not to wait for that."""
-PAUSE_SECONDS = 0.02
 Value = TypeVar("Value")
 Edit = Callable[[RetentionRegister], RetentionRegister]
 
@@ -72,8 +62,15 @@ class Retention:
     def __init__(self, control: StreamControl, by: str = "") -> None:
         self._control = control
         self._clock = control.clock
-        self._key = layout.retention_key(control.stream_id)
         self._by = by
+        self._register = Register(
+            control.cells,
+            layout.retention_key(control.stream_id),
+            RetentionRegister,
+            self._empty,
+            by,
+            stream_id=control.stream_id,
+        )
 
     def read(self) -> RetentionRegister:
         """The register as it is; an empty one where nothing was ever kept.
@@ -81,46 +78,17 @@ class Retention:
         Raises:
             DataError: it is damaged.
         """
-        stored = self._control.cells.read(self._key, RetentionRegister, stream_id=self._control.stream_id)
+        stored = self._register.read()
         return self._empty() if stored is None else stored.value
 
     def change(self, edit: Edit) -> RetentionRegister:
-        """Change the register; what ``edit`` gives back as it was is not written.
-
-        Args:
-            edit: the next state from this one. It may be called again, also on what it has written itself: then it is
-                to find its own work (Law 8). What it raises ends the try.
+        """Change the register, as ``Register.update``.
 
         Raises:
-            UnavailableError: others kept changing it.
+            UnavailableError: other writers kept changing it.
             DataError: it is damaged.
         """
-        last: Exception | None = None
-        for number in range(TRIES):
-            stored = self._control.cells.read(self._key, RetentionRegister, stream_id=self._control.stream_id)
-            before = self._empty() if stored is None else stored.value
-            after = edit(before)
-            if after == before:
-                return before
-            now = self._clock.now()
-            after = replace(after, write_id=self._clock.new_uuid(), updated_at=now, updated_by=self._by)
-            try:
-                if stored is None:
-                    self._control.cells.create(self._key, after)
-                else:
-                    self._control.cells.replace(self._key, after, stored.version)
-            except (ObjectExistsError, VersionConflictError, OutcomeUnknownError) as error:
-                last = error
-                if number >= AT_ONCE_TRIES:
-                    self._clock.sleep(PAUSE_SECONDS * (number + 1))
-                continue
-            return after
-        raise UnavailableError(
-            "others keep changing what is kept of this stream",
-            stream_id=self._control.stream_id,
-            last_seen=str(last),
-            next_step="Try again.",
-        )
+        return self._register.update(edit).value
 
     def _empty(self) -> RetentionRegister:
         now = self._clock.now()
@@ -167,14 +135,14 @@ class Retention:
         version = slot.version if slot is not None and abandoned is not None else None
         return Begun(making_id, making.take, making.base_ids, version)
 
-    def keep_on(self, begun: Begun) -> None:
+    def keep_on(self, begun: Begun, expires_at: datetime) -> None:
         """Record that a snapshot is still being taken; one that counts as abandoned already stays that."""
 
         def edit(register: RetentionRegister) -> RetentionRegister:
             making = register.makings.get(begun.making_id)
             if making is None:
                 return register
-            making = replace(making, expires_at=self._clock.now() + timedelta(seconds=MAKING_SECONDS))
+            making = replace(making, expires_at=expires_at)
             return replace(register, makings={**register.makings, begun.making_id: making})
 
         self.change(edit)
@@ -193,7 +161,7 @@ class Retention:
 
     # reading a snapshot
 
-    def lease(self, lease_id: str, snapshot_id: str, reader: str, seconds: float) -> None:
+    def lease(self, lease_id: str, snapshot_id: str, reader: str, expires_at: datetime) -> None:
         """Take or renew a lease on a snapshot; that is a use of it, too.
 
         Raises:
@@ -213,7 +181,7 @@ class Retention:
             now = self._clock.now()
             before = register.leases.get(lease_id)
             taken_at = now if before is None else before.taken_at
-            lease = Lease(snapshot_id, reader, taken_at, now + timedelta(seconds=seconds))
+            lease = Lease(snapshot_id, reader, taken_at, expires_at)
             return replace(
                 register,
                 leases={**register.leases, lease_id: lease},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.journal import Journal
 from airflow_streamstate.control.lost_register import lost_register
-from airflow_streamstate.control.objects import Cells, Stored, check_owner
+from airflow_streamstate.control.objects import Cells, Register, Stored, check_owner
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.errors import (
     DataError,
@@ -59,7 +61,7 @@ class StreamControl:
 
     def register(self) -> Stored[StreamRegister] | None:
         """The register as it is now; None where the stream was never deployed."""
-        return self.cells.read(layout.register_key(self.stream_id), StreamRegister, stream_id=self.stream_id)
+        return self._register("").read()
 
     def need_register(self) -> Stored[StreamRegister]:
         """The register as it is now.
@@ -98,11 +100,28 @@ class StreamControl:
 
     def create_register(self, register: StreamRegister) -> Stored[StreamRegister]:
         """Create the register; raises ObjectExistsError where there is one."""
-        return Stored(register, self.cells.create(layout.register_key(self.stream_id), register))
+        return self._register("").create(register)
 
-    def replace_register(self, register: StreamRegister, version: str) -> Stored[StreamRegister]:
-        """Replace the register if it still has ``version``; raises VersionConflictError otherwise."""
-        return Stored(register, self.cells.replace(layout.register_key(self.stream_id), register, version))
+    def update_register(
+        self,
+        edit: Callable[[StreamRegister], StreamRegister],
+        *,
+        since: Stored[StreamRegister] | None = None,
+        by: str,
+    ) -> Stored[StreamRegister]:
+        """Change the register, in the name of ``by``; the rest is as in ``Register.update``.
+
+        Raises:
+            StreamNotFoundError, MalformedMessageError: there is none, as ``need_register``.
+        """
+        return self._register(by).update(edit, since=since)
+
+    def _register(self, by: str) -> Register[StreamRegister]:
+        key = layout.register_key(self.stream_id)
+        return Register(self.cells, key, StreamRegister, self._absent, by, stream_id=self.stream_id)
+
+    def _absent(self) -> StreamRegister:
+        raise lost_register(self) or self.not_found()
 
     # deployments
 

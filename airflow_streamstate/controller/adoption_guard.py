@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from airflow_streamstate.control.adoption import AdoptionRegister
+from airflow_streamstate.control.adoption import adoption_register
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, StreamStateError
@@ -57,7 +57,7 @@ def refuse_adopted(control: StreamControl) -> None:
     Raises:
         ConflictError: it is.
     """
-    stored = AdoptionRegister(control).read()
+    stored = adoption_register(control).read()
     if stored is None:
         return
     register = control.register()

@@ -29,6 +29,7 @@ from airflow_streamstate.controller.request.resolved_request import resolve_requ
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
+from airflow_streamstate.controller.upgrade.tools import Verbs
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 from airflow_streamstate.controller.wait.notifications import Notifications
 from airflow_streamstate.controller.wait.waiting import Report, Waits, describe
@@ -81,7 +82,9 @@ class Controller:
         self.mirrors = Mirrors(self._means)
         self.retention = Retaining(self._means)
         self.plans = Planning(self._means)
-        self.upgrades = Upgrades(self._means)
+        self.upgrades = Upgrades(
+            self._means, Verbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
+        )
 
     @classmethod
     def local(

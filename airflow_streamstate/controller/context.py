@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,7 +125,6 @@ class ControllerContext:
         observer: looks at deployments.
         drivers: launches attempts.
         endings: proves their ends.
-        upgrade_id: the upgrade whose steps are taken with these; None for whatever is asked for by itself.
     """
 
     home: Home
@@ -135,7 +134,6 @@ class ControllerContext:
     observer: Observer
     drivers: Drivers
     endings: EndProver
-    upgrade_id: str | None = None
 
     @classmethod
     def of(
@@ -153,18 +151,18 @@ class ControllerContext:
         endings = EndProver(observer, drivers, launcher, clock)
         return cls(home, launcher, clock, requested_by, observer, drivers, endings)
 
-    def replace_register(
-        self, control: StreamControl, stored: Stored[StreamRegister], **changes: Any
+    def update_register(
+        self,
+        control: StreamControl,
+        edit: Callable[[StreamRegister], StreamRegister],
+        *,
+        since: Stored[StreamRegister] | None = None,
     ) -> Stored[StreamRegister]:
-        """Change the register by compare-and-swap, in the name of whoever asks.
-
-        Raises:
-            VersionConflictError: somebody else changed it first.
-        """
-        return control.replace_register(dataclasses.replace(stored.value, **changes, **self.signed()), stored.version)
+        """Change the register in the name of this controller's caller, as ``StreamControl.update_register``."""
+        return control.update_register(edit, since=since, by=self.requested_by)
 
     def signed(self) -> dict[str, Any]:
-        """Who writes a register, when, and as which write (Law 8)."""
+        """Who begins a register, when, and as which write (Law 8)."""
         return {
             "write_id": self.clock.new_uuid(),
             "updated_at": self.clock.now(),

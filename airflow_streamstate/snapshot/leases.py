@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.lease import Lease
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
@@ -28,8 +29,6 @@ from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.trees import delete_below
 
 LEASE_SECONDS = 900.0
-RENEW_AFTER_SHARE = 0.25
-"""A lease is renewed once this share of it has passed, so that a loop may ask for it at every step."""
 
 
 class SnapshotLease:
@@ -48,8 +47,7 @@ class SnapshotLease:
         self._control = control
         self._retention = Retention(control, reader)
         self._reader = reader
-        self._seconds = seconds
-        self._renewed_at_seconds = control.clock.monotonic_seconds()
+        self._lease = Lease(control.clock, seconds, is_held=True)
         self._gathered: Store | None = None
         self._is_held = False
 
@@ -62,19 +60,18 @@ class SnapshotLease:
         """
         if is_rehearsal_id(self.snapshot_id):
             return  # it lies with its rehearsal, and goes with it
-        try:
-            self._retention.lease(self.lease_id, self.snapshot_id, self._reader, self._seconds)
-        except SnapshotNotFoundError:
-            raise
-        except (DataError, InvalidRequestError):
-            pass  # nothing is pruned by a damaged register; and who may only read does without a lease
-        self._renewed_at_seconds = self._control.clock.monotonic_seconds()
+        with self._lease.renewed() as until_at:
+            try:
+                self._retention.lease(self.lease_id, self.snapshot_id, self._reader, until_at)
+            except SnapshotNotFoundError:
+                raise
+            except (DataError, InvalidRequestError):
+                pass  # nothing is pruned by a damaged register; and who may only read does without a lease
         self._is_held = True
 
     def renew(self) -> None:
         """Renew it where that is due; what cannot be renewed now is tried again at the next call."""
-        age_seconds = self._control.clock.monotonic_seconds() - self._renewed_at_seconds
-        if age_seconds >= self._seconds * RENEW_AFTER_SHARE:
+        if self._lease.is_due():
             with suppress(StreamStateError):
                 self.take()
 

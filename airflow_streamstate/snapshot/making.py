@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.lease import Lease
 from airflow_streamstate.control.retention import MAKING_SECONDS, Begun, Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, UnavailableError
@@ -138,17 +139,14 @@ class _Signs:
     def __init__(self, retention: Retention, begun: Begun, clock: Clock) -> None:
         self._retention = retention
         self._begun = begun
-        self._clock = clock
-        self._given_at_seconds = clock.monotonic_seconds()
+        self._lease = Lease(clock, MAKING_SECONDS, is_held=True)
 
     def give(self) -> None:
         """Say it where that is due; what cannot be said now is tried again at the next file."""
-        now_seconds = self._clock.monotonic_seconds()
-        if now_seconds - self._given_at_seconds < MAKING_SECONDS * RENEW_AFTER_SHARE:
+        if not self._lease.is_due(RENEW_AFTER_SHARE):
             return
-        with suppress(StreamStateError):
-            self._retention.keep_on(self._begun)
-            self._given_at_seconds = now_seconds
+        with suppress(StreamStateError), self._lease.renewed() as expires_at:
+            self._retention.keep_on(self._begun, expires_at)
 
 
 def _unrecorded(control: StreamControl, snapshot_id: str, place_uri: str) -> Making:

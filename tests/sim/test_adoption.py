@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.adoption import AdoptionRegister
+from airflow_streamstate.control.adoption import adoption_register
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamStateError
 from support.adopting import FIRST, AdoptingStage
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, SimulatedCrash
@@ -99,7 +99,7 @@ def test_every_read_may_go_unanswered(folder: Path, sweep: Sweep, scene: Scene) 
         stage = staged(folder, scene)
         ended = adopt(stage, scene, FaultPlan({number: Fault.UNAVAILABLE}))
         assert ended in ("", "UnavailableError"), "the home's record is a read as any other: unanswered is not absent"
-        begun = AdoptionRegister(
+        begun = adoption_register(
             stage.home.control(STREAM, begins=True)
         ).read()  # a first adoption may not have got so far
         if ended and (begun is None or begun.value.status == "open"):

@@ -203,7 +203,7 @@ class Deployments:
         if stored is None:
             self.control.create_register(register)
         else:
-            self.control.replace_register(register, stored.version)
+            self.control.update_register(lambda _: register, by=register.updated_by)
 
     def _launch(self, deployment_id: str, attempt: int) -> Driver:
         spec = self.control.spec(deployment_id)

@@ -119,7 +119,7 @@ class ScriptedStream:
         if stored is None:
             self.control.create_register(register)
         else:
-            self.control.replace_register(register, stored.version)
+            self.control.update_register(lambda _: register, by=register.updated_by)
         return ScriptedAttempt(self.control, deployment_id, attempt, self.clock)
 
 

@@ -140,7 +140,7 @@ class SimulatedStream:
         if stored is None:
             self.control.create_register(register)
         else:
-            self.control.replace_register(register, stored.version)
+            self.control.update_register(lambda _: register, by=register.updated_by)
 
     def events(self, deployment_id: str = "d-0001") -> list[Event]:
         """Every event of a deployment, in order."""

@@ -15,7 +15,7 @@ from datetime import timedelta
 from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
-from airflow_streamstate.control.adoption import AdoptionRegister
+from airflow_streamstate.control.adoption import adoption_register
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adopt.barring import Report, bar
 from airflow_streamstate.controller.adopt.foreign import (
@@ -312,7 +312,7 @@ def _saying_what_stays(stream_id: str) -> Iterator[None]:
 
 def _has_gone_on(control: StreamControl) -> bool:
     """Whether the stream goes on by itself: by then the old checkpoint may have been deleted."""
-    stored, adoption = control.register(), AdoptionRegister(control).read()
+    stored, adoption = control.register(), adoption_register(control).read()
     is_taken = adoption is not None and adoption.value.status == "taken"
     return is_taken and stored is not None and stored.value.deployment_id not in (None, ADOPTED_ID)
 

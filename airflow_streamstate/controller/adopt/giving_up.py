@@ -6,7 +6,7 @@ Only as long as nothing of ours has run a batch of it (Law 14). A stream that ha
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -182,7 +182,7 @@ def _retire(means: ControllerContext, control: StreamControl, adoption: Adoption
     if stored.value.retirement is None:
         retirement = Retirement(means.clock.now(), means.requested_by, "its adoption was given up")
         # Against the register that was looked at: a deploy since then has moved it.
-        means.replace_register(control, stored, retirement=retirement)
+        means.update_register(control, lambda register: replace(register, retirement=retirement), since=stored)
     return True
 
 

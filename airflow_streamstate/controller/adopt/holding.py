@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
-from airflow_streamstate.control.adoption import AdoptionRegister
-from airflow_streamstate.control.objects import Stored
+from airflow_streamstate.control.adoption import adoption_lost, adoption_register
+from airflow_streamstate.control.lease import Lease
+from airflow_streamstate.control.objects import Register, Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adoption_guard import refuse_stream
 from airflow_streamstate.controller.context import ControllerContext
@@ -31,6 +31,10 @@ SURE_SECONDS = 50.0
 """So long after it was last written nobody else can have it, also where its register does not answer."""
 
 
+CHANGE_TRIES = 2
+"""A write of its own may have landed although no answer said so; more tries would outlast what the hold is sure of."""
+
+
 class Hold:
     """An adoption that is worked on by this process alone.
 
@@ -38,16 +42,16 @@ class Hold:
         means: of the controller.
         control: the stream.
         stored: the adoption, held by us.
-        began_seconds: the monotonic time before that was written: how long the write took counts.
+        lease: of it, renewed by that write.
     """
 
     def __init__(
-        self, means: ControllerContext, control: StreamControl, stored: Stored[Adoption], began_seconds: float
+        self, means: ControllerContext, control: StreamControl, stored: Stored[Adoption], lease: Lease
     ) -> None:
         self._means = means
-        self._register = AdoptionRegister(control)
+        self._register = adoption_register(control)
         self._stored = stored
-        self._renewed = began_seconds
+        self._lease = lease
 
     @property
     def adoption(self) -> Adoption:
@@ -62,7 +66,7 @@ class Hold:
             ConflictError: another has gone on with it.
             UnavailableError, OutcomeUnknownError: its register cannot be written for too long.
         """
-        if self._age_seconds() >= RENEW_SECONDS:
+        if self._lease.is_due(RENEW_SECONDS / HOLD_SECONDS):
             self._change_unless_silent(PATIENCE_SECONDS)
 
     def confirm(self) -> None:
@@ -77,7 +81,7 @@ class Hold:
         try:
             self.change()
         except (UnavailableError, OutcomeUnknownError, InvalidRequestError):
-            if self._age_seconds() >= sure_seconds:
+            if self._lease.age_seconds >= sure_seconds:
                 raise
 
     def has_been_taken(self) -> bool:
@@ -103,35 +107,14 @@ class Hold:
 
     def change(self, **changes: Any) -> None:
         """Write it, still held; raises as ``keep``."""
-        try:
-            self._write(changes)
-        except VersionConflictError:
-            self._find_own()
-            self._write(changes)
+        with self._lease.renewed() as held_until:
 
-    def _write(self, changes: dict[str, Any]) -> None:
-        began_seconds = self._means.clock.monotonic_seconds()
-        held_until = self._means.clock.now() + timedelta(seconds=HOLD_SECONDS)
-        changed = {"held_until": held_until, **changes, "write_id": self._means.clock.new_uuid()}
-        self._stored = self._register.replace(replace(self._stored.value, **changed), self._stored.version)
-        self._renewed = began_seconds
+            def edit(there: Adoption) -> Adoption:
+                if there.held_by != self.adoption.held_by:
+                    raise adoption_lost(there.stream_id)
+                return replace(there, **{"held_until": held_until, **changes})
 
-    def _find_own(self) -> None:
-        """A write of ours may have landed though nobody said so (Law 8); by another's the adoption is lost to us."""
-        there = self._register.read()
-        if there is None or there.value.held_by != self.adoption.held_by:
-            raise ConflictError(
-                "another has gone on with this adoption",
-                stream_id=self.adoption.stream_id,
-                next_step=f"`streamstate status {self.adoption.stream_id}` shows what became of it.",
-            )
-        self._stored = there
-
-    def _age_seconds(self) -> float:
-        """By both clocks: one of them may have stood still while this machine slept, the other may be set."""
-        waited = self._means.clock.monotonic_seconds() - self._renewed
-        left = (self.adoption.held_until - self._means.clock.now()).total_seconds()
-        return max(waited, HOLD_SECONDS - left)
+            self._stored = self._register.update(edit, tries=CHANGE_TRIES)
 
     def release(self) -> None:
         """Let another go on with it at once; raises as ``keep``."""
@@ -150,8 +133,8 @@ def take_hold(means: ControllerContext, control: StreamControl, wanted: Adoption
         ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it, or
             something lies where its own would.
     """
-    began_seconds = means.clock.monotonic_seconds()
-    register = AdoptionRegister(control)
+    lease = Lease(means.clock, HOLD_SECONDS)
+    register = adoption_register(control)
     stored = register.read()
     if stored is None or stored.value.status == "given_up":
         refuse_stream(control)
@@ -159,10 +142,12 @@ def take_hold(means: ControllerContext, control: StreamControl, wanted: Adoption
         means.home.begin(means.requested_by)
         begun = wanted if stored is None else replace(wanted, take=stored.value.take + 1)
         try:
-            held = register.create(begun) if stored is None else register.replace(begun, stored.version)
+            with lease.renewed() as held_until:
+                begun = replace(begun, held_until=held_until)
+                held = register.create(begun) if stored is None else register.update(lambda _: begun, since=stored)
         except (ObjectExistsError, VersionConflictError):
             raise _under_way(control.stream_id) from None
-        return Hold(means, control, held, began_seconds)
+        return Hold(means, control, held, lease)
     there = stored.value
     if dict(there.checkpoints) != dict(wanted.checkpoints):
         raise ConflictError(
@@ -171,8 +156,8 @@ def take_hold(means: ControllerContext, control: StreamControl, wanted: Adoption
             checkpoints=dict(there.checkpoints),
             next_step=f"Name these; or `streamstate adopt {control.stream_id} --give-up` first.",
         )
-    held = _go_on_with(means, register, stored, is_stopped=wanted.is_stopped)
-    return Hold(means, control, held, began_seconds)
+    held = _go_on_with(means, register, stored, lease, is_stopped=wanted.is_stopped)
+    return Hold(means, control, held, lease)
 
 
 def hold_to_end(means: ControllerContext, control: StreamControl) -> Hold | None:
@@ -181,30 +166,32 @@ def hold_to_end(means: ControllerContext, control: StreamControl) -> Hold | None
     Raises:
         ConflictError: another works on it.
     """
-    began_seconds = means.clock.monotonic_seconds()
-    register = AdoptionRegister(control)
+    lease = Lease(means.clock, HOLD_SECONDS)
+    register = adoption_register(control)
     stored = register.read()
     if stored is None:
         return None
-    held = _go_on_with(means, register, stored, is_stopped=stored.value.is_stopped)
-    return Hold(means, control, held, began_seconds)
+    held = _go_on_with(means, register, stored, lease, is_stopped=stored.value.is_stopped)
+    return Hold(means, control, held, lease)
 
 
 def _go_on_with(
-    means: ControllerContext, register: AdoptionRegister, stored: Stored[Adoption], *, is_stopped: bool
+    means: ControllerContext,
+    register: Register[Adoption],
+    stored: Stored[Adoption],
+    lease: Lease,
+    *,
+    is_stopped: bool,
 ) -> Stored[Adoption]:
-    there, now = stored.value, means.clock.now()
-    if there.held_until > now:
+    there = stored.value
+    if there.held_until > means.clock.now():
         raise _under_way(there.stream_id, there)
-    mine = replace(
-        there,
-        is_stopped=is_stopped,
-        held_by=means.clock.new_uuid(),
-        held_until=now + timedelta(seconds=HOLD_SECONDS),
-        write_id=means.clock.new_uuid(),
-    )
+    held_by = means.clock.new_uuid()
     try:
-        return register.replace(mine, stored.version)
+        with lease.renewed() as held_until:
+            return register.update(
+                lambda now: replace(now, is_stopped=is_stopped, held_by=held_by, held_until=held_until), since=stored
+            )
     except VersionConflictError:
         raise _under_way(there.stream_id) from None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from airflow_streamstate.control.command_status import is_accepted
@@ -146,10 +146,11 @@ class ForcedEnd:
         return self._taken_over(self._look(), manifest)
 
     def _release(self) -> None:
+        def let_go(register: StreamRegister) -> StreamRegister:
+            return replace(register, intent=None) if self._is_held(register) else register
+
         try:
-            stored = self._control.need_register()
-            if self._is_held(stored.value):
-                self._means.replace_register(self._control, stored, intent=None)
+            self._means.update_register(self._control, let_go)
         except StreamStateError as error:
             log.info("the intent of a forced stop stays in the register until it is old: %s", error)
 
@@ -183,18 +184,22 @@ class ForcedEnd:
 
     def _hold(self) -> None:
         """Say in the register what is about to happen, so that nobody resumes or deploys meanwhile (1a.8)."""
-        stored, now = self._control.need_register(), self._means.clock.now()
-        self._refuse_moved(stored.value)
-        refused = refuse_other_intent(stored.value, self._intent_id, now)
-        if refused is not None:
-            raise refused.error
-        intent = stored.value.intent
-        if intent is not None and intent.request_id == self._intent_id:
-            age_seconds = (now - intent.requested_at).total_seconds()
-            if age_seconds < INTENT_SECONDS / 2:
-                return  # of another, perhaps, who stops it just so: it is the same intent
-        mine = Intent(self._intent_id, self._deployment_id, now, self._means.requested_by)
-        self._means.replace_register(self._control, stored, intent=mine)
+        now = self._means.clock.now()
+
+        def hold(register: StreamRegister) -> StreamRegister:
+            self._refuse_moved(register)
+            refused = refuse_other_intent(register, self._intent_id, now)
+            if refused is not None:
+                raise refused.error
+            intent = register.intent
+            if intent is not None and intent.request_id == self._intent_id:
+                age_seconds = (now - intent.requested_at).total_seconds()
+                if age_seconds < INTENT_SECONDS / 2:
+                    return register  # of another, perhaps, who stops it just so: it is the same intent
+            mine = Intent(self._intent_id, self._deployment_id, now, self._means.requested_by)
+            return replace(register, intent=mine)
+
+        self._means.update_register(self._control, hold)
 
     def _is_held(self, register: StreamRegister) -> bool:
         return register.intent is not None and register.intent.request_id == self._intent_id
@@ -378,7 +383,7 @@ class ForcedStops:
         request_id = request_id_or_new(request_id, means.clock)
         dead = self._dead(control, deployment_id, request_id) if on_deadline == "kill" else None
         if dead is not None:
-            refuse_during_upgrade(control, control.need_register().value, means.upgrade_id)
+            refuse_during_upgrade(control, control.need_register().value, None)
             return self._force(control, *dead)
         order = self._give(
             stream_id,

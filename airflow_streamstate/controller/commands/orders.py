@@ -114,8 +114,10 @@ class Orders:
         reason: str,
         expires_in_seconds: float | None,
         terms: DrainTerms = DEFAULT_TERMS,
+        upgrade_id: str | None = None,
     ) -> CommandView:
-        """As ``Controller.stop`` and ``.drain``."""
+        """As ``Controller.stop`` and ``.drain``; ``upgrade_id``: the upgrade that this is a step of, None where it is
+        of none."""
         control = self._means.home.control(stream_id)
         command_id = command_id_for(stream_id, verb, request_id)
         digest = _order_digest(verb, deployment_id, terms)
@@ -131,8 +133,10 @@ class Orders:
         decision = decide_order(seen, verb, request_id)
         if isinstance(decision, Refused):
             raise decision.error
-        self._refuse_untimely(control, seen, verb, is_new=record is None)
+        if record is None or upgrade_id is not None:
+            refuse_during_upgrade(control, seen.register, upgrade_id)
         if record is None:
+            _refuse_cancel(control, seen, verb)
             self._attempts.record_request(control, request_id, verb, digest, seen, command_id)
         if isinstance(decision, Answered):
             return self._answered(seen, verb, command_id, decision.end)
@@ -154,13 +158,6 @@ class Orders:
             state=seen.state,
             verb=verb,
         )
-
-    def _refuse_untimely(self, control: StreamControl, seen: Observation, verb: EndingVerb, *, is_new: bool) -> None:
-        """See that no upgrade holds the stream, and that there is something to take back."""
-        if self._means.upgrade_id is not None or is_new:
-            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
-        if is_new and verb == "cancel":
-            _refuse_cancel(control, seen)
 
     def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: End) -> CommandView:
         return CommandView(
@@ -215,8 +212,10 @@ def _order_digest(verb: EndingVerb, deployment_id: str | None, terms: DrainTerms
     return digest_of(asked)
 
 
-def _refuse_cancel(control: StreamControl, seen: Observation) -> None:
-    """See that there is a drain to take back, and that it is not too late for that."""
+def _refuse_cancel(control: StreamControl, seen: Observation, verb: EndingVerb) -> None:
+    """See, of a cancel, that there is a drain to take back, and that it is not too late for that."""
+    if verb != "cancel":
+        return
     drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
     facts = {"stream_id": seen.stream_id, "deployment_id": seen.deployment_id}
     if drain is None:

@@ -26,7 +26,6 @@ from airflow_streamstate.controller.observe.observation import ALIVE, Observatio
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.request.resolved_request import digest_of
-from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.waiting import Report, Waits
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, VersionConflictError
@@ -220,8 +219,6 @@ class SnapshotRequests:
             raise decision.error
         if seen.spec.snapshots == NO_SNAPSHOTS:
             raise no_snapshots(seen.deployment_id)
-        if self._means.upgrade_id is not None:
-            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
         command_id = asking_command_id(stream_id, request_id, seen.deployment_id, seen.attempt)
         wish = self._wish(terms, reason, expires_in_seconds)
         self._attempts.record_request(control, request_id, "snapshot", digest, seen, command_id, wish)

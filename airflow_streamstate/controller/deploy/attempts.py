@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from airflow_streamstate.control.objects import Stored
@@ -39,17 +40,19 @@ class Attempts:
         self._drivers = means.drivers
         self._clock = means.clock
 
-    def resume(self, stream_id: str, request_id: str, *, assume_dead: bool, reason: str = "") -> DeploymentView:
-        """As ``Controller.resume``."""
+    def resume(
+        self, stream_id: str, request_id: str, *, assume_dead: bool, reason: str = "", upgrade_id: str | None = None
+    ) -> DeploymentView:
+        """As ``Controller.resume``; ``upgrade_id``: the upgrade that this is a step of, None where it is of none."""
         control = self._home.control(stream_id)
         record = control.request(request_id)
         if record is not None:
-            return self._again(control, record, request_id, assume_dead=assume_dead, reason=reason)
+            return self._again(control, record, assume_dead=assume_dead, reason=reason, upgrade_id=upgrade_id)
         seen = self._observer.observe(stream_id)
-        return self._resume(control, seen, request_id, record=None, assume_dead=assume_dead, reason=reason)
+        return self._resume(control, seen, request_id, None, assume_dead, reason, upgrade_id)
 
     def _again(
-        self, control: StreamControl, record: RequestRecord, request_id: str, *, assume_dead: bool, reason: str
+        self, control: StreamControl, record: RequestRecord, *, assume_dead: bool, reason: str, upgrade_id: str | None
     ) -> DeploymentView:
         """A resume that was asked for before: finish it; or, where it has failed and committed nothing, try again."""
         check_same_request(record, resume_digest())
@@ -64,7 +67,7 @@ class Attempts:
             )
         began = None if record.command_id is None else attempt_of(record.command_id)
         if began is None or seen.attempt < began:
-            return self._resume(control, seen, request_id, record=record, assume_dead=assume_dead, reason=reason)
+            return self._resume(control, seen, record.request_id, record, assume_dead, reason, upgrade_id)
         return self._go_on(control, seen, lambda: has_committed_since(self._home, seen, began), reason=reason)
 
     def _resume(
@@ -72,10 +75,10 @@ class Attempts:
         control: StreamControl,
         seen: Observation,
         request_id: str,
-        *,
         record: RequestRecord | None,
         assume_dead: bool,
         reason: str,
+        upgrade_id: str | None,
     ) -> DeploymentView:
         drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
         decision = decide_resume(
@@ -88,8 +91,8 @@ class Attempts:
         if isinstance(decision, Refused):
             raise decision.error
         attempt = seen.attempt if isinstance(decision, LaunchSame) else seen.attempt + 1
-        if record is None or self._means.upgrade_id is not None:
-            refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
+        if record is None or upgrade_id is not None:
+            refuse_during_upgrade(control, seen.register, upgrade_id)
         if record is None:
             self.record_request(
                 control, request_id, "resume", resume_digest(), seen, launch_key_for(seen.deployment_id, attempt)
@@ -138,7 +141,7 @@ class Attempts:
             return
         try:
             stored = Stored(seen.register, seen.register_version)
-            self._means.replace_register(control, stored, attempt_reason=reason)
+            self._means.update_register(control, lambda now: replace(now, attempt_reason=reason), since=stored)
         except VersionConflictError:
             raise someone_was_first(control) from None
 
@@ -162,8 +165,12 @@ class Attempts:
         self._means.endings.prove(control, seen, assume_dead=assume_dead)
         stored = Stored(seen.register, seen.register_version)
         try:
-            self._means.replace_register(
-                control, stored, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
+            self._means.update_register(
+                control,
+                lambda register: replace(
+                    register, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
+                ),
+                since=stored,
             )
         except VersionConflictError:
             raise someone_was_first(control) from None

@@ -33,8 +33,10 @@ class Deployer:
         self._means = means
         self._attempts = attempts
 
-    def deploy(self, wish: ResolvedRequest, request_id: str, on_start: OnStart) -> DeploymentView:
-        """As ``Controller.deploy``."""
+    def deploy(
+        self, wish: ResolvedRequest, request_id: str, on_start: OnStart, *, upgrade_id: str | None = None
+    ) -> DeploymentView:
+        """As ``Controller.deploy``; ``upgrade_id``: the upgrade that this is a step of, None where it is of none."""
         stream_id = wish.request.stream_id
         control = self._means.home.control(stream_id, begins=True)
         _ = self._means.home.checkpoints  # refused by name before anything is written
@@ -48,8 +50,8 @@ class Deployer:
             )
             if isinstance(decision, Refused):
                 raise decision.error
-            if self._means.upgrade_id is not None or isinstance(decision, Begin):
-                refuse_during_upgrade(control, None if stored is None else stored.value, self._means.upgrade_id)
+            if upgrade_id is not None or isinstance(decision, Begin):
+                refuse_during_upgrade(control, None if stored is None else stored.value, upgrade_id)
             if isinstance(decision, Begin):
                 refuse_retired(None if stored is None else stored.value, revives=wish.request.revives)
             if isinstance(decision, Became):

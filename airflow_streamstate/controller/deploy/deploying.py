@@ -427,11 +427,13 @@ class Deploying:
                 return create_unadopted(self._control, register)
             except ObjectExistsError:
                 raise VersionConflictError("the stream has just come to be", stream_id=register.stream_id) from None
-        return self._means.replace_register(self._control, stored, intent=intent)
+        return self._means.update_register(
+            self._control, lambda register: replace(register, intent=intent), since=stored
+        )
 
     def _withdraw_intent(self, stored: Stored[StreamRegister]) -> None:
         try:
-            self._means.replace_register(self._control, stored, intent=None)
+            self._means.update_register(self._control, lambda register: replace(register, intent=None), since=stored)
         except StreamStateError as error:
             log.info("the intent of a refused deploy stays in the register until it is old: %s", error)
 
@@ -524,16 +526,19 @@ class Deploying:
         return spec
 
     def _move(self, stored: Stored[StreamRegister]) -> None:
-        self._means.replace_register(
+        self._means.update_register(
             self._control,
-            stored,
-            fencing_token=self._begin.fencing_token,
-            deployment_id=self._begin.deployment_id,
-            attempt=1,
-            attempt_mode="run",
-            attempt_reason="",
-            intent=None,
-            retirement=None,
+            lambda register: replace(
+                register,
+                fencing_token=self._begin.fencing_token,
+                deployment_id=self._begin.deployment_id,
+                attempt=1,
+                attempt_mode="run",
+                attempt_reason="",
+                intent=None,
+                retirement=None,
+            ),
+            since=stored,
         )
 
 

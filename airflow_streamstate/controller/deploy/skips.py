@@ -223,7 +223,7 @@ class Skips:
             )
 
     def _refuse(self, control: StreamControl, seen: Observation, wish: SkipOrder) -> None:
-        refuse_during_upgrade(control, seen.register, self._means.upgrade_id)
+        refuse_during_upgrade(control, seen.register, None)
         drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
         if drain is not None:
             raise ConflictError(

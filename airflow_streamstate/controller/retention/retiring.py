@@ -95,7 +95,10 @@ class Retiring:
             if retirement is None:
                 retirement = Retirement(self._means.clock.now(), self._means.requested_by, reason)
             retirement = replace(retirement, is_deleting=deletes)
-            self._means.replace_register(control, stored, retirement=retirement, intent=None)
+            marked = retirement
+            self._means.update_register(
+                control, lambda register: replace(register, retirement=marked, intent=None), since=stored
+            )
         objects = self._delete(control) if retirement.is_deleting else 0
         return Retired(stream_id, retirement, objects)
 

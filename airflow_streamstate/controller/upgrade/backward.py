@@ -190,14 +190,8 @@ def returning(tools: Tools, state: UpgradeState) -> Next:
 
 def _order_end(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     try:
-        order = tools.orders.order(
-            tools.stream_id,
-            "stop",
-            deployment_id=seen.deployment_id,
-            request_id=tools.request_id("bad-end"),
-            reason=f"upgrade {tools.upgrade.upgrade_id} gives it up",
-            expires_in_seconds=None,
-        )
+        reason = f"upgrade {tools.upgrade.upgrade_id} gives it up"
+        order = tools.order("stop", seen.deployment_id, "bad-end", reason)
     except StreamStateError as error:
         if not isinstance(error, ConflictError):  # it has just ended, or somebody else has: the next look finds that
             _not_back(tools, state, error)
@@ -231,21 +225,11 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
         if not seen.is_current or is_over:
             version, request_id = tools.version(seen.spec), return_request_id_for(tools.upgrade.upgrade_id, "anew")
             wish = (version if now == "drained" else replace(version, start="restore")).wish()
-            view = tools.patiently(
-                state,
-                2 * PATIENCE_SECONDS,
-                lambda: tools.deployer.deploy(wish, request_id, lambda _: None),
-            )
+            view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(wish, request_id))
             tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
             return
         if now not in ALIVE:
-            tools.patiently(
-                state,
-                2 * PATIENCE_SECONDS,
-                lambda: tools.attempts.resume(
-                    tools.stream_id, tools.request_id("back"), assume_dead=False, reason=tools.reason_of_attempt
-                ),
-            )
+            tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.resume("back"))
     except StreamStateError as error:
         if isinstance(error, IncompatibleUpgradeError) and now == "drained" and seen.is_current:
             # Its drain left state, which a seed would drop (Law 16); the snapshot from before the drain has it.
@@ -277,11 +261,7 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         wish = tools.version(replace(tools.old_spec(), snapshots=seen.spec.snapshots)).wish(
             returns, state.last.rehearsal_id if state.last.driver == WAITS else None
         )
-        view = tools.patiently(
-            state,
-            2 * PATIENCE_SECONDS,
-            lambda: tools.deployer.deploy(wish, request_id, lambda _: None),
-        )
+        view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(wish, request_id))
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):
             # It ran a batch while it was being ended: it has to be gone on from that, or that undone.
@@ -389,9 +369,7 @@ def _was_resumed(tools: Tools, seen: Observation) -> bool:
 def _resume_again(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     """A driver may die of anything, and the stream is not left without one for that; of two deaths it is told."""
     try:
-        tools.attempts.resume(
-            tools.stream_id, tools.request_id("again"), assume_dead=False, reason=tools.reason_of_attempt
-        )
+        tools.resume("again")
     except StreamStateError as error:
         if is_passing(error) or isinstance(error, ConflictError):
             raise

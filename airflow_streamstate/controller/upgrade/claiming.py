@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.control.objects import Stored
+from dataclasses import replace
+
 from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeState
 from airflow_streamstate.controller.decide import refuse_other_intent
-from airflow_streamstate.controller.deploy.attempts import someone_was_first
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
 from airflow_streamstate.controller.upgrade.ends import finish
 from airflow_streamstate.controller.upgrade.tools import Tools
-from airflow_streamstate.errors import ConflictError, VersionConflictError
+from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.upgrades import Cancellation
-
-CLAIM_TRIES = 5
 
 
 def claim(tools: Tools, state: UpgradeState) -> None:
@@ -25,24 +23,20 @@ def claim(tools: Tools, state: UpgradeState) -> None:
             then.
         ConflictError: the stream is retired, or is being deployed.
     """
-    upgrade, control = tools.upgrade, tools.control
-    for _ in range(CLAIM_TRIES):
-        stored = control.need_register()
-        if stored.value.upgrade_id == upgrade.upgrade_id:
-            return
-        try:
-            _refuse_moved(tools, stored)
-        except ConflictError as error:
-            if isinstance(error, BusyError):
-                tools.journal.cancel(_lost(tools))
-            finish(tools, state, "refused", str(error))
-            raise
-        try:
-            tools.means.replace_register(control, stored, upgrade_id=upgrade.upgrade_id)
-        except VersionConflictError:
-            continue  # somebody moved it: look who
-        return
-    raise someone_was_first(control)
+    upgrade_id = tools.upgrade.upgrade_id
+
+    def take(register: StreamRegister) -> StreamRegister:
+        if register.upgrade_id != upgrade_id:
+            _refuse_moved(tools, register)
+        return replace(register, upgrade_id=upgrade_id)
+
+    try:
+        tools.means.update_register(tools.control, take)
+    except ConflictError as error:
+        if isinstance(error, BusyError):
+            tools.journal.cancel(_lost(tools))
+        finish(tools, state, "refused", str(error))
+        raise
 
 
 def _lost(tools: Tools) -> Cancellation:
@@ -52,8 +46,8 @@ def _lost(tools: Tools) -> Cancellation:
     return Cancellation(tools.stream_id, upgrade_id, "finish", by, clock.now(), clock.new_uuid(), reason=LOST_CLAIM)
 
 
-def _refuse_moved(tools: Tools, stored: Stored[StreamRegister]) -> None:
-    upgrade, register = tools.upgrade, stored.value
+def _refuse_moved(tools: Tools, register: StreamRegister) -> None:
+    upgrade = tools.upgrade
     refuse_retired(register)
     refuse_another_upgrade(tools.control, register, upgrade.upgrade_id)
     refused = refuse_other_intent(register, upgrade.request_id, tools.means.clock.now())

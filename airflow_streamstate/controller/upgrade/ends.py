@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeState
@@ -12,6 +13,7 @@ from airflow_streamstate.controller.upgrade.downtime import downtimes_since, not
 from airflow_streamstate.controller.upgrade.tools import Tools
 from airflow_streamstate.controller.wait.known_good import mark_known_good
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, Phase
 
 log = logging.getLogger(__name__)
@@ -50,14 +52,16 @@ def _mark_known_good(tools: Tools, state: UpgradeState) -> None:
 
 def clear_up(tools: Tools) -> None:
     """Remove what it made, and let go of the stream. What cannot be done now holds nobody up."""
+
+    def let_go(register: StreamRegister) -> StreamRegister:
+        return replace(register, upgrade_id=None) if register.upgrade_id == tools.upgrade.upgrade_id else register
+
     with suppress(StreamStateError):
         for rehearsal_id in tools.rehearsal_ids():
             with suppress(StreamStateError):
                 tools.planning.give_up(tools.stream_id, rehearsal_id)
     try:
-        stored = tools.control.need_register()
-        if stored.value.upgrade_id == tools.upgrade.upgrade_id:
-            tools.means.replace_register(tools.control, stored, upgrade_id=None)
+        tools.means.update_register(tools.control, let_go)
     except StreamStateError as error:
         log.info("upgrade %s is over, and stays named in the register: %s", tools.upgrade.upgrade_id, error)
 

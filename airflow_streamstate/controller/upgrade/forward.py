@@ -227,15 +227,9 @@ def _tries(tools: Tools, state: UpgradeState) -> int:
 
 def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
     try:
-        order = tools.orders.order(
-            tools.stream_id,
-            verb,
-            deployment_id=tools.upgrade.old_deployment_id,
-            request_id=tools.request_id("end"),
-            reason=f"upgrade {tools.upgrade.upgrade_id}",
-            expires_in_seconds=None,
-            terms=DrainTerms(rehearse=tools.upgrade.runs_batches, discard_state=tools.upgrade.discard_state),
-        )
+        terms = DrainTerms(rehearse=tools.upgrade.runs_batches, discard_state=tools.upgrade.discard_state)
+        reason = f"upgrade {tools.upgrade.upgrade_id}"
+        order = tools.order(verb, tools.upgrade.old_deployment_id, "end", reason, terms)
     except StreamStateError as error:
         is_dead = tools.old().state not in ALIVE
         if is_passing(error) or (is_dead and tools.waited_seconds(state) < CONFLICT_SECONDS):
@@ -282,9 +276,7 @@ def _deploy(tools: Tools, state: UpgradeState) -> None:
     is_warm = tools.upgrade.warm and state.last.mode != "fresh"
     wish = tools.target(state.last.mode).wish(rehearsal_id=state.last.rehearsal_id if is_warm else None)
     try:
-        view = tools.patiently(
-            state, CONFLICT_SECONDS, lambda: tools.deployer.deploy(wish, tools.request_id("new"), lambda _: None)
-        )
+        view = tools.patiently(state, CONFLICT_SECONDS, lambda: tools.deploy(wish, tools.request_id("new")))
     except StreamStateError as error:
         waited_seconds = tools.waited_seconds(state)
         if is_passing(error) and waited_seconds < SILENCE_SECONDS:

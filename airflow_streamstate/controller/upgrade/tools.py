@@ -8,17 +8,19 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
-from airflow_streamstate.controller.commands.orders import Orders
+from airflow_streamstate.controller.commands.orders import EndingVerb, Orders
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.going_back import UsedError
 from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.views import CommandView, DeploymentView
 from airflow_streamstate.controller.rehearsal.planning import Planning
 from airflow_streamstate.controller.request.changes import PinnedVersion
+from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
 from airflow_streamstate.controller.wait.waiting import Waits
-from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
 
@@ -56,26 +58,65 @@ class Act:
 Next = Wait | Act
 
 
+@dataclass(frozen=True)
+class Verbs:
+    """The verbs of the controller that the steps of an upgrade are made of."""
+
+    attempts: Attempts
+    deployer: Deployer
+    orders: Orders
+    waits: Waits
+    planning: Planning
+
+
 class Tools:
-    """The verbs, and the records of one upgrade.
+    """The verbs in the name of one upgrade, and its records.
 
     Args:
         means: of the controller.
+        verbs: of the controller.
         upgrade: whose steps are taken.
         control: its stream.
     """
 
-    def __init__(self, means: ControllerContext, upgrade: Upgrade, control: StreamControl) -> None:
-        self.means = replace(means, upgrade_id=upgrade.upgrade_id)
+    def __init__(self, means: ControllerContext, verbs: Verbs, upgrade: Upgrade, control: StreamControl) -> None:
+        self.means = means
         self.upgrade = upgrade
         self.control = control
         self.journal = UpgradeJournal(control)
-        self.attempts = Attempts(self.means)
-        self.deployer = Deployer(self.means, self.attempts)
-        self.watching = Watching(self.means)
-        self.orders = Orders(self.means, self.attempts, self.watching)
-        self.waits = Waits(self.means, self.watching)
-        self.planning = Planning(self.means)
+        self.attempts = verbs.attempts
+        self.waits = verbs.waits
+        self.planning = verbs.planning
+        self._verbs = verbs
+
+    def order(
+        self, verb: EndingVerb, deployment_id: str, what: str, reason: str, terms: DrainTerms = DEFAULT_TERMS
+    ) -> CommandView:
+        """Order the end of a deployment; ``what`` is as in ``request_id``; raises as ``Orders.order``."""
+        return self._verbs.orders.order(
+            self.stream_id,
+            verb,
+            deployment_id=deployment_id,
+            request_id=self.request_id(what),
+            reason=reason,
+            expires_in_seconds=None,
+            terms=terms,
+            upgrade_id=self.upgrade.upgrade_id,
+        )
+
+    def deploy(self, wish: ResolvedRequest, request_id: str) -> DeploymentView:
+        """Deploy a version; raises as ``Deployer.deploy``."""
+        return self._verbs.deployer.deploy(wish, request_id, lambda _: None, upgrade_id=self.upgrade.upgrade_id)
+
+    def resume(self, what: str) -> DeploymentView:
+        """Start the next attempt of the old version; ``what``: as in ``request_id``; raises as ``Attempts.resume``."""
+        return self.attempts.resume(
+            self.stream_id,
+            self.request_id(what),
+            assume_dead=False,
+            reason=f"the way back of upgrade {self.upgrade.upgrade_id}",
+            upgrade_id=self.upgrade.upgrade_id,
+        )
 
     @property
     def stream_id(self) -> str:
@@ -98,11 +139,6 @@ class Tools:
         """Why the version was given up that is, or was, to be brought back from; "" where no step says it."""
         steps = self.journal.steps(self.upgrade.upgrade_id)
         return next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
-
-    @property
-    def reason_of_attempt(self) -> str:
-        """Why an attempt is asked for that brings the old version back."""
-        return f"the way back of upgrade {self.upgrade.upgrade_id}"
 
     def old(self) -> Observation:
         """The old version, as it stands."""

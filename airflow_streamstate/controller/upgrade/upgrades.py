@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.lease import Lease
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.context import ControllerContext
@@ -22,7 +23,7 @@ from airflow_streamstate.controller.upgrade.claiming import claim
 from airflow_streamstate.controller.upgrade.ends import clear_up
 from airflow_streamstate.controller.upgrade.forward import next_forward
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.controller.upgrade.tools import Act, Tools, Wait
+from airflow_streamstate.controller.upgrade.tools import Act, Tools, Verbs, Wait
 from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import (
@@ -129,10 +130,12 @@ class Upgrades:
 
     Args:
         means: of the controller.
+        verbs: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
+    def __init__(self, means: ControllerContext, verbs: Verbs) -> None:
         self._means = means
+        self._verbs = verbs
         self._home = means.home
         self._clock: Clock = means.clock
 
@@ -250,7 +253,7 @@ class Upgrades:
                 journal.create(upgrade)
             upgrade = journal.upgrade(upgrade_id) or upgrade
         check_same_request(upgrade, digest)
-        tools = Tools(self._means, upgrade, control)
+        tools = Tools(self._means, self._verbs, upgrade, control)
         if journal.state(upgrade_id) is None:
             self._record_target(tools, target(control.spec(upgrade.old_deployment_id)))
             self._first_step(tools)
@@ -314,17 +317,13 @@ class Upgrades:
 
     def keeps_lease(self, stream_id: str, upgrade_id: str) -> Callable[[], None]:
         """What a caller that stays with an upgrade calls at each look: it moves a lease on, where there is one."""
-        lease = UpgradeJournal(self._home.control(stream_id)).lease(upgrade_id)
-        moved_at_seconds: float | None = None
+        is_leased = UpgradeJournal(self._home.control(stream_id)).lease(upgrade_id) is not None
+        lease = Lease(self._clock, LEASE_SECONDS)
 
         def keep() -> None:
-            nonlocal moved_at_seconds
-            now_seconds = self._clock.monotonic_seconds()
-            if lease is None or (moved_at_seconds is not None and now_seconds < moved_at_seconds + LEASE_SECONDS / 4):
-                return
-            with suppress(UnavailableError, OutcomeUnknownError):
-                self.hold(stream_id, upgrade_id, LEASE_SECONDS)
-                moved_at_seconds = now_seconds
+            if is_leased and lease.is_due():
+                with suppress(UnavailableError, OutcomeUnknownError), lease.renewed():
+                    self.hold(stream_id, upgrade_id, LEASE_SECONDS)
 
         return keep
 
@@ -573,7 +572,7 @@ class Upgrades:
     def _tools(self, stream_id: str, upgrade_id: str) -> tuple[Tools, UpgradeState]:
         control = self._home.need_stream(stream_id)
         state = UpgradeJournal(control).need_state(upgrade_id)
-        return Tools(self._means, state.upgrade, control), state
+        return Tools(self._means, self._verbs, state.upgrade, control), state
 
     def _next(self, tools: Tools, state: UpgradeState) -> Wait | Act:
         return next_backward(tools, state) if state.phase in _BACKWARD else next_forward(tools, state)

@@ -125,7 +125,7 @@ class Waits:
     def _mark_known_good(self, seen: Observation) -> None:
         """Once for each version; of one that an upgrade still watches, that is for the upgrade to say."""
         one = (seen.stream_id, seen.deployment_id)
-        if one not in self._marked and seen.register.upgrade_id in (None, self._means.upgrade_id):
+        if one not in self._marked and seen.register.upgrade_id is None:
             mark_known_good(self._means, *one)
             self._marked.add(one)
 

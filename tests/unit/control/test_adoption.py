@@ -1,4 +1,4 @@
-"""The register of an adoption, changed by compare-and-swap only."""
+"""The register of an adoption."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.control.adoption import AdoptionRegister
+from airflow_streamstate.control.adoption import adoption_register
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import ObjectExistsError, VersionConflictError
+from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.store.memory import MemoryStore
-from support.examples import EXAMPLES
+from support.examples import example
 from support.fake_clock import FakeClock
 
 
 def test_the_first_one_wins() -> None:
-    """Created once, and replaced only as it was read. (Law 1)"""
-    register = AdoptionRegister(StreamControl(MemoryStore(), "orders", FakeClock()))
-    [example] = [one for one in EXAMPLES if isinstance(one, Adoption)]
+    """Created once, and replaced only as it was read; one that is gone is another's. (Law 1)"""
+    register = adoption_register(StreamControl(MemoryStore(), "orders", FakeClock()))
+    adoption = example(Adoption)
+    assert isinstance(adoption, Adoption)
     assert register.read() is None
-    begun = register.create(example)
+    with pytest.raises(ConflictError, match="another has gone on"):
+        register.update(lambda now: now)
+    begun = register.create(adoption)
     with pytest.raises(ObjectExistsError):
-        register.create(replace(example, write_id="other"))
-    register.replace(replace(example, take=3), begun.version)
+        register.create(replace(adoption, write_id="other"))
+    register.update(lambda now: replace(now, take=3), since=begun)
     with pytest.raises(VersionConflictError):
-        register.replace(replace(example, take=4), begun.version)
+        register.update(lambda now: replace(now, take=4), since=begun)
     found = register.read()
     assert found is not None
     assert found.value.take == 3

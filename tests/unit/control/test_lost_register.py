@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.control.adoption import AdoptionRegister
+from airflow_streamstate.control.adoption import adoption_register
 from airflow_streamstate.control.lost_register import lost_register
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import MalformedMessageError, StreamNotFoundError
@@ -71,7 +71,7 @@ def test_what_came_behind_an_adoption_that_was_given_up_is_no_part_of_it(
     """The name was free: its one deployment is of a stream of its own. What is being adopted is adopted once more."""
     begun = ScriptedStream(MemoryStore("home"), "memory:checkpoints").deploy()
     control = begun.control
-    AdoptionRegister(control).create(replace(example(Adoption), stream_id="flights", status=status))
+    adoption_register(control).create(replace(example(Adoption), stream_id="flights", status=status))
     control.home.delete(REGISTER)
     assert (lost_register(control) is not None) == has_lost
 
@@ -79,7 +79,7 @@ def test_what_came_behind_an_adoption_that_was_given_up_is_no_part_of_it(
 def test_what_a_late_call_left_of_an_adoption_that_was_given_up_is_no_stream() -> None:
     """It woke up behind the end of its adoption: its deployment restores its own end (Laws 12 and 14)."""
     control = ScriptedStream(MemoryStore("home"), "memory:checkpoints").control
-    AdoptionRegister(control).create(replace(example(Adoption), stream_id="flights", status="given_up"))
+    adoption_register(control).create(replace(example(Adoption), stream_id="flights", status="given_up"))
     start = StartPlan("restore", snapshot_id_for("d-0001", "stopped", 1))
     control.create_spec(replace(example(DeploymentSpec), stream_id="flights", deployment_id="d-0001", start=start))
     assert lost_register(control) is None

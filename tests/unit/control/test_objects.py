@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from airflow_streamstate.control.objects import READ_BACK_TRIES, Cells, check_owner
+from airflow_streamstate.control.objects import AT_ONCE_TRIES, EDIT_TRIES, READ_BACK_TRIES, Cells, Register, check_owner
 from airflow_streamstate.errors import (
     MalformedMessageError,
     ObjectExistsError,
@@ -210,6 +211,82 @@ def test_a_replace_that_lost_its_reply_and_the_race_is_a_loss() -> None:
 
 
 # what lies there
+
+
+def edited(cells: Cells, by: str | None = "ada") -> Register[StreamRegister]:
+    """The register of the stream, absent at first."""
+    return Register(cells, KEY, StreamRegister, lambda: register(0, "absent"), by)
+
+
+def bumped(now: StreamRegister) -> StreamRegister:
+    """One more than there is."""
+    return replace(now, fencing_token=now.fencing_token + 1)
+
+
+def test_an_update_begins_a_register_and_signs_each_write() -> None:
+    """Each write has an id of its own, and says who wrote and when; where it is not to say, only the id. (Law 8)"""
+    home = cells()
+    first = edited(home).update(bumped)
+    second = edited(home, by=None).update(bumped)
+    assert (first.value.fencing_token, first.value.updated_by) == (1, "ada")
+    assert (second.value.fencing_token, second.value.updated_by) == (2, "ada")
+    assert len({"absent", first.value.write_id, second.value.write_id}) == 3
+    assert edited(home).read() == second
+
+
+def test_what_an_edit_leaves_unchanged_is_not_written() -> None:
+    """Also of a register that is absent."""
+    home = cells()
+    assert edited(home).update(lambda now: now).value.write_id == "absent"
+    assert edited(home).read() is None
+    first = edited(home).update(bumped)
+    assert edited(home).update(lambda now: now) == first
+
+
+def test_an_edit_that_comes_too_late_is_made_again() -> None:
+    """On what the other writer has left; what is based on an older state is not written at all. (Law 4)"""
+    home = cells()
+    before = edited(home).update(bumped)
+    rivals = iter(range(2))
+
+    def late(now: StreamRegister) -> StreamRegister:
+        if next(rivals, None) is not None:
+            edited(home).update(bumped)
+        return bumped(now)
+
+    assert edited(home).update(late).value.fencing_token == before.value.fencing_token + 3
+    with pytest.raises(VersionConflictError):
+        edited(home).update(bumped, since=before)
+
+
+def test_an_edit_whose_outcome_is_unknown_finds_its_own_work() -> None:
+    """The write has landed, and nobody else wrote: it is not made twice. (Law 8)"""
+    inner = MemoryStore()
+    home = cells(inner)
+    edited(home).update(bumped)
+    late, _ = with_faults(inner, at_write={1: Fault.REPLY_LOST})
+    assert edited(late).update(lambda now: replace(now, attempt=7)).value.attempt == 7
+
+
+def test_writers_that_never_stop_end_an_update_by_name() -> None:
+    """After bounded tries, the first few of them at once; nothing was changed. (Law 6)"""
+    home = cells()
+
+    def racing(now: StreamRegister) -> StreamRegister:
+        edited(home).update(bumped)
+        return replace(now, attempt=7)
+
+    edited(home).update(bumped)
+    began = home.clock.monotonic_seconds()
+    with pytest.raises(UnavailableError, match="other writers keep changing this register"):
+        edited(home).update(racing, tries=AT_ONCE_TRIES)
+    assert home.clock.monotonic_seconds() == began
+    with pytest.raises(UnavailableError):
+        edited(home).update(racing)
+    assert home.clock.monotonic_seconds() > began
+    found = edited(home).read()
+    assert found is not None
+    assert (found.value.attempt, found.value.fencing_token) == (1, 1 + AT_ONCE_TRIES + EDIT_TRIES)
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,10 @@ def test_the_register_is_created_and_replaced(stream: StreamControl) -> None:
     """By compare-and-swap; the version of each write is good for the next (Law 4)."""
     first = stream.create_register(one(StreamRegister))
     assert stream.need_register() == first
-    second = stream.replace_register(replace(first.value, fencing_token=4, write_id="w-2"), first.version)
+    second = stream.update_register(lambda now: replace(now, fencing_token=4), since=first, by="ada")
     assert stream.need_register() == second
     with pytest.raises(VersionConflictError):
-        stream.replace_register(replace(first.value, write_id="w-3"), first.version)
+        stream.update_register(lambda now: now, since=first, by="ada")
     with pytest.raises(ObjectExistsError):
         stream.create_register(first.value)
 

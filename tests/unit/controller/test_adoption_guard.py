@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.control.adoption import AdoptionRegister
+from airflow_streamstate.control.adoption import adoption_register
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adopt.adoptions import Adoptions
 from airflow_streamstate.controller.adoption_guard import create_unadopted
@@ -54,7 +54,7 @@ def test_of_two_at_once_one_sees_the_other(adopting: AdoptingStage) -> None:
     with pytest.raises(ConflictError, match="being adopted"):
         create_unadopted(control, register_of(adopting))
     assert control.register() is None
-    assert AdoptionRegister(control).read() is not None
+    assert adoption_register(control).read() is not None
 
 
 def test_a_deploy_that_was_cut_short_is_met_by_neither(adopting: AdoptingStage) -> None:

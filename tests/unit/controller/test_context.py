@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.controller.context import ControllerContext
@@ -14,8 +16,8 @@ def test_a_register_says_who_wrote_it_and_is_written_once(stage: Stage) -> None:
     stage.deploy()
     means = ControllerContext.of(stage.home, stage.launcher, stage.clock, "somebody", None)
     before = stage.control.need_register()
-    after = means.replace_register(stage.control, before, attempt=2)
+    after = means.update_register(stage.control, lambda now: replace(now, attempt=2), since=before)
     assert (after.value.attempt, after.value.updated_by) == (2, "somebody")
     assert after.value.write_id != before.value.write_id
     with pytest.raises(VersionConflictError):
-        means.replace_register(stage.control, before, attempt=3)
+        means.update_register(stage.control, lambda now: replace(now, attempt=3), since=before)

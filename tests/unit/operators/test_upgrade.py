@@ -498,8 +498,7 @@ def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
     task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=50)
     upgrades, control = running.hook().controller.upgrades, running.home.control("flights")
     lost = task.begin(running.hook(), request_id_of(ours, task.wish_digest()))
-    stored = control.need_register()
-    control.replace_register(replace(stored.value, upgrade_id=None, write_id="w"), stored.version)
+    control.update_register(lambda now: replace(now, upgrade_id=None), by="test")
     other = scripted_driver.script(tmp_path, "proves", name="other.py")
     winner = upgrades.begin(UpgradeRequest(ChangeRequest("flights", application=other), warm=False), "winner")
     with pytest.raises(ConflictError, match="under way"):

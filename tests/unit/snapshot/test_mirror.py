@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.control.lease import RENEW_SHARE
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import SnapshotCorruptError, SnapshotNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.snapshot.leases import LEASE_SECONDS, RENEW_AFTER_SHARE
+from airflow_streamstate.snapshot.leases import LEASE_SECONDS
 from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
@@ -86,7 +87,7 @@ def test_what_is_being_copied_is_not_pruned(stage: Stage) -> None:
 
     def prune() -> None:
         if threading.current_thread() is threading.main_thread():
-            stage.clock.sleep(LEASE_SECONDS * RENEW_AFTER_SHARE)
+            stage.clock.sleep(LEASE_SECONDS * RENEW_SHARE)
         if any(call.writes for call in plan.calls) and not is_mirrored(stage.control, inner, snapshot_id):
             assert remover.condemn({snapshot_id: manifest}, lambda _register: [snapshot_id]) == []
             held.update(lease.reader for lease in Retention(stage.control).read().leases.values())

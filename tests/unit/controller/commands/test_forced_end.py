@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.commands.forced_stop import TRIES, ForcedEnd
+from airflow_streamstate.control.objects import EDIT_TRIES
+from airflow_streamstate.controller.commands.forced_stop import ForcedEnd
 from airflow_streamstate.controller.decide import INTENT_SECONDS
-from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.errors import ConflictError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore, once
@@ -71,9 +72,9 @@ def test_a_register_that_never_rests_is_told(stage: Stage) -> None:
             touched(stage)()
 
     hooked(stage).before = always
-    with pytest.raises(ConflictError, match="somebody else changed this stream first"):
+    with pytest.raises(UnavailableError, match=r"other writers keep changing this register.*updated_by="):
         forced.come_to()
-    assert len(tries) == TRIES
+    assert len(tries) == EDIT_TRIES
 
 
 def test_a_fence_that_comes_after_a_resume_is_taken_back(stage: Stage) -> None:

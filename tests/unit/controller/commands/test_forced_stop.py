@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -424,9 +425,8 @@ def test_a_deploy_that_is_under_way_is_not_disturbed(stage: Stage) -> None:
     """Somebody else is about to take it over: nothing is done beside them. (1a.8)"""
     stuck(stage)
     stage.end(state="gone")
-    stored = stage.control.need_register()
     intent = Intent("other", "d-0002", stage.clock.now(), "somebody else")
-    stage.another_controller()._means.replace_register(stage.control, stored, intent=intent)
+    stage.control.update_register(lambda now: replace(now, intent=intent), by="somebody else")
     with pytest.raises(ConflictError, match="under way"):
         kill(stage)
     assert stage.control.need_register().value.intent == intent

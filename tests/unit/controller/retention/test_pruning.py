@@ -574,9 +574,8 @@ def test_while_a_deploy_is_under_way_only_snapshots_go(stage: Stage) -> None:
     """Whoever moves the stream may ask for anything of it (Law 1)."""
     grow(stage, 4)
     mark(stage, "d-0004")
-    stored = stage.control.need_register()
     intent = Intent("r", "d-0005", stage.clock.now(), "ada")
-    stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    stage.control.update_register(lambda now: replace(now, intent=intent), by="test")
     pruned = prune(stage)
     assert pruned.leftovers == ()
     assert pruned.removed

@@ -268,9 +268,8 @@ def test_each_object_that_went_is_counted_wherever_it_lay(tmp_path: Path) -> Non
 def test_what_is_being_deployed_is_not_retired(stage: Stage) -> None:
     """Until that was given up: then nothing of it stands in the register any more. (Law 4)"""
     ended(stage)
-    stored = stage.control.need_register()
     intent = Intent("r", "d-0002", stage.clock.now(), "ada")
-    stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    stage.control.update_register(lambda now: replace(now, intent=intent), by="test")
     with pytest.raises(ConflictError, match="another deployment of this stream is under way"):
         retire(stage)
     stage.clock.sleep(INTENT_SECONDS)

@@ -378,12 +378,11 @@ def test_the_patience_of_a_second_way_back_is_its_own(upgraded: UpgradeStage) ->
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
     assert view.state.phase == "trying"
-    stored = upgraded.stage.control.need_register()
     intent = Intent("r-9", "d-0003", upgraded.stage.clock.now(), "ada")
-    held = upgraded.stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    upgraded.stage.control.update_register(lambda now: replace(now, intent=intent), by="test")
     with pytest.raises(ConflictError, match="requested_by=ada"):
         upgraded.rehearsed(view)  # and not: it could not be started again
-    upgraded.stage.control.replace_register(replace(held.value, intent=None, write_id="x"), held.version)
+    upgraded.stage.control.update_register(lambda now: replace(now, intent=None), by="test")
     assert upgraded.advance(view).state.phase == "returned"
 
 

@@ -16,8 +16,7 @@ from support.upgrade_stage import UpgradeStage
 def unclaimed(upgraded: UpgradeStage, request_id: str = "up-1") -> str:
     """One that is begun, and whose controller died before it took the stream."""
     view = upgraded.begin(request_id)
-    stored = upgraded.stage.control.need_register()
-    upgraded.stage.control.replace_register(replace(stored.value, upgrade_id=None, write_id="w"), stored.version)
+    upgraded.stage.control.update_register(lambda now: replace(now, upgrade_id=None), by="test")
     return view.upgrade_id
 
 
@@ -44,9 +43,8 @@ def test_a_stream_that_another_holds_is_not_taken(upgraded: UpgradeStage) -> Non
 def test_a_deploy_that_is_under_way_is_not_disturbed(upgraded: UpgradeStage) -> None:
     """Its intent is young; whose it is, is told."""
     late = unclaimed(upgraded)
-    stored = upgraded.stage.control.need_register()
     intent = Intent("r-9", "d-0002", upgraded.stage.clock.now(), "ada")
-    upgraded.stage.control.replace_register(replace(stored.value, intent=intent, write_id="w"), stored.version)
+    upgraded.stage.control.update_register(lambda now: replace(now, intent=intent), by="test")
     tools, state = upgraded.upgrades._tools(STREAM, late)
     with pytest.raises(ConflictError, match="requested_by=ada"):
         claim(tools, state)
@@ -57,9 +55,7 @@ def test_a_rollback_of_what_has_been_replaced_meanwhile_is_refused(upgraded: Upg
     """It was about another version than the one that runs now."""
     upgraded.to_upgraded()
     view = upgraded.begin_rollback()
-    stored = upgraded.stage.control.need_register()
-    moved = replace(stored.value, upgrade_id=None, deployment_id="d-0001", write_id="w")
-    upgraded.stage.control.replace_register(moved, stored.version)
+    upgraded.stage.control.update_register(lambda now: replace(now, upgrade_id=None, deployment_id="d-0001"), by="test")
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     with pytest.raises(ConflictError, match="somebody else moved this stream"):
         claim(tools, state)

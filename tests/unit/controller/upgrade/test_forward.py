@@ -464,11 +464,8 @@ def test_a_stream_that_somebody_killed_and_moved_before_the_claim_is_refused(upg
     """What is upgraded is what was current when it was asked for."""
     journal = upgraded.upgrades
     view = upgraded.begin()
-    stored = upgraded.stage.control.need_register()
     # As if whoever began it had died before the claim, and somebody else had deployed.
-    upgraded.stage.control.replace_register(
-        replace(stored.value, upgrade_id=None, deployment_id="d-0002", write_id="w"), stored.version
-    )
+    upgraded.stage.control.update_register(lambda now: replace(now, upgrade_id=None, deployment_id="d-0002"), by="test")
     with pytest.raises(ConflictError, match="somebody else moved this stream"):
         upgraded.advance(view)
     assert journal.view(STREAM, view.upgrade_id).outcome == "refused"

@@ -94,9 +94,8 @@ def test_a_query_that_met_a_fence_is_replaced_and_not_failed() -> None:
         driver.clock.sleep(10.0)
 
     def take_over(driver: SimulatedDriver, checkpoint: Checkpoint) -> None:
-        stored = stream.control.need_register()
         intent = Intent("r-2", "d-0002", stream.clock.now(), "somebody")
-        stream.control.replace_register(replace(stored.value, intent=intent, write_id="w-2"), stored.version)
+        stream.control.update_register(lambda now: replace(now, intent=intent), by="test")
         put_fence(checkpoint, driver.supervisor.attempt.mark("fence", "r-2"))
 
     assert stream.run(script) == 4

@@ -55,8 +55,7 @@ def test_a_claim_says_why_the_attempt_was_asked_for() -> None:
     stream = SimulatedStream()
     stream.deploy()
     stream.next_attempt()
-    stored = stream.control.need_register()
-    stream.control.replace_register(replace(stored.value, attempt_reason="room again", write_id="w"), stored.version)
+    stream.control.update_register(lambda now: replace(now, attempt_reason="room again"), by="test")
     claim_attempt(SimulatedDriver(stream, attempt=2).supervisor.attempt, "d-0001-a0002", "host", 7)
     assert [event.reason for event in stream.events_of(Claimed)] == ["room again"]
 
