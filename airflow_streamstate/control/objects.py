@@ -121,8 +121,8 @@ class Cells:
         """Replace a register's value if it still has ``version``. Returns the new version.
 
         Raises:
-            VersionConflictError: someone else was first, or came right after a write whose reply was lost: whoever
-                reads again must look for its own work before it does it again.
+            VersionConflictError: another writer was first, or came right after a write whose reply was lost: a caller
+                that reads again must look for its own work before it does it again.
             OutcomeUnknownError: it stayed unknown after reading back.
         """
         body = to_bytes(value, protocol)

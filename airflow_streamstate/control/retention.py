@@ -1,7 +1,7 @@
 """The register of what is kept of a stream: every change of it, each by compare-and-swap.
 
-Who takes a snapshot names the older ones whose files it may refer to, before it refers to any; whoever removes one says
-so before anything goes. Both are changes of this one register, so one of them is first, and the other one sees it.
+A writer of a snapshot names the older ones whose files it may refer to, before it refers to any; a prune names what it
+removes before anything goes. Both are changes of this one register, so one of them is first, and the other one sees it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from airflow_streamstate.protocol.retention import (
 )
 
 MAKING_SECONDS = 3_600.0
-"""So long a snapshot may be in the making, without a sign of whoever takes it, before it counts as abandoned."""
+"""How long a snapshot may be in the making without a sign of its writer, before it counts as abandoned."""
 CLOCKS_DIFFER_SECONDS = 600.0
-"""A lease that ended by less than this, by the clock of whoever prunes, may still be held by its reader's."""
+"""A lease that ended by less than this, by the clock of the pruning controller, may still be held by its reader's."""
 Value = TypeVar("Value")
 Edit = Callable[[RetentionRegister], RetentionRegister]
 
@@ -56,7 +56,7 @@ class Retention:
 
     Args:
         control: the stream.
-        by: who asks, for the record.
+        by: the writer, for the record.
     """
 
     def __init__(self, control: StreamControl, by: str = "") -> None:

@@ -142,14 +142,14 @@ class Controller:
 
     def running_same_code(self, request: DeployRequest) -> bool:
         """Whether the stream runs just this: the same files, arguments, configuration, packages and master."""
-        wish = resolve_request(request)
+        version = resolve_request(request).version
         if not self.home.is_there():
             return False
         try:
             seen = self._observer.observe(request.stream_id)
         except StreamNotFoundError:
             return False
-        return seen.state in ALIVE and seen.spec.code_digest == wish.code_digest
+        return seen.state in ALIVE and seen.spec.code_digest == version.code_digest
 
     # orders
 

@@ -47,12 +47,12 @@ class EndProver:
         A driver that has said its last word is given a moment to be gone.
 
         Raises:
-            ConflictError: it runs, or nobody can say (and ``assume_dead`` was not asked for).
+            ConflictError: it runs, or that is unknown (and ``assume_dead`` was not asked for).
         """
         if seen.is_closed:
             return
         if seen.handle is None:
-            # Claimed, and launched by somebody who died before recording where.
+            # Claimed, and launched by a controller that died before it recorded where.
             if seen.is_claimed and not assume_dead:
                 raise _unknown(seen, "nobody recorded how it was launched")
         elif not self._is_only_assumed(seen.handle, seen, assume_dead=assume_dead):
@@ -121,7 +121,7 @@ class ControllerContext:
         home: of the streams.
         launcher: starts drivers, and answers for them.
         clock: for times, ids and waits.
-        requested_by: who asks, for records.
+        requested_by: the caller, for records.
         observer: looks at deployments.
         drivers: launches attempts.
         endings: proves their ends.
@@ -162,7 +162,7 @@ class ControllerContext:
         return control.update_register(edit, since=since, by=self.requested_by)
 
     def signed(self) -> dict[str, Any]:
-        """Who begins a register, when, and as which write (Law 8)."""
+        """The writer, time and write id of a register that is begun (Law 8)."""
         return {
             "write_id": self.clock.new_uuid(),
             "updated_at": self.clock.now(),

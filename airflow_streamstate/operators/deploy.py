@@ -177,7 +177,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request = self._request()
         # One id is one wish: with the script mended and the task cleared, it is another one.
-        request_id = request_id_of(context, resolve_request(request).request_digest)
+        request_id = request_id_of(context, resolve_request(request).digest)
         return self.wait_for_launched(hook, hook.deploy(replace(request, request_id=request_id)))
 
     def _request(self) -> DeployRequest:

@@ -108,13 +108,13 @@ class Adoptions:
             DeadlineExceededError: a running query did not meet its barrier; its log is as it was.
             UnsupportedCheckpointError, DataError: the checkpoint is of a format not known here, or damaged.
         """
-        wish = resolve_request(request.deploy)
+        resolved = resolve_request(request.deploy)
         stream_id = request.deploy.stream_id
         control = self._home.control(stream_id, begins=True)
         places = {} if _has_gone_on(control) else request.checkpoints
         checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)
-        self._check_launch(wish)
+        self._check_launch(resolved)
         hold = take_hold(self._means, control, self._wanted(request))
         request_id = request.deploy.request_id or f"adopt-{hold.adoption.adoption_id}"
         barriers = {name: self._barrier(hold.adoption, checkpoint) for name, checkpoint in checkpoints.items()}
@@ -126,10 +126,10 @@ class Adoptions:
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
                 with _saying_what_stays(stream_id):
-                    wish.pin(self._home.guarded)  # may take its time
+                    resolved.pin(self._home.guarded)  # may take its time
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
-                    record(self._means, control, manifest, wish, request_id, confirm=hold.confirm)
+                    record(self._means, control, manifest, resolved, request_id, confirm=hold.confirm)
                     # Who has removed one before he could see the stream does not put it back.
                     self._refuse_gone_on(barriers, manifest)
             elif control.request(request_id) is None:
@@ -143,7 +143,7 @@ class Adoptions:
             with suppress(StreamStateError):
                 hold.release()
         with _saying_what_stays(stream_id):
-            view = self._deployer.deploy(wish, request_id, on_start)
+            view = self._deployer.deploy(resolved, request_id, on_start)
         return AdoptedView(**vars(view), adopted=_adopted(hold.adoption, manifest))
 
     def give_up(self, stream_id: str) -> GivenUp:
@@ -166,9 +166,10 @@ class Adoptions:
             write_id=self._clock.new_uuid(),
         )
 
-    def _check_launch(self, wish: ResolvedRequest) -> None:
+    def _check_launch(self, resolved: ResolvedRequest) -> None:
         """What could never be launched is refused before anything is barred for it."""
-        spec = wish.as_spec(
+        spec = resolved.version.as_spec(
+            stream_id=resolved.stream_id,
             deployment_id=ADOPTED_ID,
             fencing_token=1,
             start=StartPlan(mode="fresh"),
@@ -176,6 +177,7 @@ class Adoptions:
             default=default_settings(self._home.home.uri),
             request_id="",
             requested_by=self._means.requested_by,
+            reason=resolved.reason,
             created_at=self._clock.now(),
         )
         self._means.drivers.check(spec, 1)

@@ -1,4 +1,4 @@
-"""Who works on an adoption: one at a time, by the register; who is gone for too long is gone on with by another."""
+"""One controller at a time works on an adoption, by a lease in its register; an expired one can be taken by another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RENEW_SECONDS = 20.0
 PATIENCE_SECONDS = 40.0
 """So long a home that does not answer is waited for; then the barrier is taken back."""
 SURE_SECONDS = 50.0
-"""So long after it was last written nobody else can have it, also where its register does not answer."""
+"""So long after it was last written no other controller can have it, also where its register does not answer."""
 
 
 CHANGE_TRIES = 2
@@ -59,8 +59,8 @@ class Hold:
         return self._stored.value
 
     def keep(self) -> None:
-        """Stay the one who works on it; cheap to call often. A home that does not answer is waited for, as long as
-        nobody else can have it.
+        """Renew the lease where that is due; cheap to call often. A home that does not answer is waited for, as long as
+        no other controller can have the adoption.
 
         Raises:
             ConflictError: another has gone on with it.
@@ -70,7 +70,7 @@ class Hold:
             self._change_unless_silent(PATIENCE_SECONDS)
 
     def confirm(self) -> None:
-        """Be sure to be the one who works on it, before anything is done that another may count on not to be done.
+        """Renew the lease before an act that another controller may count on not to be done.
 
         Barriers are taken back also while the home's disk is full or read-only, does not answer, or refuses credentials
         that are over (Law 12); raises as ``keep``.
@@ -85,7 +85,7 @@ class Hold:
                 raise
 
     def has_been_taken(self) -> bool:
-        """Whether it was gone on with to its end, by whomever: a stream may count on its barrier.
+        """Whether it was brought to its end, by any controller: a stream may count on its barrier.
 
         Raises:
             UnavailableError: its register cannot be read.
@@ -95,7 +95,7 @@ class Hold:
         return known == (self.adoption.adoption_id, "taken")
 
     def is_given_up(self) -> bool:
-        """Whether nobody goes on with this very adoption any more: what it put anywhere is in the way.
+        """Whether this very adoption is over without a stream: what it put anywhere is in the way.
 
         Raises:
             UnavailableError: its register cannot be read.

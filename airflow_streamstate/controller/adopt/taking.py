@@ -234,7 +234,7 @@ def record(
     means: ControllerContext,
     control: StreamControl,
     manifest: SnapshotManifest,
-    wish: ResolvedRequest,
+    resolved: ResolvedRequest,
     request_id: str,
     *,
     confirm: Callable[[], None],
@@ -248,7 +248,7 @@ def record(
         means: of the controller.
         control: the stream.
         manifest: of the snapshot.
-        wish: what goes on with it; pinned.
+        resolved: what goes on with it; pinned.
         request_id: under which that will be deployed.
         confirm: raises where the adoption is worked on by another.
 
@@ -256,7 +256,8 @@ def record(
         ConflictError: it is; there is no stream by this call.
     """
     home, clock = means.home, means.clock
-    spec = wish.as_spec(
+    spec = resolved.version.as_spec(
+        stream_id=resolved.stream_id,
         deployment_id=ADOPTED_ID,
         fencing_token=FIRST_TOKEN,
         start=StartPlan(mode="restore", snapshot_id=manifest.snapshot_id),
@@ -264,6 +265,7 @@ def record(
         default=default_settings(home.home.uri),
         request_id=request_id,
         requested_by=means.requested_by,
+        reason=resolved.reason,
         created_at=clock.now(),
     )
     with suppress(ObjectExistsError):

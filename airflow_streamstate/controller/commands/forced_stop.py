@@ -23,7 +23,7 @@ from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, SnapshotFacts
-from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.notifications import read_command
 from airflow_streamstate.controller.wait.waiting import Report, Waits, describe

@@ -20,7 +20,7 @@ from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView
-from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, StreamStateError

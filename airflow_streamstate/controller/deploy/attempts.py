@@ -16,7 +16,7 @@ from airflow_streamstate.controller.observe.observation import Observation, pend
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.repeating import foreseen_in_words
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
@@ -158,7 +158,7 @@ class Attempts:
 
         Raises:
             InvalidRequestError: the next one could not be launched; nothing was changed.
-            ConflictError: it runs, nobody can say, somebody else moved the register meanwhile, or it is retired.
+            ConflictError: it runs, that is unknown, another writer moved the register meanwhile, or it is retired.
         """
         refuse_retired(seen.register)
         self._drivers.check(seen.spec, seen.attempt + 1)
@@ -271,7 +271,7 @@ def resume_digest() -> str:
 
 
 def someone_was_first(control: StreamControl) -> ConflictError:
-    """Somebody else moved the stream meanwhile: who, and to where."""
+    """Another writer moved the stream meanwhile: which, and to where."""
     stored = control.register()
     register = None if stored is None else stored.value
     intent = None if register is None else register.intent

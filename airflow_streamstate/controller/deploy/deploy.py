@@ -1,6 +1,6 @@
 """Deploy: a script becomes the current deployment of a stream.
 
-Which deployment a request becomes is decided here, again and again until nobody else moves the stream meanwhile.
+Which deployment a request becomes is decided here, again and again until no other writer moves the stream meanwhile.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Deployer:
         self._attempts = attempts
 
     def deploy(
-        self, wish: ResolvedRequest, request_id: str, on_start: OnStart, *, upgrade_id: str | None = None
+        self, resolved: ResolvedRequest, request_id: str, on_start: OnStart, *, upgrade_id: str | None = None
     ) -> DeploymentView:
         """As ``Controller.deploy``; ``upgrade_id``: the upgrade that this is a step of, None where it is of none."""
-        stream_id = wish.request.stream_id
+        stream_id = resolved.request.stream_id
         control = self._means.home.control(stream_id, begins=True)
         _ = self._means.home.checkpoints  # refused by name before anything is written
         for _try in range(TRIES):
             record = control.request(request_id)
             if record is not None:
-                check_same_request(record, wish.request_digest)
+                check_same_request(record, resolved.digest)
             stored = control.register_or_lost()
             decision = decide_request(
                 record, None if stored is None else stored.value, request_id, self._means.clock.now()
@@ -53,14 +53,14 @@ class Deployer:
             if upgrade_id is not None or isinstance(decision, Begin):
                 refuse_during_upgrade(control, None if stored is None else stored.value, upgrade_id)
             if isinstance(decision, Begin):
-                refuse_retired(None if stored is None else stored.value, revives=wish.request.revives)
+                refuse_retired(None if stored is None else stored.value, revives=resolved.request.revives)
             if isinstance(decision, Became):
-                return self._became(control, decision.deployment_id, request_id, wish.rehearsal_id)
+                return self._became(control, decision.deployment_id, request_id, resolved.rehearsal_id)
             try:
-                deploying = Deploying(self._means, self._attempts, control, wish, request_id, decision)
+                deploying = Deploying(self._means, self._attempts, control, resolved, request_id, decision)
                 return deploying.run(stored, on_start)
             except VersionConflictError:
-                continue  # somebody moved the register: look again who, and decide again
+                continue  # another writer moved the register: look, and decide again
         raise someone_was_first(control)
 
     def _became(

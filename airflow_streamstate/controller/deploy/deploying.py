@@ -248,7 +248,7 @@ class Deploying:
         means: of the controller.
         attempts: says what became of it.
         control: the stream.
-        wish: what is wanted.
+        resolved: what is asked for.
         request_id: of it.
         begin: which deployment it becomes.
     """
@@ -258,7 +258,7 @@ class Deploying:
         means: ControllerContext,
         attempts: Attempts,
         control: StreamControl,
-        wish: ResolvedRequest,
+        resolved: ResolvedRequest,
         request_id: str,
         begin: Begin,
     ) -> None:
@@ -267,8 +267,8 @@ class Deploying:
         self._home = means.home
         self._clock = means.clock
         self._control = control
-        self._wish = wish
-        self._request = wish.request
+        self._resolved = resolved
+        self._request = resolved.request
         self._request_id = request_id
         self._begin = begin
         self._held: Stored[StreamRegister] | None = None
@@ -304,7 +304,7 @@ class Deploying:
         place = self._means.drivers.place_note(wanted)
         self._home.begin(self._means.requested_by, has_stream=stored is not None)
         self._home.places.claim(self._control, wanted.snapshots)
-        self._wish.pin(self._home.guarded)
+        self._resolved.pin(self._home.guarded)
         self._record()
         stored = self._intend(stored)
         try:
@@ -324,7 +324,7 @@ class Deploying:
         self._move(stored)
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)
-        self._means.drivers.start(self._control, spec, 1, self._wish.rehearsal_id)
+        self._means.drivers.start(self._control, spec, 1, self._resolved.rehearsal_id)
         return self._attempts.view(spec.stream_id, spec.deployment_id, start.notes)
 
     def _observe_predecessor(self, stored: Stored[StreamRegister] | None) -> Observation | None:
@@ -369,8 +369,8 @@ class Deploying:
         decision = decide_elsewhere(self._home, self._request, predecessor_id, manifest, carried)
         if isinstance(decision, Refused):
             raise decision.error
-        if self._wish.returns is not None and predecessor_id is not None:
-            decision = replace(decision, plan=marked(decision.plan, self._wish.returns, predecessor_id))
+        if self._resolved.returns is not None and predecessor_id is not None:
+            decision = replace(decision, plan=marked(decision.plan, self._resolved.returns, predecessor_id))
         if manifest is not None and decision.plan.snapshot_id is not None:
             lost = () if predecessor is None else lost_with_start(self._home, self._control, predecessor, manifest)
             once = refuse_sent_once(self._request, manifest)
@@ -391,7 +391,7 @@ class Deploying:
             request_id=self._request_id,
             stream_id=self._control.stream_id,
             verb="deploy",
-            request_digest=self._wish.request_digest,
+            request_digest=self._resolved.digest,
             deployment_id=self._begin.deployment_id,
             write_id=self._clock.new_uuid(),
             created_at=self._clock.now(),
@@ -482,11 +482,11 @@ class Deploying:
     @property
     def _undoes(self) -> bool:
         """Whether it goes back to an older snapshot, whatever the predecessor left."""
-        return self._wish.returns is not None and self._wish.returns.undoes
+        return self._resolved.returns is not None and self._resolved.returns.undoes
 
     def _beginning_of(self, predecessor: Observation | None, end: SnapshotManifest | None) -> SnapshotManifest | None:
         """Where the predecessor began, if that is what this goes back to; else its end, as it is."""
-        returns = self._wish.returns
+        returns = self._resolved.returns
         if returns is None or predecessor is None:
             return end
         beginning = self._control.need_manifest(returns.snapshot_id)
@@ -495,7 +495,8 @@ class Deploying:
         return beginning
 
     def _spec(self, start: StartPlan) -> DeploymentSpec:
-        return self._wish.as_spec(
+        return self._resolved.version.as_spec(
+            stream_id=self._control.stream_id,
             deployment_id=self._begin.deployment_id,
             fencing_token=self._begin.fencing_token,
             start=start,
@@ -503,6 +504,7 @@ class Deploying:
             default=default_settings(self._home.home.uri),
             request_id=self._request_id,
             requested_by=self._means.requested_by,
+            reason=self._request.reason,
             created_at=self._clock.now(),
         )
 

@@ -21,7 +21,7 @@ from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
-from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
@@ -99,20 +99,20 @@ class Skips:
         self._attempts = attempts
         self._watching = watching
 
-    def look(self, wish: SkipOrder) -> SkipView:
+    def look(self, order: SkipOrder) -> SkipView:
         """What would be passed over; changes nothing.
 
         Raises:
             StreamNotFoundError: there is no such stream.
             InvalidRequestError: no query has that batch planned, or several have.
         """
-        return self._look(self._means.observer.observe(wish.stream_id), wish, None)
+        return self._look(self._means.observer.observe(order.stream_id), order, None)
 
-    def skip(self, wish: SkipOrder, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
+    def skip(self, order: SkipOrder, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
         """Order it, and start the attempt that does it. The same request id again is the same order.
 
         Args:
-            wish: what is asked for.
+            order: what is asked for.
             request_id: names the request over all its tries.
             on_view: told what is passed over, before anything is recorded.
 
@@ -121,12 +121,12 @@ class Skips:
             InvalidRequestError: as ``look``.
             ConflictError: the stream runs, is drained or lost, or a drain of it is not finished.
         """
-        control = self._means.home.control(wish.stream_id)
-        command_id = str(uuid.uuid5(_NAMESPACE, f"{wish.stream_id}/{request_id}"))
-        asked = {"batch_id": wish.batch_id, "query_name": wish.query_name, "accepts_written": wish.accepts_written}
+        control = self._means.home.control(order.stream_id)
+        command_id = str(uuid.uuid5(_NAMESPACE, f"{order.stream_id}/{request_id}"))
+        asked = {"batch_id": order.batch_id, "query_name": order.query_name, "accepts_written": order.accepts_written}
         digest = digest_of({"verb": "skip", **asked})
         record = control.request(request_id)
-        seen = self._means.observer.observe(wish.stream_id, None if record is None else record.deployment_id)
+        seen = self._means.observer.observe(order.stream_id, None if record is None else record.deployment_id)
         is_ordered = False
         if record is not None:
             check_same_request(record, digest)
@@ -139,20 +139,20 @@ class Skips:
             if is_ordered and seen.state in ALIVE and not seen.is_unlaunched:
                 return self._view(seen, command_id)
         if not is_ordered:
-            self._refuse(control, seen, wish)
-        view = self._look(seen, wish, command_id)
+            self._refuse(control, seen, order)
+        view = self._look(seen, order, command_id)
         if not is_ordered:
             self._refuse_second(control, seen, view.query_name, command_id)
         on_view(view)
         if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
             self._means.drivers.check(seen.spec, seen.attempt + 1)
-            self._means.endings.prove(control, seen, assume_dead=wish.assume_dead)
+            self._means.endings.prove(control, seen, assume_dead=order.assume_dead)
         if record is None:
             self._attempts.record_request(control, request_id, "skip", digest, seen, command_id)
-        return self._order(control, seen, wish, view, command_id)
+        return self._order(control, seen, order, view, command_id)
 
     def _order(
-        self, control: StreamControl, seen: Observation, wish: SkipOrder, view: SkipView, command_id: str
+        self, control: StreamControl, seen: Observation, order: SkipOrder, view: SkipView, command_id: str
     ) -> CommandView:
         command = SkipRequest(
             command_id=command_id,
@@ -161,10 +161,10 @@ class Skips:
             requested_at=self._means.clock.now(),
             deadline_at=None,
             requested_by=self._means.requested_by,
-            reason=wish.reason,
+            reason=order.reason,
             query_name=view.query_name,
-            batch_id=wish.batch_id,
-            accepts_written=wish.accepts_written,
+            batch_id=order.batch_id,
+            accepts_written=order.accepts_written,
         )
         journal = control.journal(seen.deployment_id)
         number, key = journal.write_command(command, NEWEST_PROTOCOL)
@@ -175,18 +175,18 @@ class Skips:
             raise
         if seen.is_unlaunched:
             self._means.drivers.launch(control, seen.spec, seen.attempt)
-        elif self._move(control, seen, wish, command_id):
+        elif self._move(control, seen, order, command_id):
             self._means.drivers.launch(control, seen.spec, seen.attempt + 1)
         seen = self._means.observer.observe(seen.stream_id, seen.deployment_id)
         return CommandView(seen.stream_id, seen.deployment_id, command_id, number, key, seen.state, "skip")
 
-    def _move(self, control: StreamControl, seen: Observation, wish: SkipOrder, command_id: str) -> bool:
+    def _move(self, control: StreamControl, seen: Observation, order: SkipOrder, command_id: str) -> bool:
         """As ``Attempts.move``; False where somebody else has just started an attempt, which finds the order there.
 
         Where there is to be none, the order is withdrawn: what was refused is not done by whoever comes later.
         """
         try:
-            self._attempts.move(control, seen, "run", assume_dead=wish.assume_dead, reason=wish.reason)
+            self._attempts.move(control, seen, "run", assume_dead=order.assume_dead, reason=order.reason)
         except (ConflictError, InvalidRequestError):
             now = control.need_register().value
             if now.deployment_id == seen.deployment_id and now.attempt > seen.attempt:
@@ -222,7 +222,7 @@ class Skips:
                 next_step=f"The next attempt does it: `streamstate resume {seen.stream_id}`, if none runs by then.",
             )
 
-    def _refuse(self, control: StreamControl, seen: Observation, wish: SkipOrder) -> None:
+    def _refuse(self, control: StreamControl, seen: Observation, order: SkipOrder) -> None:
         refuse_during_upgrade(control, seen.register, None)
         drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
         if drain is not None:
@@ -243,14 +243,14 @@ class Skips:
                 state=state,
                 next_step=f"Stop it, or `streamstate kill {seen.stream_id}`; then skip.",
             )
-        decision = decide_resume(seen, "", assume_dead=wish.assume_dead, has_drain=False)
+        decision = decide_resume(seen, "", assume_dead=order.assume_dead, has_drain=False)
         if isinstance(decision, Refused):
             raise decision.error
 
-    def _look(self, seen: Observation, wish: SkipOrder, command_id: str | None) -> SkipView:
+    def _look(self, seen: Observation, order: SkipOrder, command_id: str | None) -> SkipView:
         checkpoints = built_checkpoints(self._means.home, seen)
-        if wish.query_name is not None:
-            checkpoints = {name: each for name, each in checkpoints.items() if name == wish.query_name}
+        if order.query_name is not None:
+            checkpoints = {name: each for name, each in checkpoints.items() if name == order.query_name}
         positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
         begun = begun_skips([entry.event for entry in seen.events])
         # Committed by a driver that died before it could tell: the next attempt does nothing else of it.
@@ -258,7 +258,7 @@ class Skips:
         names = [
             name
             for name, position in positions.items()
-            if position.planned_id == wish.batch_id or (name in untold and position.batch_id == wish.batch_id)
+            if position.planned_id == order.batch_id or (name in untold and position.batch_id == order.batch_id)
         ]
         if len(names) != 1:
             planned = {
@@ -271,13 +271,13 @@ class Skips:
                 else "several queries have this batch planned",
                 stream_id=seen.stream_id,
                 deployment_id=seen.deployment_id,
-                query_name=wish.query_name,
-                batch_id=wish.batch_id,
+                query_name=order.query_name,
+                batch_id=order.batch_id,
                 planned=planned,
                 next_step="Only the batch that the next start would run first can be skipped; --query says whose.",
             )
-        moves = _moves(seen, names[0], checkpoints[names[0]], wish.batch_id)
-        return SkipView(seen.stream_id, seen.deployment_id, names[0], wish.batch_id, moves)
+        moves = _moves(seen, names[0], checkpoints[names[0]], order.batch_id)
+        return SkipView(seen.stream_id, seen.deployment_id, names[0], order.batch_id, moves)
 
     def _view(self, seen: Observation, command_id: str, outcome: Outcome | None = None) -> CommandView:
         state = seen.state

@@ -30,24 +30,24 @@ class Starts:
         self._waits = waits
         self._skips = Skips(means, attempts, watching)
 
-    def what_skip_passes_over(self, wish: SkipOrder) -> SkipView:
+    def what_skip_passes_over(self, order: SkipOrder) -> SkipView:
         """The input that a skip would pass over; changes nothing. Raises as ``skips.Skips.look``."""
-        return self._skips.look(wish)
+        return self._skips.look(order)
 
     def skip(
-        self, wish: SkipOrder, request_id: str | None = None, on_view: Callable[[SkipView], None] = lambda _: None
+        self, order: SkipOrder, request_id: str | None = None, on_view: Callable[[SkipView], None] = lambda _: None
     ) -> CommandView:
         """Have a batch that always fails committed without its rows by the next attempt, and start that.
 
         Args:
-            wish: which batch, and why.
+            order: which batch, and why.
             request_id: names the request over all its tries; None for a new one.
             on_view: told what is passed over, before anything is recorded.
 
         Raises:
             StreamNotFoundError, InvalidRequestError, ConflictError: as ``skips.Skips.skip``.
         """
-        return self._skips.skip(wish, request_id_or_new(request_id, self._clock), on_view)
+        return self._skips.skip(order, request_id_or_new(request_id, self._clock), on_view)
 
     def wait_caught_up(
         self,

@@ -70,7 +70,7 @@ class Observation:
         events: every event of the deployment, in order.
         handle: the launch of the attempt; None where none is known.
         launch_status: how its driver is; None where no launch is known.
-        claim: who is the attempt; None for nobody yet.
+        claim: the driver that is the attempt; None while there is none.
         heartbeat: the last sign of life of any attempt.
         observed_at: when.
     """
@@ -306,7 +306,7 @@ def _has_ended(seen: Observation) -> bool:
 
 
 def _is_unknown(seen: Observation) -> bool:
-    # Claimed, and no launch known here: launched by somebody else, who died before recording it.
+    # Claimed, and no launch known here: its controller died before it recorded the launch.
     return seen.is_claimed if seen.launch_status is None else seen.launch_status.state == "unknown"
 
 

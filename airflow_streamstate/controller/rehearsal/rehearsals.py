@@ -29,6 +29,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.request.changes import Change
+from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.scratch_driver import END_SECONDS, LAUNCHES, ScratchDriver, is_late
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
 from airflow_streamstate.errors import (
@@ -194,15 +195,17 @@ class Rehearsals:
                 seeds=seeds,
             )
         try:
-            spec = request.applied_to(seen.spec, self._home.guarded)
-            spec = replace(
-                spec,
+            spec = request.applied_to(Version.of(seen.spec), self._home.guarded).as_spec(
+                stream_id=seen.stream_id,
                 deployment_id=rehearsal.rehearsal_id,
+                fencing_token=seen.spec.fencing_token,
+                start=StartPlan("fresh"),
+                checkpoints_uri=seen.spec.checkpoints_uri,
+                default=seen.spec.settings,
                 request_id=request_id,
                 requested_by=self._means.requested_by,
                 reason=request.reason,
                 created_at=rehearsal.created_at,
-                start=StartPlan("fresh"),
             )
             self._drivers.check(spec, ATTEMPT)
             if snapshot_id is None:

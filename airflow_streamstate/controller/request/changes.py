@@ -14,12 +14,11 @@ from airflow_streamstate.controller.request.resolved_request import (
     Return,
     absolute_jar,
     check_attaches,
-    code_digest_of,
-    digest_of,
     digest_of_file,
     digests_of,
 )
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQueryFailure, StartMode
+from airflow_streamstate.controller.request.version import Version, digest_of
+from airflow_streamstate.protocol.records import Artifact, OnQueryFailure, StartMode
 from airflow_streamstate.store.interface import Store
 
 _NO_SCRIPT = Path("script.py")
@@ -47,8 +46,8 @@ class Change(Protocol):
     def as_deploy_request(self) -> DeployRequest:
         """What it says, as a request to deploy says it."""
 
-    def applied_to(self, before: DeploymentSpec, home: Store) -> DeploymentSpec:
-        """The record of what would run; ids, start and times are those of ``before``."""
+    def applied_to(self, before: Version, home: Store) -> Version:
+        """What would run."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class ChangeRequest:
         given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
         return DeployRequest(**{"application": _NO_SCRIPT, **given})
 
-    def applied_to(self, before: DeploymentSpec, home: Store) -> DeploymentSpec:
+    def applied_to(self, before: Version, home: Store) -> Version:
         """As ``changed``."""
         return changed(before, self, home)
 
@@ -120,92 +119,60 @@ class ChangeRequest:
         return digest_of({"verb": "change", **asked})
 
 
-@dataclass(frozen=True)
-class PinnedVersion:
-    """A version whose record is there, and whose files lie in the home (Law 15).
+def pinned(
+    stream_id: str,
+    version: Version,
+    *,
+    fresh_queries: tuple[str, ...] = (),
+    accept_lost_input: tuple[str, ...] = (),
+    discard_state: bool = False,
+    reason: str = "",
+    start: StartMode | None = None,
+    returns: Return | None = None,
+    rehearsal_id: str | None = None,
+) -> ResolvedRequest:
+    """A request for a version that is on record, and whose files lie in the home (Law 15).
 
-    Attributes:
-        spec: its record; ids, start and times of it count for nothing.
+    Args:
+        stream_id: the stream.
+        version: what is to run.
         fresh_queries, accept_lost_input, discard_state, reason: as in ``ChangeRequest``.
         start: "fresh" to begin with nothing; None for what the end of the current deployment decides.
+        returns: it goes back to where the current deployment had begun.
+        rehearsal_id: of a driver that waits to be it.
     """
-
-    spec: DeploymentSpec
-    fresh_queries: tuple[str, ...] = ()
-    accept_lost_input: tuple[str, ...] = ()
-    discard_state: bool = False
-    reason: str = ""
-    start: StartMode | None = None
-
-    @property
-    def stream_id(self) -> str:
-        """The stream."""
-        return self.spec.stream_id
-
-    @property
-    def digest(self) -> str:
-        """Over all that it asks for."""
-        asked = [self.discard_state, self.start, *sorted(self.fresh_queries), None, *sorted(self.accept_lost_input)]
-        return digest_of({"verb": "pinned", "code": self.spec.code_digest, "asked": asked})
-
-    def as_deploy_request(self) -> DeployRequest:
-        """As a request to deploy says it; its paths are the names of pinned files."""
-        spec = self.spec
-        return DeployRequest(
-            stream_id=spec.stream_id,
-            application=Path(spec.application.name),
-            arguments=spec.arguments,
-            master=spec.master or None,
-            conf=spec.conf,
-            py_files=tuple(Path(artifact.name) for artifact in spec.py_files),
-            files=tuple(Path(artifact.name) for artifact in spec.files),
-            packages=spec.packages,
-            jars=spec.jars,
-            start=self.start,
-            discard_state=self.discard_state,
-            fresh_queries=self.fresh_queries,
-            accept_lost_input=self.accept_lost_input,
-            reason=self.reason,
-            version_label=spec.version_label,
-            spark_conn_id=spec.spark_conn_id,
-            settings=spec.settings,
-            environment=spec.environment,
-            attaches=spec.attaches,
-            mirrors=spec.mirrors,
-            snapshots=spec.snapshots,
-            on_query_failure=spec.on_query_failure,
-            allow_literal_secrets=True,  # as it was recorded
-        )
-
-    def applied_to(self, before: DeploymentSpec, home: Store) -> DeploymentSpec:  # noqa: ARG002 - all is pinned
-        """Its own record."""
-        return self.spec
-
-    def wish(self, returns: Return | None = None, rehearsal_id: str | None = None) -> ResolvedRequest:
-        """The wish to deploy it.
-
-        Args:
-            returns: it goes back to where the current deployment had begun.
-            rehearsal_id: of a driver that waits to be it.
-        """
-        spec = self.spec
-        return ResolvedRequest(
-            request=self.as_deploy_request(),
-            application=spec.application,
-            py_files=spec.py_files,
-            files=spec.files,
-            jars=spec.jars,
-            master=spec.master,
-            code_digest=spec.code_digest,
-            request_digest=self.digest,
-            is_pinned=True,
-            returns=returns,
-            rehearsal_id=rehearsal_id,
-        )
+    request = DeployRequest(
+        stream_id=stream_id,
+        application=Path(version.application.name),
+        arguments=version.arguments,
+        master=version.master or None,
+        conf=version.conf,
+        py_files=tuple(Path(artifact.name) for artifact in version.py_files),
+        files=tuple(Path(artifact.name) for artifact in version.files),
+        packages=version.packages,
+        jars=version.jars,
+        start=start,
+        discard_state=discard_state,
+        fresh_queries=fresh_queries,
+        accept_lost_input=accept_lost_input,
+        reason=reason,
+        version_label=version.version_label,
+        spark_conn_id=version.spark_conn_id,
+        settings=version.settings,
+        environment=version.environment,
+        attaches=version.attaches,
+        mirrors=version.mirrors,
+        snapshots=version.snapshots,
+        on_query_failure=version.on_query_failure,
+        allow_literal_secrets=True,  # as it was recorded
+    )
+    asked = [discard_state, start, *sorted(fresh_queries), None, *sorted(accept_lost_input)]
+    digest = digest_of({"verb": "pinned", "code": version.code_digest, "asked": asked})
+    return ResolvedRequest(request, version, digest, is_pinned=True, returns=returns, rehearsal_id=rehearsal_id)
 
 
-def changed(before: DeploymentSpec, request: ChangeRequest, home: Store) -> DeploymentSpec:
-    """The record of what would run, its files pinned (Law 15); ids, start and times are those of ``before``.
+def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
+    """What would run, its files pinned (Law 15).
 
     Raises:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
@@ -215,7 +182,7 @@ def changed(before: DeploymentSpec, request: ChangeRequest, home: Store) -> Depl
         check_attaches(request.application, attaches=before.attaches)
         application = pin(home, request.stream_id, request.application)
     master, spark_conn_id = _where(before, request)
-    spec = replace(
+    version = replace(
         before,
         application=application,
         arguments=before.arguments if request.arguments is None else request.arguments,
@@ -230,22 +197,7 @@ def changed(before: DeploymentSpec, request: ChangeRequest, home: Store) -> Depl
         version_label=_label(before, request),
         on_query_failure=request.on_query_failure or before.on_query_failure,
     )
-    return replace(
-        spec,
-        code_digest=code_digest_of(
-            spec.application,
-            py_files=spec.py_files,
-            files=spec.files,
-            arguments=spec.arguments,
-            conf=spec.conf,
-            packages=spec.packages,
-            jars=spec.jars,
-            master=spec.master,
-            spark_conn_id=spec.spark_conn_id,
-            environment=spec.environment,
-            attaches=spec.attaches,
-        ),
-    )
+    return version.digested()
 
 
 def _pinned(home: Store, request: ChangeRequest, what: str, before: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
@@ -256,13 +208,13 @@ def _pinned(home: Store, request: ChangeRequest, what: str, before: tuple[Artifa
     return tuple(pin(home, request.stream_id, path) for path in paths)
 
 
-def _label(before: DeploymentSpec, request: ChangeRequest) -> str:
+def _label(before: Version, request: ChangeRequest) -> str:
     if request.version_label is not None:
         return request.version_label
     return before.version_label if request.application is None else ""
 
 
-def _where(before: DeploymentSpec, request: ChangeRequest) -> tuple[str, str | None]:
+def _where(before: Version, request: ChangeRequest) -> tuple[str, str | None]:
     if request.spark_conn_id is not None:
         return request.master or "", request.spark_conn_id
     if request.master is not None:

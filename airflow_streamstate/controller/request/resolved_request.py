@@ -1,18 +1,16 @@
-"""What a request asks for, as digests: the same request id with another wish is told, and so is unchanged code."""
+"""A request to deploy whose files were read: the version that runs, and one digest over all that is asked for."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact, DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.store.interface import Store
 from airflow_streamstate.store.open import open_store
@@ -74,73 +72,46 @@ class Return:
 
 @dataclass(frozen=True)
 class ResolvedRequest:
-    """A deploy request whose files were read.
+    """What a deployment is made of, or a rehearsal.
 
     Attributes:
-        application, py_files, files: as they will be pinned.
-        jars: local paths made absolute; URIs word for word.
-        master: "" where the connection says it.
-        code_digest: over what runs: files, arguments, configuration, environment, packages, jars, master, connection.
-        request_digest: over all that is asked for.
+        request: how it starts, and what is permitted for it.
+        version: what runs.
+        digest: over all that is asked for.
         is_pinned: its files lie in the home already.
         returns: it goes back to where the current deployment had begun; None for one that goes on from its end.
         rehearsal_id: of a driver that waits to be this deployment; None for none.
     """
 
     request: DeployRequest
-    application: Artifact
-    py_files: tuple[Artifact, ...]
-    files: tuple[Artifact, ...]
-    jars: tuple[str, ...]
-    master: str
-    code_digest: str
-    request_digest: str
+    version: Version
+    digest: str
     is_pinned: bool = False
     returns: Return | None = None
     rehearsal_id: str | None = None
 
-    def as_spec(
-        self,
-        *,
-        deployment_id: str,
-        fencing_token: int,
-        start: StartPlan,
-        checkpoints_uri: str,
-        default: AgentSettings,
-        request_id: str,
-        requested_by: str,
-        created_at: datetime,
-    ) -> DeploymentSpec:
-        """The record of the deployment that it becomes; ``default``: the settings where it names none."""
-        request = self.request
-        return DeploymentSpec(
-            stream_id=request.stream_id,
-            deployment_id=deployment_id,
-            fencing_token=fencing_token,
-            application=self.application,
-            arguments=request.arguments,
-            master=self.master,
-            conf=dict(request.conf),
-            py_files=self.py_files,
-            files=self.files,
-            packages=request.packages,
-            start=start,
-            checkpoints_uri=checkpoints_uri,
-            code_digest=self.code_digest,
-            request_id=request_id,
-            requested_by=requested_by,
-            reason=request.reason,
-            created_at=created_at,
-            settings=request.settings or default,
-            spark_conn_id=request.spark_conn_id,
-            jars=self.jars,
-            version_label=request.version_label,
-            environment=dict(request.environment),
-            attaches=request.attaches,
-            mirrors=request.mirrors,
-            snapshots="" if request.snapshots == checkpoints_uri else request.snapshots,
-            on_query_failure=request.on_query_failure,
-        )
+    @property
+    def stream_id(self) -> str:
+        """The stream."""
+        return self.request.stream_id
+
+    @property
+    def reason(self) -> str:
+        """For people."""
+        return self.request.reason
+
+    @property
+    def fresh_queries(self) -> tuple[str, ...]:
+        """Queries that may start with nothing although the snapshot does not know them."""
+        return self.request.fresh_queries
+
+    def as_deploy_request(self) -> DeployRequest:
+        """How it starts, and what is permitted for it."""
+        return self.request
+
+    def applied_to(self, before: Version, home: Store) -> Version:  # noqa: ARG002 - it names all of it
+        """Its own version."""
+        return self.version
 
     def pin(self, home: Store) -> None:
         """Copy the files into the home, by their digests (Law 15).
@@ -151,7 +122,8 @@ class ResolvedRequest:
         if self.is_pinned:
             return
         request = self.request
-        wanted = (self.application, *self.py_files, *self.files)
+        version = self.version
+        wanted = (version.application, *version.py_files, *version.files)
         for path, artifact in zip((request.application, *request.py_files, *request.files), wanted, strict=True):
             if pin(home, request.stream_id, path) != artifact:
                 raise InvalidRequestError(
@@ -162,7 +134,7 @@ class ResolvedRequest:
 
 
 def resolve_request(request: DeployRequest) -> ResolvedRequest:
-    """The wish of a request.
+    """Read the files of a request.
 
     Raises:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
@@ -170,26 +142,27 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
     request = replace(request, snapshots=checked_place(request))
     application = digest_of_file(request.application)
     check_attaches(request.application, attaches=request.attaches)
-    py_files = digests_of(request.py_files, "py_files")
-    files = digests_of(request.files, "files")
-    jars = tuple(absolute_jar(jar) for jar in request.jars)
-    master = request.master or ("" if request.spark_conn_id else DEFAULT_MASTER)
-    code_digest = code_digest_of(
-        application,
-        py_files=py_files,
-        files=files,
+    version = Version(
+        application=application,
         arguments=request.arguments,
+        master=request.master or ("" if request.spark_conn_id else DEFAULT_MASTER),
         conf=request.conf,
+        py_files=digests_of(request.py_files, "py_files"),
+        files=digests_of(request.files, "files"),
         packages=request.packages,
-        jars=jars,
-        master=master,
+        settings=request.settings,
         spark_conn_id=request.spark_conn_id,
+        jars=tuple(absolute_jar(jar) for jar in request.jars),
+        version_label=request.version_label,
         environment=request.environment,
         attaches=request.attaches,
-    )
+        mirrors=request.mirrors,
+        snapshots=request.snapshots,
+        on_query_failure=request.on_query_failure,
+    ).digested()
     asked: dict[str, object] = {
         "verb": "deploy",
-        "code": code_digest,
+        "code": version.code_digest,
         "start": request.start,
         "snapshot_id": request.snapshot_id,
         "discard_state": request.discard_state,
@@ -211,7 +184,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         asked["snapshots"] = request.snapshots
     if request.on_query_failure != "script":
         asked["on_query_failure"] = request.on_query_failure
-    return ResolvedRequest(request, application, py_files, files, jars, master, code_digest, digest_of(asked))
+    return ResolvedRequest(request, version, digest_of(asked))
 
 
 def _settings_asked(settings: AgentSettings) -> dict[str, object]:
@@ -220,39 +193,6 @@ def _settings_asked(settings: AgentSettings) -> dict[str, object]:
     return {
         name: value for name, value in asdict(settings).items() if name in _FIRST_SETTINGS or value != default[name]
     }
-
-
-def code_digest_of(
-    application: Artifact,
-    *,
-    py_files: Sequence[Artifact],
-    files: Sequence[Artifact],
-    arguments: Sequence[str],
-    conf: Mapping[str, str],
-    packages: Sequence[str],
-    jars: Sequence[str],
-    master: str,
-    spark_conn_id: str | None,
-    environment: Mapping[str, str],
-    attaches: bool,
-) -> str:
-    """The one digest over what runs; equal for equal runs, whoever asked for them."""
-    code: dict[str, object] = {
-        "application": asdict(application),
-        "py_files": [asdict(artifact) for artifact in py_files],
-        "files": [asdict(artifact) for artifact in files],
-        "arguments": list(arguments),
-        "conf": dict(conf),
-        "packages": list(packages),
-        "jars": list(jars),
-        "master": master,
-        "spark_conn_id": spark_conn_id,
-    }
-    if environment:  # without any, the digest is the one that earlier versions recorded
-        code["environment"] = dict(environment)
-    if attaches:
-        code["attaches"] = True
-    return digest_of(code)
 
 
 def check_attaches(script: Path, *, attaches: bool) -> None:
@@ -267,11 +207,6 @@ def check_attaches(script: Path, *, attaches: bool) -> None:
             application=str(script),
             next_step="Call airflow_streamstate.driver.attach() in it, or deploy it without --attach.",
         )
-
-
-def digest_of(value: Mapping[str, object]) -> str:
-    """Hex sha256 of a plain JSON object."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def digests_of(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:

@@ -25,6 +25,7 @@ from airflow_streamstate.controller.observe.observation import ALIVE, Observatio
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.request.resolved_request import Return
+from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.deciding import decide_return
 from airflow_streamstate.controller.upgrade.ends import finish
 from airflow_streamstate.controller.upgrade.forward import STAY_SECONDS, WARM_SECONDS, cancelled_before
@@ -92,7 +93,7 @@ def take_way(
         return
     try:
         view = tools.planning.begin(
-            tools.version(tools.old_spec()),
+            tools.pinned(tools.old_version()),
             request_id=tools.request_id(f"back-{way}"),
             deadline_seconds=tools.upgrade.rehearsal_within_seconds,
             waits_seconds=stay_seconds(tools),
@@ -223,9 +224,9 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
         commands = tools.control.journal(seen.deployment_id).commands()
         is_over = now == "drained" or (now not in ALIVE and _cannot_resume(tools, seen, commands))
         if not seen.is_current or is_over:
-            version, request_id = tools.version(seen.spec), return_request_id_for(tools.upgrade.upgrade_id, "anew")
-            wish = (version if now == "drained" else replace(version, start="restore")).wish()
-            view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(wish, request_id))
+            request_id = return_request_id_for(tools.upgrade.upgrade_id, "anew")
+            old = tools.pinned(Version.of(seen.spec), None if now == "drained" else "restore")
+            view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
             tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
             return
         if now not in ALIVE:
@@ -257,11 +258,11 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         upgrade = tools.upgrade
         returns = Return(beginning.snapshot_id, way == "undo", upgrade.undo_command, upgrade.accepts_duplicates)
     try:
-        # Where snapshots are kept is said of the stream by whoever deployed it last: the old place may be lost by now.
-        wish = tools.version(replace(tools.old_spec(), snapshots=seen.spec.snapshots)).wish(
-            returns, state.last.rehearsal_id if state.last.driver == WAITS else None
-        )
-        view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(wish, request_id))
+        # The last deployment says where snapshots are kept: the old place may be lost by now.
+        version = replace(tools.old_version(), snapshots=seen.spec.snapshots)
+        rehearsal_id = state.last.rehearsal_id if state.last.driver == WAITS else None
+        old = tools.pinned(version, returns=returns, rehearsal_id=rehearsal_id)
+        view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):
             # It ran a batch while it was being ended: it has to be gone on from that, or that undone.
@@ -427,7 +428,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
 
 def _why_not_begun(tools: Tools, beginning: SnapshotManifest) -> str:
     """Why the old code would be refused there; "" where it would not. Asked before anything is ended."""
-    request = tools.version(tools.old_spec()).as_deploy_request()
+    request = tools.pinned(tools.old_version()).request
     decision = decide_start(request, tools.upgrade.old_deployment_id, beginning)
     if isinstance(decision, Refused):
         return in_words(decision.error)
@@ -462,7 +463,7 @@ def _try(tools: Tools, state: UpgradeState) -> None:
             state,
             PATIENCE_SECONDS,
             lambda: tools.planning.begin(
-                tools.version(tools.old_spec()),
+                tools.pinned(tools.old_version()),
                 request_id=tools.request_id("back-plan"),
                 deadline_seconds=tools.upgrade.rehearsal_within_seconds,
                 waits_seconds=stay_seconds(tools),

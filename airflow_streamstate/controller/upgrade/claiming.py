@@ -1,4 +1,4 @@
-"""An upgrade takes the stream: of two at once, one comes first, and the other is told whose it lost to."""
+"""An upgrade takes the stream: of two at once, one comes first, and the other is told to which it lost."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **fa
         text = _with_why(tools, text)
     tools.take(state, phase, text, **facts)
     now = tools.journal.need_state(tools.upgrade.upgrade_id)
-    if now.is_over:  # else somebody else took another step, and goes on
+    if now.is_over:  # else another worker took another step, and goes on
         _mark_known_good(tools, now)
         clear_up(tools)
 
@@ -51,7 +51,7 @@ def _mark_known_good(tools: Tools, state: UpgradeState) -> None:
 
 
 def clear_up(tools: Tools) -> None:
-    """Remove what it made, and let go of the stream. What cannot be done now holds nobody up."""
+    """Remove what it made, and let go of the stream. What cannot be done now is left to the next command."""
 
     def let_go(register: StreamRegister) -> StreamRegister:
         return replace(register, upgrade_id=None) if register.upgrade_id == tools.upgrade.upgrade_id else register

@@ -274,9 +274,9 @@ def _ended(tools: Tools, state: UpgradeState) -> Next:
 
 def _deploy(tools: Tools, state: UpgradeState) -> None:
     is_warm = tools.upgrade.warm and state.last.mode != "fresh"
-    wish = tools.target(state.last.mode).wish(rehearsal_id=state.last.rehearsal_id if is_warm else None)
+    target = tools.target(state.last.mode, state.last.rehearsal_id if is_warm else None)
     try:
-        view = tools.patiently(state, CONFLICT_SECONDS, lambda: tools.deploy(wish, tools.request_id("new")))
+        view = tools.patiently(state, CONFLICT_SECONDS, lambda: tools.deploy(target, tools.request_id("new")))
     except StreamStateError as error:
         waited_seconds = tools.waited_seconds(state)
         if is_passing(error) and waited_seconds < SILENCE_SECONDS:

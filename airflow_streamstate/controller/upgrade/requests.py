@@ -9,7 +9,7 @@ from airflow_streamstate.controller.observe.pace import NOISE
 from airflow_streamstate.controller.observe.snapshot_age import check_max_age
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.literal_secrets import check_secrets
-from airflow_streamstate.controller.request.resolved_request import digest_of
+from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.references import is_reference, split_argument

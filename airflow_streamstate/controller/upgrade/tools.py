@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from airflow_streamstate.control.stream import StreamControl
@@ -16,12 +16,13 @@ from airflow_streamstate.controller.deploy.going_back import UsedError
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView
 from airflow_streamstate.controller.rehearsal.planning import Planning
-from airflow_streamstate.controller.request.changes import PinnedVersion
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
+from airflow_streamstate.controller.request.changes import pinned
+from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, Return
+from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
-from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec, StartMode, StartPlan
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
 
 Result = TypeVar("Result")
@@ -29,11 +30,12 @@ MIN_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
 MIN_HANDOVER_PAUSE_SECONDS = 0.05
 HANDOVER_SHARE = 0.05
-"""Of what was waited for the end of the old version, so much at the most comes on top because nobody looked."""
+"""Of what was waited for the end of the old version, so much at the most comes on top between two looks."""
 MAX_TEXT_CHARACTERS = 1_000
 SILENCE_SECONDS = 900.0
 """So long what a deploy needs may not answer, such as the place of the snapshot that it starts from, while the stream
-stands still and is nobody else's; then the next way is gone, or the stream is left to what a person decides (Law 6)."""
+stands still and no other deployment has it; then the next way is gone, or a person decides what becomes of the stream
+(Law 6)."""
 LATE_TRIES = 5
 _REHEARSING = ("plan", "back-plan", "back-handover", "back-undo")
 """The acts of an upgrade that begin a rehearsal, as ``Tools.request_id`` takes them."""
@@ -104,9 +106,9 @@ class Tools:
             upgrade_id=self.upgrade.upgrade_id,
         )
 
-    def deploy(self, wish: ResolvedRequest, request_id: str) -> DeploymentView:
+    def deploy(self, resolved: ResolvedRequest, request_id: str) -> DeploymentView:
         """Deploy a version; raises as ``Deployer.deploy``."""
-        return self._verbs.deployer.deploy(wish, request_id, lambda _: None, upgrade_id=self.upgrade.upgrade_id)
+        return self._verbs.deployer.deploy(resolved, request_id, lambda _: None, upgrade_id=self.upgrade.upgrade_id)
 
     def resume(self, what: str) -> DeploymentView:
         """Start the next attempt of the old version; ``what``: as in ``request_id``; raises as ``Attempts.resume``."""
@@ -144,29 +146,42 @@ class Tools:
         """The old version, as it stands."""
         return self.means.observer.observe(self.stream_id, self.upgrade.old_deployment_id)
 
-    def old_spec(self) -> DeploymentSpec:
+    def old_version(self) -> Version:
         """What the old version runs."""
-        return self.control.spec(self.upgrade.old_deployment_id)
+        return Version.of(self.control.spec(self.upgrade.old_deployment_id))
 
-    def version(self, spec: DeploymentSpec) -> PinnedVersion:
-        """A recorded version, with what was asked for."""
+    def pinned(
+        self,
+        version: Version,
+        start: StartMode | None = None,
+        returns: Return | None = None,
+        rehearsal_id: str | None = None,
+    ) -> ResolvedRequest:
+        """The request for a recorded version, with what was asked for; as ``changes.pinned``."""
         upgrade = self.upgrade
-        return PinnedVersion(
-            spec,
+        return pinned(
+            self.stream_id,
+            version,
             fresh_queries=upgrade.fresh_queries,
             accept_lost_input=upgrade.accept_lost_input,
             discard_state=upgrade.discard_state,
             reason=upgrade.reason,
+            start=start,
+            returns=returns,
+            rehearsal_id=rehearsal_id,
         )
 
-    def target(self, mode: UpgradeMode | None) -> PinnedVersion:
-        """What is to be brought, in this way; with nothing only where that was asked for by name (Law 5)."""
-        version = self.version(self.control.spec(self.upgrade.upgrade_id))
-        return replace(version, start="fresh") if mode == "fresh" else version
+    def target(self, mode: UpgradeMode | None, rehearsal_id: str | None = None) -> ResolvedRequest:
+        """What is to be brought, in this way; with nothing only where that was asked for by name (Law 5).
+
+        ``rehearsal_id``: of a driver that waits to be it.
+        """
+        target = target_of(self.control, self.upgrade)
+        return self.pinned(target, "fresh" if mode == "fresh" else None, rehearsal_id=rehearsal_id)
 
     def deployed_id(self) -> str | None:
-        """The deployment of what is to be brought, where the stream has moved to it, whoever died or sleeps before
-        recording that; None where it has not."""
+        """The deployment of what is to be brought, where the stream has moved to it, even if that step was not
+        recorded; None where it has not."""
         current = self.control.need_register().value.deployment_id
         is_new = current is not None and self.control.spec(current).request_id == self.request_id("new")
         return current if is_new else None
@@ -176,7 +191,7 @@ class Tools:
         return self.journal.cancellation(self.upgrade.upgrade_id)
 
     def take(self, state: UpgradeState, phase: Phase, text: str = "", **facts: Any) -> None:
-        """Record the next step, unless somebody else has taken one of its number."""
+        """Record the next step, unless another worker has taken one of its number."""
         clock = self.means.clock
         self.journal.take(
             UpgradeStep(
@@ -197,10 +212,10 @@ class Tools:
         return (self.means.clock.now() - state.phase_since).total_seconds()
 
     def patiently(self, state: UpgradeState, patience_seconds: float, act: Callable[[], Result]) -> Result:
-        """Do an act that somebody else, or a store that does not answer, may stand in the way of for a moment.
+        """Do an act that another controller, or a store that does not answer, may stand in the way of for a moment.
 
         What stands in the way goes up at once while the phase is younger than ``patience_seconds``: the next look tries
-        again. Who comes later has not seen what was before, so that for him one such error is no answer either.
+        again. A worker that comes later has not seen the earlier tries, so one such error is no answer for it either.
         """
         for _ in range(LATE_TRIES):
             try:
@@ -219,6 +234,33 @@ class Tools:
         """Between two looks at a deployment whose end was ordered: from then on the stream may stand still."""
         share_seconds = HANDOVER_SHARE * self.waited_seconds(state)
         return min(max(share_seconds, MIN_HANDOVER_PAUSE_SECONDS), self.pause_seconds(spec))
+
+
+def target_record(upgrade: Upgrade, target: Version, old: DeploymentSpec) -> DeploymentSpec:
+    """How a home keeps what an upgrade is to bring: as a deployment that never is one.
+
+    Args:
+        upgrade: under whose id it is kept.
+        target: what is to be brought.
+        old: the version that it takes the place of.
+    """
+    return target.as_spec(
+        stream_id=upgrade.stream_id,
+        deployment_id=upgrade.upgrade_id,
+        fencing_token=0,
+        start=StartPlan("fresh"),
+        checkpoints_uri=old.checkpoints_uri,
+        default=old.settings,
+        request_id=upgrade.request_id,
+        requested_by=upgrade.requested_by,
+        reason=upgrade.reason,
+        created_at=upgrade.created_at,
+    )
+
+
+def target_of(control: StreamControl, upgrade: Upgrade) -> Version:
+    """What an upgrade is to bring, as ``target_record`` keeps it."""
+    return Version.of(control.spec(upgrade.upgrade_id))
 
 
 def is_passing(error: StreamStateError) -> bool:

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import timedelta
 
 from airflow_streamstate.clock import Clock
@@ -17,13 +16,14 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old
+from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
 from airflow_streamstate.controller.upgrade.backward import next_backward
 from airflow_streamstate.controller.upgrade.claiming import claim
 from airflow_streamstate.controller.upgrade.ends import clear_up
 from airflow_streamstate.controller.upgrade.forward import next_forward
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.controller.upgrade.tools import Act, Tools, Verbs, Wait
+from airflow_streamstate.controller.upgrade.tools import Act, Tools, Verbs, Wait, target_record
 from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import (
@@ -38,7 +38,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for, upgrade_of_return
-from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeLease, UpgradeStep
 from airflow_streamstate.snapshot.leases import SnapshotLease
 
@@ -58,7 +58,7 @@ def version_to_return_to(
 
     Raises:
         InvalidRequestError: there was no deployment before; or the current one is itself a way back, and before it
-            was what somebody has given up, or the same code.
+            was given up, or is the same code.
         SnapshotNotFoundError: there is no such snapshot, or it is being removed.
         IncompatibleUpgradeError: it is older than was allowed.
     """
@@ -67,7 +67,7 @@ def version_to_return_to(
     manifest, bound = control.need_manifest(request.snapshot_id), request.max_snapshot_age_seconds
     refuse_old(manifest.taken_at, manifest.snapshot_id, bound, means.clock.now())
     # A prune that looked before this is recorded must not remove it behind that: the lease runs out by itself, long
-    # after whoever prunes reads the record.
+    # after the pruning controller reads the record.
     SnapshotLease(control, request.snapshot_id, f"the rollback {request_id}").take()
     return manifest.deployment_id
 
@@ -183,7 +183,7 @@ class Upgrades:
                 **self._signed(control, request_id),  # type: ignore[arg-type]
             )
 
-        def target(before: DeploymentSpec) -> DeploymentSpec:
+        def target(before: Version) -> Version:
             return request.change.applied_to(before, self._home.guarded)
 
         return self._begin(request.stream_id, request_id, request.digest, made, target, lease_seconds)
@@ -237,7 +237,7 @@ class Upgrades:
         request_id: str,
         digest: str,
         made: Callable[[StreamControl], Upgrade],
-        target: Callable[[DeploymentSpec], DeploymentSpec],
+        target: Callable[[Version], Version],
         lease_seconds: float | None,
     ) -> UpgradeView:
         control = self._home.need_stream(stream_id)
@@ -248,15 +248,16 @@ class Upgrades:
             refuse_another_upgrade(control, register, upgrade_id)
             self._clear_up_after(stream_id, register.upgrade_id)
             upgrade = made(control)
-            self._means.drivers.check(target(control.spec(upgrade.old_deployment_id)), 1)
+            self._means.drivers.check(self._target_record(control, upgrade, target), 1)
             with suppress(ObjectExistsError):  # the same request, twice at once
                 journal.create(upgrade)
             upgrade = journal.upgrade(upgrade_id) or upgrade
         check_same_request(upgrade, digest)
         tools = Tools(self._means, self._verbs, upgrade, control)
         if journal.state(upgrade_id) is None:
-            self._record_target(tools, target(control.spec(upgrade.old_deployment_id)))
-            self._first_step(tools)
+            with suppress(ObjectExistsError):  # of a try that died: the same request, and so the same version
+                control.create_spec(self._target_record(control, upgrade, target))
+            self._first_step(tools)  # after it, so that the worker which goes on finds it
         state = journal.need_state(upgrade_id)
         if lease_seconds is not None and not state.is_over:
             self.hold(stream_id, upgrade_id, lease_seconds)
@@ -273,21 +274,11 @@ class Upgrades:
             if state.is_over:
                 clear_up(tools)
 
-    def _record_target(self, tools: Tools, target: DeploymentSpec) -> None:
-        """What is to run; the first step comes after it, so that whoever goes on finds it."""
-        upgrade = tools.upgrade
-        spec = replace(
-            target,
-            deployment_id=upgrade.upgrade_id,
-            fencing_token=0,
-            start=StartPlan("fresh"),
-            request_id=upgrade.request_id,
-            requested_by=upgrade.requested_by,
-            reason=upgrade.reason,
-            created_at=upgrade.created_at,
-        )
-        with suppress(ObjectExistsError):  # of a try that died: the same request, and so the same version
-            tools.control.create_spec(spec)
+    def _target_record(
+        self, control: StreamControl, upgrade: Upgrade, target: Callable[[Version], Version]
+    ) -> DeploymentSpec:
+        old = control.spec(upgrade.old_deployment_id)
+        return target_record(upgrade, target(Version.of(old)), old)
 
     def _first_step(self, tools: Tools) -> None:
         step = UpgradeStep(
@@ -515,7 +506,7 @@ class Upgrades:
     def settle(self, stream_id: str, upgrade_id: str, timeout_seconds: float) -> UpgradeView:
         """Bring an upgrade on until no version is between two: it is over, or a version runs and is to prove itself.
 
-        For whoever is about to leave it. What is left then, or at the timeout, anyone can go on with.
+        For a caller that is about to leave it. What is left then, or at the timeout, anyone can go on with.
 
         Raises:
             InvalidRequestError: there is none.

@@ -63,7 +63,7 @@ def test_law_4_one_that_is_over_moves_nothing_any_more(upgraded: UpgradeStage) -
         tools.order("stop", "d-0001", "end", "")
     upgraded.stage.end()
     with pytest.raises(NotHeldError):
-        tools.deploy(tools.target("restore").wish(), tools.request_id("new"))
+        tools.deploy(tools.target("restore"), tools.request_id("new"))
     with pytest.raises(NotHeldError):
         tools.resume("back")
     assert upgraded.outside() == before
@@ -74,7 +74,7 @@ def test_law_4_nor_does_it_while_another_holds_the_stream(upgraded: UpgradeStage
     tools = late(upgraded)
     upgraded.begin("up-2")
     with pytest.raises(NotHeldError):
-        tools.deploy(tools.target("restore").wish(), tools.request_id("new"))
+        tools.deploy(tools.target("restore"), tools.request_id("new"))
 
 
 def test_one_that_is_over_and_still_named_does_not_hold_it(upgraded: UpgradeStage) -> None:

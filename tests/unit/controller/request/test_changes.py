@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.controller.request.changes import ChangeRequest, changed
+from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol import layout
 from support.sim_stage import STREAM, Stage
@@ -28,14 +29,14 @@ def deployed(stage: Stage) -> None:
 def test_what_is_not_named_stays_as_it_is(stage: Stage) -> None:
     """Nothing but the record's ids and times would differ, not even the digest of what runs."""
     deployed(stage)
-    before = stage.spec()
+    before = Version.of(stage.spec())
     assert changed(before, ChangeRequest(STREAM), stage.store) == before
 
 
 def test_what_is_named_is_new_and_pinned(stage: Stage) -> None:
     """The script by its digest (Law 15), settings key by key, lists as a whole."""
     deployed(stage)
-    before = stage.spec()
+    before = Version.of(stage.spec())
     script, other = stage.script("print(2)\n", "v2.py"), stage.script("y = 1\n", "other.py")
     request = ChangeRequest(
         STREAM, script, arguments=(), conf={"spark.b": "3", "spark.c": "4"}, environment={"X": "1"}, py_files=(other,),
@@ -58,7 +59,7 @@ def test_what_is_named_is_new_and_pinned(stage: Stage) -> None:
 def test_a_connection_takes_the_place_of_a_master_and_back(stage: Stage) -> None:
     """One of the two says where it runs."""
     deployed(stage)
-    by_connection = changed(stage.spec(), ChangeRequest(STREAM, spark_conn_id="spark_default"), stage.store)
+    by_connection = changed(Version.of(stage.spec()), ChangeRequest(STREAM, spark_conn_id="spark_default"), stage.store)
     assert (by_connection.master, by_connection.spark_conn_id) == ("", "spark_default")
     back = changed(by_connection, ChangeRequest(STREAM, master="local[1]"), stage.store)
     assert (back.master, back.spark_conn_id) == ("local[1]", None)
@@ -94,16 +95,16 @@ def test_files_that_are_not_there_or_of_one_name_are_refused(stage: Stage) -> No
     """Nothing is pinned of them."""
     deployed(stage)
     with pytest.raises(InvalidRequestError, match="cannot be read"):
-        changed(stage.spec(), ChangeRequest(STREAM, stage.folder / "missing.py"), stage.store)
+        changed(Version.of(stage.spec()), ChangeRequest(STREAM, stage.folder / "missing.py"), stage.store)
     twice = (stage.script("x = 1\n", "lib.py"), stage.script("x = 2\n", "lib.py"))
     with pytest.raises(InvalidRequestError, match="same name"):
-        changed(stage.spec(), ChangeRequest(STREAM, py_files=twice), stage.store)
+        changed(Version.of(stage.spec()), ChangeRequest(STREAM, py_files=twice), stage.store)
 
 
 def test_another_script_does_not_keep_the_name_of_the_version_before(stage: Stage) -> None:
     """Settings alone do; a name that is given counts."""
     stage.deploy("print(1)\n", version_label="v1")
-    before, script = stage.spec(), stage.script("print(2)\n", "v2.py")
+    before, script = Version.of(stage.spec()), stage.script("print(2)\n", "v2.py")
     labels = {
         request.version_label or "none": changed(before, request, stage.store).version_label
         for request in (ChangeRequest(STREAM, script), ChangeRequest(STREAM, script, version_label="v2"))

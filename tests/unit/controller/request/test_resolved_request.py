@@ -19,7 +19,7 @@ def test_equal_wishes_have_equal_digests_wherever_the_files_lie(stage: Stage, tm
     copy = tmp_path / "elsewhere" / "job.py"
     copy.write_text("print(1)\n")
     second = resolve_request(stage.request("print(1)\n", application=copy))
-    assert (first.code_digest, first.request_digest) == (second.code_digest, second.request_digest)
+    assert (first.version.code_digest, first.digest) == (second.version.code_digest, second.digest)
 
 
 @pytest.mark.parametrize(
@@ -37,23 +37,23 @@ def test_equal_wishes_have_equal_digests_wherever_the_files_lie(stage: Stage, tm
 def test_other_code_is_another_wish(stage: Stage, changes: dict) -> None:
     """Whatever changes what runs changes both digests. (Law 2)"""
     base, changed = resolve_request(stage.request(text="print(1)\n")), resolve_request(stage.request(**changes))
-    assert base.code_digest != changed.code_digest
-    assert base.request_digest != changed.request_digest
+    assert base.version.code_digest != changed.version.code_digest
+    assert base.digest != changed.digest
 
 
 def test_another_start_is_another_wish_of_the_same_code(stage: Stage) -> None:
     """How it starts is part of the wish, and not of the code; what is only permitted is part of neither. (Law 2)"""
     base, fresh = resolve_request(stage.request()), resolve_request(stage.request(start="fresh"))
-    assert base.code_digest == fresh.code_digest
-    assert base.request_digest != fresh.request_digest
+    assert base.version.code_digest == fresh.version.code_digest
+    assert base.digest != fresh.digest
     allowed = resolve_request(stage.request(assume_dead=True, reason="other", request_id="r"))
-    assert allowed.request_digest == base.request_digest
+    assert allowed.digest == base.digest
 
 
 def test_the_master_of_a_connection_is_left_to_it(stage: Stage) -> None:
     """Without a master it is local, or what the connection says."""
-    assert resolve_request(stage.request()).master == "local[*]"
-    assert resolve_request(stage.request(spark_conn_id="c")).master == ""
+    assert resolve_request(stage.request()).version.master == "local[*]"
+    assert resolve_request(stage.request(spark_conn_id="c")).version.master == ""
 
 
 def test_a_script_that_is_not_there_is_named(stage: Stage, tmp_path: Path) -> None:
@@ -82,16 +82,16 @@ def test_a_file_that_changes_while_it_is_deployed_is_noticed(stage: Stage) -> No
 def test_what_earlier_versions_could_not_ask_for_leaves_no_trace_in_a_digest(stage: Stage) -> None:
     """A task that is tried again across an upgrade of this package finds the deployment that it began. (Law 2)"""
     plain = resolve_request(stage.request("print(1)\n"))
-    assert plain.request_digest == "bc0c665a5aba998eb6beaac03dcfda64a67ae0b541800c3ca8fd890de7cbf342"
+    assert plain.digest == "bc0c665a5aba998eb6beaac03dcfda64a67ae0b541800c3ca8fd890de7cbf342"
     lost = resolve_request(stage.request("print(1)\n", accept_lost_input=("counts",)))
     variables = resolve_request(stage.request("print(1)\n", environment={"TZ": "UTC"}))
-    assert len({plain.request_digest, lost.request_digest, variables.request_digest}) == 3
-    assert plain.code_digest == lost.code_digest != variables.code_digest
+    assert len({plain.digest, lost.digest, variables.digest}) == 3
+    assert plain.version.code_digest == lost.version.code_digest != variables.version.code_digest
 
 
 def test_settings_that_came_later_change_a_digest_only_where_they_are_given(stage: Stage) -> None:
     """A request that an earlier release has recorded is the same request today. (Law 2)"""
     plain = resolve_request(stage.request("print('v1')\n", settings=AgentSettings()))
-    assert plain.request_digest == "5688b572b46188ef2a4f4ba8da21b62b63a4f3d9d3c74e3ebe113f4436165860"
+    assert plain.digest == "5688b572b46188ef2a4f4ba8da21b62b63a4f3d9d3c74e3ebe113f4436165860"
     given = resolve_request(stage.request("print('v1')\n", settings=AgentSettings(snapshot_every_seconds=60)))
-    assert given.request_digest != plain.request_digest
+    assert given.digest != plain.digest

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.controller.deploy.going_back import UsedError
+from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.tools import LATE_TRIES, in_words, is_passing
 from airflow_streamstate.errors import (
     ConflictError,
@@ -53,8 +54,18 @@ def test_law_5_only_mode_fresh_starts_with_nothing(upgraded: UpgradeStage) -> No
     """What is to be brought says so itself, to its rehearsal and to its deployment."""
     view = upgraded.begin()
     tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    starts = {mode: tools.target(mode).start for mode in ("auto", "restore", "drain", "fresh", None)}  # type: ignore[arg-type]
+    starts = {mode: tools.target(mode).request.start for mode in ("auto", "restore", "drain", "fresh", None)}  # type: ignore[arg-type]
     assert starts == {"auto": None, "restore": None, "drain": None, "fresh": "fresh", None: None}
+
+
+def test_the_target_is_a_version_of_its_own(upgraded: UpgradeStage) -> None:
+    """The home keeps it as earlier releases did, as a deployment that never is one; only what runs is read of it."""
+    view = upgraded.begin()
+    tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    record, target = upgraded.stage.spec(view.upgrade_id), tools.target("restore")
+    assert (record.deployment_id, record.fencing_token, record.start.mode) == (view.upgrade_id, 0, "fresh")
+    assert (target.version, target.is_pinned) == (Version.of(record), True)
+    assert target.version.application != tools.old_version().application
 
 
 def test_a_pause_is_never_too_short_and_never_too_long(upgraded: UpgradeStage) -> None:

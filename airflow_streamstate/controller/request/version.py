@@ -1,0 +1,101 @@
+"""What a deployment runs, whichever deployment it is: the script, and all that belongs to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
+from typing import Any
+
+from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQueryFailure, StartPlan
+from airflow_streamstate.protocol.settings import AgentSettings
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a stream's code, as ``DeploymentSpec`` describes it, without a deployment, a start and a time.
+
+    Attributes:
+        settings: None for those of the home.
+    """
+
+    application: Artifact
+    arguments: tuple[str, ...]
+    master: str
+    conf: Mapping[str, str]
+    py_files: tuple[Artifact, ...]
+    files: tuple[Artifact, ...]
+    packages: tuple[str, ...]
+    settings: AgentSettings | None
+    spark_conn_id: str | None = None
+    jars: tuple[str, ...] = ()
+    version_label: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    attaches: bool = False
+    mirrors: tuple[str, ...] = ()
+    snapshots: str = ""
+    on_query_failure: OnQueryFailure = "script"
+    code_digest: str = ""
+
+    @classmethod
+    def of(cls, spec: DeploymentSpec) -> Version:
+        """What a recorded deployment runs."""
+        return cls(**{each.name: getattr(spec, each.name) for each in fields(cls)})
+
+    def digested(self) -> Version:
+        """With the one digest over what runs: equal for equal versions."""
+        code: dict[str, object] = {
+            "application": asdict(self.application),
+            "py_files": [asdict(artifact) for artifact in self.py_files],
+            "files": [asdict(artifact) for artifact in self.files],
+            "arguments": list(self.arguments),
+            "conf": dict(self.conf),
+            "packages": list(self.packages),
+            "jars": list(self.jars),
+            "master": self.master,
+            "spark_conn_id": self.spark_conn_id,
+        }
+        if self.environment:  # without any, the digest is the one that earlier versions recorded
+            code["environment"] = dict(self.environment)
+        if self.attaches:
+            code["attaches"] = True
+        return replace(self, code_digest=digest_of(code))
+
+    def as_spec(
+        self,
+        *,
+        stream_id: str,
+        deployment_id: str,
+        fencing_token: int,
+        start: StartPlan,
+        checkpoints_uri: str,
+        default: AgentSettings,
+        request_id: str,
+        requested_by: str,
+        reason: str,
+        created_at: datetime,
+    ) -> DeploymentSpec:
+        """The record of a deployment of it; ``default``: the settings where it names none."""
+        own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        own["conf"], own["environment"] = dict(self.conf), dict(self.environment)
+        own["settings"] = self.settings or default
+        own["snapshots"] = "" if self.snapshots == checkpoints_uri else self.snapshots
+        return DeploymentSpec(
+            stream_id=stream_id,
+            deployment_id=deployment_id,
+            fencing_token=fencing_token,
+            start=start,
+            checkpoints_uri=checkpoints_uri,
+            request_id=request_id,
+            requested_by=requested_by,
+            reason=reason,
+            created_at=created_at,
+            **own,
+        )
+
+
+def digest_of(value: Mapping[str, object]) -> str:
+    """Hex sha256 of a plain JSON object."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
