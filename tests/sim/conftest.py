@@ -1,7 +1,7 @@
 """What all simulations share: how many cases of a sweep run.
 
-``STREAMSTATE_SIM`` says it: ``full`` runs every case, ``sample`` a few of each sweep, chosen by
-``STREAMSTATE_SIM_SEED``; without it each second case runs, or each second of each n-th, as the sweep says.
+``STREAMSTATE_SIM`` says it: ``full`` runs every case, ``sample`` a few of each sweep; without it each third case runs,
+or each third of each n-th, as the sweep says. ``STREAMSTATE_SIM_SEED`` chooses which.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Sweep(Protocol):
         Args:
             cases: one for each life.
             live: lives it; is given the number of the life, too.
-            every: in ``full`` each second of each n-th case; in ``named`` all.
+            every: in ``full`` each third of each n-th case; in ``named`` all.
         """
 
 
@@ -42,10 +42,11 @@ def _chosen(cases: list[object], every: int) -> list[object]:
     setting = os.environ.get("STREAMSTATE_SIM")
     if setting == "full":
         return cases
+    seed = int(os.environ.get("STREAMSTATE_SIM_SEED", "0"))
     if setting == "sample":
-        seed = int(os.environ.get("STREAMSTATE_SIM_SEED", "0"))
         return random.Random(seed).sample(cases, min(SAMPLE, len(cases)))
-    return cases[:: 2 * every]
+    step = 3 * every
+    return cases[seed % step :: step] or cases[:1]
 
 
 @pytest.fixture(scope="session")
