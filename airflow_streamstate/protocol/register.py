@@ -8,6 +8,8 @@ from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
 
+AttemptMode = Literal["run", "drain"]
+
 
 @dataclass(frozen=True)
 class Intent:
@@ -68,7 +70,7 @@ class StreamRegister(Message):
     fencing_token: int
     deployment_id: str | None
     attempt: int
-    attempt_mode: Literal["run", "drain"]
+    attempt_mode: AttemptMode
     intent: Intent | None
     write_id: str
     updated_at: datetime

@@ -85,7 +85,7 @@ class SessionDriver:
     def abandon(self) -> None:
         """Whatever it does, it does it no more."""
         self._agent.stop()
-        for query in self._supervisor.attempt.queries.values():
+        for query in self._supervisor.attempt.queries.all():
             self._supervisor.attempt.sources.close(query.name)
             if query.run is not None and not query.run.has_ended():
                 query.run.stop()

@@ -290,7 +290,7 @@ class World:
             if is_rehearsal_id(other.rpartition("-a")[0]):
                 continue  # it starts nothing
             driver = self.machine[other].driver
-            if driver is not None and driver.supervisor.attempt.is_fenced and not driver.startables:
+            if driver is not None and driver.supervisor.attempt.fence.is_fenced and not driver.startables:
                 continue  # launched too late, and told so at its claim
             if other.rpartition("-")[0] == launch_key.rpartition("-")[0] or not self._has_kept_its_end(other):
                 self.violations.append(f"1a.8: {launch_key} starts {prefix} while {other} is alive")
@@ -327,7 +327,7 @@ class World:
         """``stop()`` is safe between two batches only, and not while one is being claimed (1a.3, 1a.4)."""
         driver = self.machine[launch_key].driver
         assert driver is not None
-        is_lost_anyway = launch_key in self.failing or driver.supervisor.attempt.is_fenced
+        is_lost_anyway = launch_key in self.failing or driver.supervisor.attempt.fence.is_fenced
         if run.is_in_batch() and not is_lost_anyway:
             self.violations.append(f"1a.4: stop() of {run.checkpoint.prefix} in {launch_key} before {run.phase}")
 

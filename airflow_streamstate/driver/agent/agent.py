@@ -102,12 +102,11 @@ class Agent:
 
     def _poll(self) -> None:
         attempt = self._attempt
-        if attempt.is_fenced:
-            raise attempt.fenced_error()
+        attempt.fence.check()
         self._desk.poll()
         tell_failed_queries(attempt)
-        if attempt.spec.on_query_failure == "fail" and attempt.first_failed is not None:
-            fail_with_query(attempt, attempt.first_failed)
+        if attempt.spec.on_query_failure == "fail" and attempt.queries.first_failed is not None:
+            fail_with_query(attempt, attempt.queries.first_failed)
         if not self._desk.is_trying_a_drain:
             self._periodic.take_if_due()
         if self._heart.has_news():
@@ -122,10 +121,10 @@ class Agent:
             # Another attempt may be current by now: this one was not replaced, it has ended. Where none is, its last
             # batch, as that of a flush, is told.
             stored = self._attempt.control.register()
-            if stored is not None and self._attempt.is_current(stored.value):
+            if stored is not None and self._attempt.fence.names_this(stored.value):
                 self._heart.beat()
             return
-        self._attempt.check_current()
+        self._attempt.fence.check_current()
         self._heart.beat()
         self._attempt.reporter.answered("the register")
 
@@ -147,7 +146,7 @@ class Agent:
 
     def _leave(self) -> None:
         """Replaced: end the queries without a word into any log, then the process (Law 4)."""
-        for query in list(self._attempt.queries.values()):
+        for query in self._attempt.queries.all():
             try:
                 if query.run is not None and not query.run.has_ended():
                     query.run.stop()

@@ -57,7 +57,7 @@ class HeartbeatWriter:
             for left in self._earlier:
                 if left.deployment_id == attempt.deployment_id:
                     self._first |= left.first_batches
-        beats = {name: self._beat_of(query) for name, query in list(attempt.queries.items())}
+        beats = {query.name: self._beat_of(query) for query in attempt.queries.all()}
         for name, beat in beats.items():
             self._note_first(attempt.queries[name], beat.batch_id)
         attempt.control.put_heartbeat(
@@ -77,7 +77,7 @@ class HeartbeatWriter:
         """Whether a query came to life since the last look: its first batch is committed, or it found no input."""
         fresh = {
             query.runs[-1].query_run_id
-            for query in list(self._attempt.queries.values())
+            for query in self._attempt.queries.all()
             if query.runs and query.runs[-1].query_run_id not in self._alive and _is_alive(query)
         }
         self._alive |= fresh

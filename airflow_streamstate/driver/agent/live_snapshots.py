@@ -76,7 +76,7 @@ def while_all_stand(
 
     def let_go() -> None:
         nonlocal stand
-        if stand and not attempt.is_fenced:
+        if stand and not attempt.fence.is_fenced:
             stand = False
             carry_on(attempt, endings, order.command_id)
 
@@ -126,7 +126,7 @@ class LiveSnapshots:
     def take(self, order: Order, key: str) -> None:
         """One try; what does not work because the disk is full or the store is away is tried again by later looks."""
         attempt = self._attempt
-        attempt.check_current()
+        attempt.fence.check_current()
         snapshot_id, request_id = attempt.snapshot_id("live", order.command_number), _request_id_of(order)
         try:
             if self._has_become_one(order, request_id):

@@ -47,7 +47,7 @@ class Mirroring:
     def round(self) -> None:
         """Copy what is not at a mirror yet; never raises for what a store does."""
         attempt = self._attempt
-        if attempt.is_fenced:
+        if attempt.fence.is_fenced:
             return
         try:
             snapshot_ids = self._snapshot_ids()
@@ -160,5 +160,5 @@ class Mirroring:
         )
 
     def _give_way(self) -> None:
-        if self._attempt.is_fenced or not self._attempt.latch.is_open:
+        if self._attempt.fence.is_fenced or not self._attempt.latch.is_open:
             raise UnavailableError("the deployment is being ended, and that comes first")

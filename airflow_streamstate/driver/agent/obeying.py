@@ -75,9 +75,9 @@ class Foresight:
     def _try(self, order: Order) -> None:
         attempt, found = self._attempt, None
         try:
-            found = foresee(attempt, order, list(attempt.queries.values()))
+            found = foresee(attempt, order, attempt.queries.all())
         except FencedError:
-            attempt.fence(None)
+            attempt.fence.close(None)
         except (UnavailableError, OutcomeUnknownError) as error:
             attempt.reporter.outage("the trial of a drain", error)  # the next look begins it anew
         except Exception as error:
@@ -122,8 +122,7 @@ class CommandHandler:
             FencedError: this attempt was replaced.
         """
         attempt = self._attempt
-        if attempt.is_fenced:
-            raise attempt.fenced_error()
+        attempt.fence.check()
         now_seconds = attempt.clock.monotonic_seconds()
         if now_seconds - self._looked_at_seconds < attempt.spec.settings.command_poll_seconds:
             return

@@ -41,7 +41,7 @@ class PeriodicSnapshots:
             FencedError: this attempt was replaced.
         """
         attempt, every = self._attempt, self._every_seconds
-        if every is None or not attempt.latch.is_open or attempt.script_has_ended:
+        if every is None or not attempt.latch.is_open or attempt.script.has_ended:
             return
         if attempt.clock.monotonic_seconds() < self._due_seconds:
             return
@@ -56,7 +56,7 @@ class PeriodicSnapshots:
         attempt = self._attempt
         snapshot_id = periodic_snapshot_id_for(attempt.deployment_id, attempt.number, self._taken() + 1)
         try:
-            attempt.check_current()
+            attempt.fence.check_current()
             queries = queries_to_capture(attempt)
             manifest = take_snapshot(attempt, snapshot_id, "live", "", queries, go_on=self._give_way)
         except FencedError:
@@ -124,15 +124,13 @@ class PeriodicSnapshots:
     def _has_news(self, newest: Kept | None) -> bool:
         """Whether a query has committed a batch that the newest snapshot does not hold: by the driver's own memory."""
         held = self._held(newest)
-        return any(
-            logical.newest_batch_id() > held.get(name, -1) for name, logical in list(self._attempt.queries.items())
-        )
+        return any(query.newest_batch_id() > held.get(query.name, -1) for query in self._attempt.queries.all())
 
     def _held(self, newest: Kept | None) -> dict[str, int]:
         if newest is not None:
             positions = newest.queries
         else:
-            start = self._attempt.start_manifest()
+            start = self._attempt.start.manifest()
             positions = {} if start is None else positions_in(start)
         return {name: position.batch_id for name, position in positions.items() if position.batch_id is not None}
 

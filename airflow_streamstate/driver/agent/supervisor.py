@@ -57,7 +57,7 @@ class Supervisor:
         if self._session_known:
             return
         self._session_known = True
-        self.attempt.spark_version = spark_version
+        self.attempt.note_spark(spark_version)
         self.attempt.reporter.write_soon(Started, spark_version=spark_version, application_id=application_id)
 
     def start_query(

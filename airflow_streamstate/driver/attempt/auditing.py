@@ -50,9 +50,9 @@ class Audit:
 
 def audit_at_end(attempt: Attempt) -> None:
     """Look once more before the last word, when no query runs any more."""
-    note_gaps(attempt, sorted(attempt.queries))
+    note_gaps(attempt, sorted(attempt.queries.names()))
     look_back(attempt)
-    for query in list(attempt.queries.values()):
+    for query in attempt.queries.all():
         tell_skipped(attempt, query, at_end=True)
 
 
@@ -98,7 +98,7 @@ def note_gaps(attempt: Attempt, query_names: Sequence[str]) -> None:
 def look_back(attempt: Attempt) -> None:
     """See whether the deployment before this one went on after its end was taken."""
     with suppress(StreamStateError):
-        manifest = attempt.start_manifest()
+        manifest = attempt.start.manifest()
         if manifest is None or attempt.spec.start.undoes is not None:
             return  # behind an older snapshot that is gone back to, whoever went on did as he should
         for name, later in batches_after(attempt.checkpoints, manifest).items():

@@ -42,6 +42,10 @@ class Latch:
     """Open while the script runs its queries; then closed for a stop or a drain, and released.
 
     Closed for a snapshot, or for a drain that is called off, it is opened again.
+
+    Attributes:
+        flush_has_begun: whether a drain has gone so far that a query which starts now is not run.
+        is_failing: whether it was closed because a query failed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -52,6 +56,8 @@ class Latch:
         self.order = Order()
         self.outcome: EndedAs | None = None
         self.released_at_seconds: float | None = None
+        self.flush_has_begun = False
+        self.is_failing = False
 
     @contextmanager
     def held(self, *, wait: bool = True) -> Iterator[bool]:
@@ -92,7 +98,15 @@ class Latch:
     def reopen(self) -> None:
         """What was ordered cannot be done, and nothing was done yet: the queries run after all."""
         with self.held():
-            self.state, self.order = "open", Order()
+            self.state, self.order, self.flush_has_begun = "open", Order(), False
+
+    def begin_flush(self) -> None:
+        """A drain flushes the queries that are there now."""
+        self.flush_has_begun = True
+
+    def note_failing(self) -> None:
+        """The ending under way is that of a query which failed."""
+        self.is_failing = True
 
     def release(self, outcome: EndedAs) -> None:
         """The ending is complete: flush, snapshot and event are done."""

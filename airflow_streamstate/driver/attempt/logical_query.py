@@ -121,7 +121,7 @@ class LogicalQuery:
             return False
         if not latch.is_open:
             return True
-        return any(not query.ended for query in list(self._attempt.queries.values()) if query is not self)
+        return any(not query.ended for query in self._attempt.queries.all() if query is not self)
 
     @property
     def _lets_others_run(self) -> bool:
@@ -136,8 +136,7 @@ class LogicalQuery:
         clock, was_over = self._attempt.clock, self.is_over and not self.is_held_back
         end = None if timeout_seconds is None else clock.monotonic_seconds() + timeout_seconds
         while not self.ended or self.is_held_back:
-            if self._attempt.is_fenced:
-                raise self._attempt.fenced_error()
+            self._attempt.fence.check()
             left = WAIT_SLICE_SECONDS if end is None else end - clock.monotonic_seconds()
             if left <= 0:
                 return False
@@ -295,7 +294,7 @@ class LogicalQuery:
             self.end()
             return
         run = self.run
-        if not latch.is_open or self._attempt.is_fenced or run is None or not run.has_ended():
+        if not latch.is_open or self._attempt.fence.is_fenced or run is None or not run.has_ended():
             return
         with latch.held(wait=False) as is_ours:  # else a start() is under way, and the next look tells
             if is_ours and latch.is_open and run is self.run:
@@ -327,12 +326,12 @@ class LogicalQuery:
             stored = self._attempt.control.register()
         except StreamStateError:
             stored = None
-        if stored is not None and self._attempt.is_current(stored.value) and stored.value.intent is None:
+        if stored is not None and self._attempt.fence.names_this(stored.value) and stored.value.intent is None:
             self._attempt.reporter.note(
                 "a fence lies in the log of this query although nobody replaces this attempt: whoever put it was paused"
                 " while the deployment was resumed; resume it again, which removes the fence",
                 query=self.name,
             )
             return False
-        self._attempt.fence(None)
+        self._attempt.fence.close(None)
         return True

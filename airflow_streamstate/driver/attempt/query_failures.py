@@ -23,8 +23,8 @@ def tell_failed_queries(attempt: Attempt, *, is_last_look: bool = False) -> None
         attempt: this attempt.
         is_last_look: write it even where the store does not say now what is planned; else a later look writes it.
     """
-    for query in list(attempt.queries.values()):
-        if not query.ended or not query.has_failed_itself or not _claim(attempt, query):
+    for query in attempt.queries.all():
+        if not query.ended or not query.has_failed_itself or not attempt.queries.begin_to_tell(query):
             continue
         try:
             position = query.checkpoint.position()
@@ -36,13 +36,6 @@ def tell_failed_queries(attempt: Attempt, *, is_last_look: bool = False) -> None
                 continue
             batch_ids = None, None
         _tell(attempt, query, *batch_ids)
-
-
-def _claim(attempt: Attempt, query: LogicalQuery) -> bool:
-    """Whether this call is the one that tells of it: the script's thread and the agent's may look at once."""
-    with attempt.told_guard:
-        is_first, query.is_failure_told = not query.is_failure_told, True
-        return is_first
 
 
 def _tell(attempt: Attempt, query: LogicalQuery, batch_id: int | None, planned_id: int | None) -> None:
@@ -63,10 +56,9 @@ def _tell(attempt: Attempt, query: LogicalQuery, batch_id: int | None, planned_i
         explanation=attempt.sources.explain(attempt.reporter.redacted(text)),
         then=then,
     )
-    if attempt.first_failed is None:
-        attempt.first_failed = query
+    attempt.queries.note_failed(query)
 
 
 def failed_queries(attempt: Attempt) -> list[LogicalQuery]:
     """The queries that failed by themselves and were not started again."""
-    return [query for query in list(attempt.queries.values()) if query.is_over and query.has_failed_itself]
+    return [query for query in attempt.queries.all() if query.is_over and query.has_failed_itself]

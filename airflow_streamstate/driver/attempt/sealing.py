@@ -67,5 +67,5 @@ def _seal(attempt: Attempt, snapshot_id: str, before_each: Callable[[], None]) -
 
 
 def _give_way(attempt: Attempt) -> None:
-    if attempt.is_fenced or not attempt.latch.is_open:
+    if attempt.fence.is_fenced or not attempt.latch.is_open:
         raise UnavailableError("the deployment is being ended, and that comes first")

@@ -45,15 +45,14 @@ def retry_until_fenced(attempt: Attempt, doing: str, act: Callable[[], Result]) 
     """
     pause, refused_since = RETRY_SECONDS, None
     while True:
-        if attempt.is_fenced:
-            raise attempt.fenced_error()
+        attempt.fence.check()
         try:
             done = act()
         except (UnavailableError, OutcomeUnknownError) as error:
             refused_since = None
             attempt.reporter.outage(doing, error)
         except StoreRefusedError as error:
-            if attempt.last_start_at_seconds is None:
+            if attempt.queries.last_start_at_seconds is None:
                 raise
             refused_since = _bear_refusal(attempt, doing, error, refused_since)
         else:
@@ -88,7 +87,7 @@ def need_current(attempt: Attempt) -> None:
     Raises:
         FencedError: somebody did (Law 4).
     """
-    retry_until_fenced(attempt, "the register", attempt.check_current)
+    retry_until_fenced(attempt, "the register", attempt.fence.check_current)
 
 
 def query_names(attempt: Attempt) -> list[str]:
@@ -103,17 +102,17 @@ def query_names(attempt: Attempt) -> list[str]:
 def _query_names(attempt: Attempt, held: Collection[str]) -> list[str]:
     built = checkpoint_names(attempt)
     if not held and not any(attempt.checkpoint_of(name).exists() for name in built):
-        attempt.need_start_manifest()
-    return sorted({*attempt.queries, *built, *held})
+        attempt.start.need()
+    return sorted({*attempt.queries.names(), *built, *held})
 
 
 def holders(attempt: Attempt) -> dict[str, SnapshotManifest]:
     """Which snapshot holds each query as it was before this deployment: the one that it started from; where that is
     gone, or damaged, its own ones hold what it never started."""
-    manifest = attempt.start_manifest()
+    manifest = attempt.start.manifest()
     if manifest is not None:
         return dict.fromkeys(manifest.queries, manifest)
-    if not attempt.is_start_lost():
+    if not attempt.start.is_lost():
         return {}
     events = attempt.reporter.events
     own = {event.query_name for event in events if isinstance(event, QueryStarted)}
@@ -217,7 +216,7 @@ def last_known(attempt: Attempt, name: str) -> QuerySnapshot | None:
         manifest = attempt.control.readable_manifest(snapshot_id) if snapshot_id else None
         if manifest is not None and name in manifest.queries:
             return manifest.queries[name]
-    start = attempt.start_manifest()
+    start = attempt.start.manifest()
     return start.queries.get(name) if start is not None else None
 
 
@@ -269,7 +268,7 @@ def _written_by(attempt: Attempt, queries: Mapping[str, QueryToCapture]) -> str:
             positions[name] = position.batch_id
             if has_begun_planned(query.checkpoint, position):
                 begun.append(name)
-    start, is_lost = attempt.start_manifest(), attempt.is_start_lost()
+    start, is_lost = attempt.start.manifest(), attempt.start.is_lost()
     held = holders(attempt) if is_lost else {}
     carried = [held[name].spark_version for name in queries if name in held]
     wrote = spark_that_wrote(attempt.reporter.events, positions, start, begun, is_start_lost=is_lost)
@@ -285,7 +284,7 @@ def take_final_snapshot(attempt: Attempt, kind: SnapshotKind, command_id: str) -
     """
 
     def take() -> SnapshotManifest:
-        attempt.check_current()
+        attempt.fence.check_current()
         return take_snapshot(attempt, attempt.snapshot_id(kind), kind, command_id, queries_to_capture(attempt))
 
     return retry_until_fenced(attempt, f"snapshot {kind}", take)

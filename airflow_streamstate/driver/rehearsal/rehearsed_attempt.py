@@ -7,12 +7,12 @@ all; and what it builds is its own, and removed with it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.reporting import Reporter
-from airflow_streamstate.driver.attempt.source_book import SourceBook
+from airflow_streamstate.driver.attempt.start_snapshot import StartSnapshot
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Noted
@@ -30,8 +30,8 @@ class NotingReporter(Reporter):
         notes: what was noted, each once.
     """
 
-    def __init__(self, of: Reporter) -> None:
-        super().__init__(of.journal, of.attempt, of.clock, of._say, of._secrets)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.notes: list[str] = []
 
     def write(self, kind: type[AnyEvent], **fields: object) -> AnyEvent:
@@ -47,43 +47,48 @@ class NotingReporter(Reporter):
 
 
 class RehearsedAttempt(Attempt):
-    """Arguments as ``Attempt``; the deployment of its spec is the rehearsal.
+    """Arguments as ``Attempt``; the deployment of its spec is the rehearsal."""
 
-    Attributes:
-        notes: what a person should know.
-    """
+    ends_loops = True  # its queries are over at once: only so a second pass can wait behind such a loop
+    _reporter_class = NotingReporter
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._made_of = arguments, named
-        self.ends_loops = True  # its queries are over at once: only so a second pass can wait behind such a loop
-        reporter = NotingReporter(self.reporter)
-        self.reporter = reporter
-        self.sources = SourceBook(reporter)
-        self.notes = reporter.notes
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know."""
+        return cast("NotingReporter", self.reporter).notes
 
     def after_a_drain(self) -> AttemptAfterDrain:
         """The same, as if what it starts from had been drained."""
         arguments, named = self._made_of
         attempt = AttemptAfterDrain(*arguments, **named)
-        attempt.spark_version = self.spark_version
+        attempt.note_spark(self.spark_version)
         return attempt
+
+
+class _DrainedStart(StartSnapshot):
+    """The snapshot as a drain would have left it."""
+
+    def manifest(self) -> SnapshotManifest | None:
+        manifest = super().manifest()
+        if manifest is None:
+            return None
+        queries = {name: _drained(query) for name, query in manifest.queries.items()}
+        return replace(manifest, snapshot_kind="drained", queries=queries)
 
 
 class AttemptAfterDrain(RehearsedAttempt):
     """As if each query of the snapshot had been flushed, with nothing left; its checkpoints lie beside the others."""
 
+    least_seed_batch_id = 1
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.spec = replace(self.spec, start=replace(self.spec.start, mode="seed"))
-        self.least_seed_batch_id = 1
-
-    def start_manifest(self) -> SnapshotManifest | None:
-        manifest = super().start_manifest()
-        if manifest is None:
-            return None
-        queries = {name: _drained(query) for name, query in manifest.queries.items()}
-        return replace(manifest, snapshot_kind="drained", queries=queries)
+        self.start = _DrainedStart(self.control, self.spec.start.snapshot_id, self.reporter)
 
     def checkpoint_of(self, query_name: str) -> Checkpoint:
         usual = super().checkpoint_of(query_name)

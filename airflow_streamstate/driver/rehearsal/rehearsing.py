@@ -81,7 +81,7 @@ def build(attempt: Attempt, builder: Builder, name: str, startable: StartableQue
 
 def expected_start(attempt: Attempt, name: str) -> QueryStart | None:
     """How a query would start, by what the snapshot says of it; None where a start would be refused."""
-    manifest = attempt.need_start_manifest()
+    manifest = attempt.start.need()
     if manifest is None:
         return "fresh"
     known = manifest.queries.get(name)
@@ -203,7 +203,7 @@ class Rehearsing:
 
     def session_started(self, spark_version: str, application_id: str) -> None:  # noqa: ARG002 - as the supervisor's
         """The Spark session is there."""
-        self.attempt.spark_version = spark_version
+        self.attempt.note_spark(spark_version)
 
     def refuse(self, startable: StartableQuery, error: StreamStateError) -> None:
         """This writer's start would be refused, whatever its checkpoint is."""
@@ -233,7 +233,7 @@ class Rehearsing:
                 self._doing = f"the script after query {name}"
             logical = LogicalQuery(attempt, name, startable, attempt.checkpoint_of(name))
             logical.end()
-            attempt.queries[name] = logical
+            attempt.queries.add(logical)
             if self._queries[name].outcome == "accepted" and not self._is_seeding:
                 # Once more: the batch has left in the state what the script's own processors say of their variables.
                 record_before_start(attempt, name, startable)

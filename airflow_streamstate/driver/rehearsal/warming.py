@@ -97,7 +97,7 @@ def _warm_sink(attempt: Attempt, name: str, startable: StartableQuery) -> tuple[
 
 def _query_id(attempt: Attempt, name: str) -> str:
     try:
-        manifest = attempt.start_manifest()
+        manifest = attempt.start.manifest()
     except StreamStateError:
         return NO_QUERY_ID  # a home that does not answer just now keeps no sink from being asked
     known = None if manifest is None else manifest.queries.get(name)

@@ -74,8 +74,7 @@ def _called(attempt: Attempt, callback: Callback, end: JobEnd, within_seconds: f
     attempt.in_background(call, gives_way=False)
     until = attempt.clock.monotonic_seconds() + within_seconds
     while not is_over.is_set():
-        if attempt.is_fenced:
-            raise attempt.fenced_error()
+        attempt.fence.check()
         if attempt.clock.monotonic_seconds() >= until:
             return f"it did not come back within {within_seconds:g} s"
         attempt.clock.sleep(POLL_SECONDS)

@@ -37,21 +37,19 @@ def carry_on(attempt: Attempt, endings: Iterable[Ending] = (), command_id: str =
         else:
             live.append(known.get(query.name) or Ending(attempt, query, command_id))
     while live:
-        if attempt.is_fenced:
-            raise attempt.fenced_error()
+        attempt.fence.check()
         live = [ending for ending in live if _is_undecided(attempt, ending)]
         if live:
             attempt.clock.sleep(POLL_SECONDS)
     with attempt.latch.held():
         runs = Runs(attempt)
-        for query in list(attempt.queries.values()):
+        for query in attempt.queries.all():
             if query.is_over:
                 continue
             if query.has_ended_itself:
                 _end(query)
             elif query.has_stopped_running():
                 _begin_again(attempt, runs, query)
-        attempt.flush_has_begun = False
         attempt.latch.reopen()
     tell_failed_queries(attempt)
 

@@ -81,7 +81,7 @@ class DrainEnds:
         error = "; ".join(f"{name}: {why}" for name, why in failures.items())
         error = f"a function of the job failed at its drain: {error}"
         self._write_failed("", error, CHOICES_OWN_PART, withdrawn=False)
-        for query in list(self._attempt.queries.values()):
+        for query in self._attempt.queries.all():
             query.end(error)
         self._fail(error, "")
 
@@ -168,14 +168,14 @@ class DrainEnds:
         """A log or a snapshot is not what it must be: nothing more is touched."""
         attempt = self._attempt
         self._write_failed("", str(error), CHOICES_UNDECIDED, withdrawn=False)
-        for query in list(attempt.queries.values()):
+        for query in attempt.queries.all():
             query.end(str(error))
         self._fail(str(error), "")
 
     def not_cut(self, names: Sequence[str]) -> None:
         """Queries that were to be stopped in the middle of a batch do not end: the process has to."""
         error = f"the batch in flight of {', '.join(names)} could not be cut; the driver is ended"
-        for query in list(self._attempt.queries.values()):
+        for query in self._attempt.queries.all():
             query.end(error)
         self._fail(error, "")
 

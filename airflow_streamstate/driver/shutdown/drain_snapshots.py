@@ -43,7 +43,7 @@ class DrainSnapshots:
         attempt = self._attempt
 
         def take() -> SnapshotManifest:
-            attempt.check_current()
+            attempt.fence.check_current()
             made = self._made_before(kind)
             if made is not None:
                 return made
@@ -62,7 +62,7 @@ class DrainSnapshots:
         attempt = self._attempt
 
         def take() -> SnapshotManifest:
-            attempt.check_current()
+            attempt.fence.check_current()
             queries = self._to_capture(flushed, windows)
             return take_snapshot(attempt, attempt.snapshot_id("stopped"), "stopped", "", queries)
 

@@ -187,7 +187,7 @@ def call_off(attempt: Attempt, ends: DrainEnds, order: Order, then: AfterDrain, 
 def _failures_of_planned(attempt: Attempt) -> dict[str, str]:
     """Wait for what runs a batch that was planned before; why batches failed, by query."""
     failures = {}
-    for query in list(attempt.queries.values()):
+    for query in attempt.queries.all():
         run = query.run
         if query.runs_once and run is not None:
             wait_until_ended(attempt, run)
@@ -202,7 +202,7 @@ def _failures_of_planned(attempt: Attempt) -> dict[str, str]:
 
 def cannot_drain_reason(attempt: Attempt) -> str | None:
     """Why a drain is known not to work; None where nothing is known."""
-    for query in list(attempt.queries.values()):
+    for query in attempt.queries.all():
         reason = query.startable.cannot_flush_reason()
         if reason is not None:
             return f"query {query.name} cannot be flushed: {reason}"
@@ -275,7 +275,7 @@ class _Drain:
 
     def _run(self, endings: list[Ending]) -> None:
         attempt, limits = self._attempt, self._limits
-        for query in list(attempt.queries.values()):
+        for query in attempt.queries.all():
             # A flush is never stopped before its deadline.
             if query.runs_once and query.run is not None and not wait_until_ended(attempt, query.run, self._is_enough):
                 limits.check()
@@ -295,8 +295,8 @@ class _Drain:
         with attempt.latch.held():
             if attempt.latch.state != "drain":
                 return  # called off by a start()
-            attempt.flush_has_begun = True
-            queries = [query for query in list(attempt.queries.values()) if query.checkpoint.exists()]
+            attempt.latch.begin_flush()
+            queries = [query for query in attempt.queries.all() if query.checkpoint.exists()]
         for query in queries:
             if query not in at_barrier or not stands_at_barrier(attempt, query):
                 bring_to_barrier(attempt, query, self._order.command_id, self._is_enough)
@@ -382,8 +382,7 @@ class _Drain:
         for flush in flushes:
             flush.start()
         while not all(flush.has_ended() for flush in flushes):
-            if attempt.is_fenced:
-                raise attempt.fenced_error()
+            attempt.fence.check()
             if limits.is_flush_late():
                 cut_runs(attempt, [flush.query for flush in flushes if not flush.has_ended()])
                 break

@@ -87,13 +87,12 @@ def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda tex
 
 def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
     """See the attempt to its end after the script's; the exit status of the process."""
-    attempt.script_has_failed = failure is not None
-    attempt.script_has_ended = True
+    attempt.script.note_ended(has_failed=failure is not None)
     try:
         while not retry_until_fenced(attempt, "Spark", lambda: close_latch(attempt, "stop", Order())):
             if attempt.latch.is_released:
                 return _after_an_ending(attempt, failure)
-            if attempt.is_fenced:
+            if attempt.fence.is_fenced:
                 return FENCED_STATUS
             attempt.clock.sleep(POLL_SECONDS)  # the agent is about it; what is called off opens the latch again
         return _end_by_itself(attempt, failure, running_queries(attempt))
@@ -114,9 +113,9 @@ def fail_with_query(attempt: Attempt, failed: LogicalQuery) -> None:
         FencedError: this attempt was replaced.
         UnavailableError, OutcomeUnknownError: the store does not answer; the next call goes on.
     """
-    if attempt.latch.is_released or (not attempt.is_failing and not close_latch(attempt, "stop", Order())):
+    if attempt.latch.is_released or (not attempt.latch.is_failing and not close_latch(attempt, "stop", Order())):
         return
-    attempt.is_failing = True
+    attempt.latch.note_failing()
     _end_by_itself(
         attempt,
         _failure_of(failed),
@@ -245,18 +244,18 @@ def _has_terminal_event(attempt: Attempt) -> bool:
 def end_overdue_script(attempt: Attempt) -> int | None:
     """The status to end the process with, once a script has run on for too long after its ending; None before."""
     released_at = attempt.latch.released_at_seconds
-    if released_at is None or attempt.script_has_ended:
+    if released_at is None or attempt.script.has_ended:
         return None
     grace = attempt.spec.settings.exit_grace_seconds
     if attempt.clock.monotonic_seconds() - released_at < grace:
         return None
-    attempt.script_has_ended = True
+    attempt.script.note_ended(has_failed=attempt.script.has_failed)
     attempt.reporter.note(
         f"the script ran on for {grace:g} s after the deployment was {attempt.latch.outcome}; it is ended"
     )
     if _has_terminal_event(attempt) or attempt.latch.outcome == "drained":
         return 0 if attempt.latch.outcome != "failed" else 1
-    failed = [query for query in list(attempt.queries.values()) if query.failure() is not None]
+    failed = [query for query in attempt.queries.all() if query.failure() is not None]
     if failed:
         write_failed(attempt, _failure_of(failed[0]))
         return 1

@@ -37,12 +37,12 @@ def are_all_started(attempt: Attempt) -> bool:
     the drain then holds for the next attempt.
     """
     missing = _not_started(attempt)
-    started_at = attempt.last_start_at_seconds
+    started_at = attempt.queries.last_start_at_seconds
     grace = attempt.spec.settings.exit_grace_seconds
     is_late = started_at is not None and attempt.clock.monotonic_seconds() - started_at > grace
-    if not attempt.script_has_ended and not is_late and (missing or started_at is None):
+    if not attempt.script.has_ended and not is_late and (missing or started_at is None):
         return False
-    if missing and attempt.script_has_failed:
+    if missing and attempt.script.has_failed:
         attempt.reporter.note("the script failed before it had started these queries: not drained", queries=missing)
         attempt.latch.release("failed")
         return False
@@ -56,7 +56,7 @@ def _not_started(attempt: Attempt) -> list[str]:
     held = retry_until_fenced(attempt, "the start snapshot", lambda: holders(attempt))
     built = retry_until_fenced(attempt, "the list of checkpoints", lambda: checkpoint_names(attempt))
     with_state = {name for name, holder in held.items() if has_state(holder.queries[name])}
-    return sorted({*built, *with_state} - set(attempt.queries))
+    return sorted({*built, *with_state} - set(attempt.queries.names()))
 
 
 def has_committed(attempt: Attempt, query: LogicalQuery) -> bool:

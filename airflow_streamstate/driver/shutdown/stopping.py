@@ -102,7 +102,7 @@ class Ending:
         except PASSING as error:
             self._attempt.reporter.outage(f"barrier of {self.query.name}", error)
         except FencedError:
-            self._attempt.fence(None)
+            self._attempt.fence.close(None)
             raise
         except DataError as error:
             self.failure, self.done = str(error), True
@@ -185,8 +185,7 @@ def end_at_barriers(
     endings = [Ending(attempt, query, command_id) for query in queries]
     said = attempt.clock.monotonic_seconds()
     while True:
-        if attempt.is_fenced:
-            raise attempt.fenced_error()
+        attempt.fence.check()
         for ending in endings:
             if not ending.done:
                 ending.step()
@@ -218,7 +217,7 @@ def close_latch(attempt: Attempt, state: Literal["stop", "drain", "snapshot"], o
     """Close the latch; False where it was closed already."""
     latch = attempt.latch
     with latch.held():
-        for query in list(attempt.queries.values()):
+        for query in attempt.queries.all():
             query.settle()  # what ended before the latch closed ended by itself
         is_closed = latch.close(state, order)
     if is_closed:
@@ -228,7 +227,7 @@ def close_latch(attempt: Attempt, state: Literal["stop", "drain", "snapshot"], o
 
 def running_queries(attempt: Attempt) -> list[LogicalQuery]:
     """The queries that Spark runs just now."""
-    return [query for query in list(attempt.queries.values()) if not query.has_stopped_running()]
+    return [query for query in attempt.queries.all() if not query.has_stopped_running()]
 
 
 def wait_until_ended(attempt: Attempt, run: QueryRun, is_enough: Callable[[], bool] = lambda: False) -> bool:
@@ -298,7 +297,7 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
 
 def ends_of(attempt: Attempt) -> dict[str, QueryEnd]:
     """When the queries of this attempt came to their ends, as far as it was seen."""
-    found = {name: query.last_end for name, query in list(attempt.queries.items())}
+    found = {query.name: query.last_end for query in attempt.queries.all()}
     return {name: end for name, end in found.items() if end != QueryEnd()}
 
 
@@ -325,7 +324,7 @@ def note_at_end(attempt: Attempt, manifest: SnapshotManifest) -> None:
 
 def fail_without_snapshot(attempt: Attempt, error: StreamStateError) -> None:
     """A checkpoint or the start snapshot is not what it must be: said, and nothing more is touched."""
-    for query in list(attempt.queries.values()):
+    for query in attempt.queries.all():
         query.end(str(error))
     need_current(attempt)
     attempt.reporter.write(Failed, error=f"the final snapshot could not be taken: {error}")

@@ -171,12 +171,12 @@ class Builder:
             self._check_unread(name, startable, checkpoint)
             known = last_known(self._attempt, name)
             remarks = self._look_at_own(name, checkpoint, known)
-            if self._attempt.is_start_lost():
-                remarks = (*remarks, START_IS_DAMAGED if self._attempt.start_is_damaged else START_IS_GONE)
+            if self._attempt.start.is_lost():
+                remarks = (*remarks, START_IS_DAMAGED if self._attempt.start.is_damaged else START_IS_GONE)
             return Built("continued", sources=known.sources if known is not None else (), remarks=remarks)
         need_checkpoint(self._attempt, name)
         source_keys(name, startable, 0, self._attempt.spark_version)  # refuses what no offset log of this session holds
-        manifest = self._attempt.need_start_manifest()
+        manifest = self._attempt.start.need()
         if manifest is None:
             return Built("fresh")
         known = manifest.queries.get(name)
@@ -252,7 +252,7 @@ class Builder:
         need_checkpoint(self._attempt, name)
         if checkpoint.exists():
             return
-        manifest = self._attempt.need_start_manifest()
+        manifest = self._attempt.start.need()
         known = manifest.queries.get(name) if manifest is not None else None
         if manifest is None or known is None or not has_state(known):
             return
@@ -270,7 +270,7 @@ class Builder:
     def _check_unread(self, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
         """One that stands where its snapshot stood may have been built for a flush alone, which reads no source, and
         puts nothing into the state."""
-        manifest, position = self._attempt.start_manifest(), checkpoint.position()
+        manifest, position = self._attempt.start.manifest(), checkpoint.position()
         known = manifest.queries.get(name) if manifest is not None else None
         if manifest is None or known is None or known.drained or begins_elsewhere(self._attempt.spec.start, name):
             return

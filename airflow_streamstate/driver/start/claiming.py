@@ -162,7 +162,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         attempt.clock.sleep(RETRY_SECONDS)
     if any(isinstance(event, QueryStarted) for event in attempt.reporter.events):
         attempt.expect_checkpoints()
-    attempt.only_drains = register.attempt_mode == "drain"
+    attempt.note_mode(register.attempt_mode)
     earlier = _earlier_beat(attempt)
     attempt.reporter.write(
         Claimed,
@@ -188,11 +188,10 @@ def _earlier_beat(attempt: Attempt) -> Heartbeat | None:
 
 def _need_current(attempt: Attempt) -> StreamRegister:
     stored = attempt.control.register_or_lost()
-    if stored is None or not attempt.is_current(stored.value):
-        attempt.reporter.silenced = True
-        attempt.is_fenced = True
-        raise attempt.fenced_error()
-    attempt.note_named(stored.value)
+    if stored is None or not attempt.fence.names_this(stored.value):
+        attempt.fence.close_unclaimed()
+        raise attempt.fence.error()
+    attempt.fence.note_named(stored.value)
     return stored.value
 
 
@@ -203,8 +202,7 @@ def _create(attempt: Attempt, claim: Claim) -> None:
         there = attempt.control.claim(attempt.deployment_id, attempt.number)
         if there == claim:
             return
-        attempt.reporter.silenced = True
-        attempt.is_fenced = True
+        attempt.fence.close_unclaimed()
         raise FencedError(
             "another driver is this attempt already",
             deployment_id=attempt.deployment_id,

@@ -95,14 +95,14 @@ class Runs:
         prepared = Prepared(built, built_at, attempt.clock.now(), (*describe_repairs(report), *skipped, *done))
         run = logical.startable.start(attempt.uri_of(logical.checkpoint))
         logical.add_run(run, planned_id=position.planned_id)
-        attempt.queries[logical.name] = logical  # from its first moment on: whatever fails now, it gets its barrier
+        attempt.queries.add(logical)  # from its first moment on: whatever fails now, it gets its barrier
         self._report(logical, prepared, position, unread)
         self._take_back_if_replaced(run)
 
     def _take_back_if_replaced(self, run: QueryRun) -> None:
         """Replaced while Spark was starting, and before there was a log that a successor could have fenced."""
         try:
-            self._attempt.check_current()
+            self._attempt.fence.check_current()
         except FencedError:
             run.stop()
             raise

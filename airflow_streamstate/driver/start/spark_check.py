@@ -36,7 +36,7 @@ def check_spark(attempt: Attempt, name: str, checkpoint: Checkpoint) -> None:
 def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[str, str, str, str]:
     """Which Spark wrote what the query stands on, and which what of it is committed, in which state store, and in which
     version of the offset log."""
-    manifest = attempt.start_manifest()
+    manifest = attempt.start.manifest()
     known = manifest.queries.get(name) if manifest is not None else None
     start = None if known is None or known.drained else manifest
     if checkpoint.exists():
@@ -46,7 +46,7 @@ def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[st
         begun = (name,) if has_begun_planned(checkpoint, position) else ()
         written_by, committed_by = (
             spark_that_wrote(
-                attempt.reporter.events, {name: batch_id}, start, names, is_start_lost=attempt.is_start_lost()
+                attempt.reporter.events, {name: batch_id}, start, names, is_start_lost=attempt.start.is_lost()
             )
             for names in (begun, ())
         )

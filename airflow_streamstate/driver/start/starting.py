@@ -49,8 +49,7 @@ class Starter:
         if attempt.latch.is_released:
             attempt.clock.sleep(LATE_START_SECONDS)  # a loop that starts its query again and again is not to spin
         with attempt.latch.held():
-            if attempt.is_fenced:
-                raise attempt.fenced_error()
+            attempt.fence.check()
             name = self._names.name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
             self._refuse_twice(name)
             logical = LogicalQuery(attempt, name, startable, attempt.checkpoint_of(name))
@@ -66,8 +65,8 @@ class Starter:
                 attempt.expect_checkpoints()
             else:
                 self._start_late(logical)
-            attempt.queries[name] = logical
-            attempt.last_start_at_seconds = attempt.clock.monotonic_seconds()
+            attempt.queries.add(logical)
+            attempt.queries.note_start(attempt.clock.monotonic_seconds())
             return logical
 
     def _call_off_if_impossible(self, startable: StartableQuery) -> None:
@@ -93,7 +92,7 @@ class Starter:
         attempt = self._attempt
         if attempt.latch.is_released:
             logical.end()
-        elif attempt.latch.state == "drain" and not attempt.flush_has_begun:
+        elif attempt.latch.state == "drain" and not attempt.latch.flush_has_begun:
             startable = logical.startable
             retry_until_fenced(
                 attempt, "the checkpoint", lambda: self._runs.builder.ensure_for_drain(logical.name, startable)

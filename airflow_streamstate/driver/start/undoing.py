@@ -77,7 +77,7 @@ def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> No
     feeding = [
         other
         for other, plan in plans.items()
-        if other not in (name, *attempt.queries) and any(is_fed_by(source, plan.sink) for source in sources)
+        if other not in (name, *attempt.queries.names()) and any(is_fed_by(source, plan.sink) for source in sources)
     ]
     if feeding:
         raise ConflictError(

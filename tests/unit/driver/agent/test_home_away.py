@@ -206,7 +206,7 @@ def test_a_driver_of_a_deleted_stream_ends_when_its_queries_do() -> None:
         driver.clock.sleep(20.0)
         delete()
         driver.clock.sleep(100.0)
-        assert not driver.supervisor.attempt.is_fenced
+        assert not driver.supervisor.attempt.fence.is_fenced
         query.stop()
         driver.clock.sleep(60.0)
 

@@ -218,6 +218,6 @@ def test_a_fenced_attempt_copies_nothing() -> None:
     """Its successor does. (Law 4)"""
     places = Places()
     _, attempt, mirroring = run_with(places, MIRROR)
-    attempt.is_fenced = True
+    attempt.fence.close(None)
     mirroring.round()
     assert places.opened == 0

@@ -58,7 +58,7 @@ def test_a_drain_that_is_called_off_opens_the_latch_unless_it_was_all(only_drain
     """An attempt that exists for the flush alone starts nothing instead."""
     stream = SimulatedStream()
     attempt = make_attempt(stream)
-    attempt.only_drains = only_drains
+    attempt.note_mode("drain" if only_drains else "run")
     attempt.latch.close("drain", order_of(stream.order(DrainNotification), 1))
     call_off_drain(attempt, "it cannot")
     assert stream.kinds() == ["Rejected"]

@@ -18,8 +18,8 @@ def make_attempt(stream: SimulatedStream) -> Attempt:
 def test_the_current_attempt_may_write() -> None:
     """Whoever the register names goes on (1a.8)."""
     attempt = make_attempt(SimulatedStream())
-    attempt.check_current()
-    assert not attempt.is_fenced
+    attempt.fence.check_current()
+    assert not attempt.fence.is_fenced
 
 
 @pytest.mark.parametrize(("deployment_id", "number"), [("d-0002", 1), ("d-0001", 2)])
@@ -30,7 +30,7 @@ def test_a_replaced_attempt_says_so_once_and_is_silent(deployment_id: str, numbe
     stream.point_register(deployment_id, number)
     for _ in range(2):
         with pytest.raises(FencedError):
-            attempt.check_current()
+            attempt.fence.check_current()
     attempt.reporter.note("too late")
     assert stream.kinds() == ["Fenced"]
     assert stream.events_of(Fenced)[0].current_deployment_id == deployment_id

@@ -37,7 +37,7 @@ def test_a_query_that_was_not_built_yet_is_carried_on() -> None:
     wanted = queries_to_capture(attempt)
     assert set(wanted) == {"a", "b"}
     manifest = take_final_snapshot(attempt, "stopped", "")
-    start = attempt.start_manifest()
+    start = attempt.start.manifest()
     assert start is not None
     assert manifest.queries == start.queries
 

@@ -74,7 +74,7 @@ class Stage:
         attempt = RehearsedAttempt(
             own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append, do_at_once
         )
-        attempt.spark_version = self.stream.spark_version
+        attempt.note_spark(self.stream.spark_version)
         return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}")
 
     @property

@@ -213,7 +213,7 @@ def test_queries_without_a_known_plan_come_first() -> None:
     stream.order_at(8.0, DrainNotification)
     driver = SimulatedDriver(stream)
     assert driver.run(script_of(upstream, downstream)) == 0
-    queries = list(driver.supervisor.attempt.queries.values())
+    queries = driver.supervisor.attempt.queries.all()
     named = {query.name: query for query in queries}
     assert stages_of(queries, {}) == [queries]
     source = replace(plan().sources[0], format="json", adapter="file", identity="file /landed")

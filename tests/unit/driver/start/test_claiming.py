@@ -81,7 +81,7 @@ def test_the_second_driver_of_an_attempt_stops() -> None:
     with pytest.raises(FencedError) as caught:
         claim_attempt(second.supervisor.attempt, "d-0001-a0001", "other", 8)
     assert caught.value.context["host"] == "host"
-    assert second.supervisor.attempt.is_fenced
+    assert second.supervisor.attempt.fence.is_fenced
     assert keys(stream.checkpoints) == before
 
 

@@ -88,7 +88,7 @@ def test_a_query_started_when_the_flush_has_begun_is_not_run() -> None:
 
     def script(driver: SimulatedDriver) -> None:
         def start_late() -> None:  # as another thread of the script would
-            if driver.supervisor.attempt.flush_has_begun and len(driver.queries) == 1:
+            if driver.supervisor.attempt.latch.flush_has_begun and len(driver.queries) == 1:
                 assert driver.start(late, "b").is_active()
 
         driver.start(plan, "a")
