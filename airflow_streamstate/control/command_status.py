@@ -7,7 +7,7 @@ crash between event and clean-up, nor a number that is used again, has a command
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TypeVar
@@ -37,7 +37,6 @@ from airflow_streamstate.protocol.events import (
     Stopped,
 )
 
-
 AnyCommand = TypeVar("AnyCommand", bound=Command)
 
 
@@ -61,7 +60,7 @@ class CommandStatus:
     accepted: Accepted | None = None
     end: Event | None = None
     flush_batch_ids: Mapping[str, int] | None = None
-    failed_queries: tuple[str, ...] = field(default=())
+    failed_queries: tuple[str, ...] = ()
 
     @cached_property
     def command(self) -> Command | None:
@@ -132,7 +131,7 @@ def fold(slots: Iterable[CommandSlot], events: Iterable[Event | None]) -> dict[s
 def _ids_of(event: Event | None) -> frozenset[str]:
     if isinstance(event, Accepted | Draining):
         return frozenset({event.command_id}) - {""}
-    return answered_by(event)
+    return _ended_by(event)
 
 
 def _after(status: CommandStatus, event: Event | None) -> CommandStatus:
@@ -148,7 +147,7 @@ def _after(status: CommandStatus, event: Event | None) -> CommandStatus:
     return replace(status, end=event)
 
 
-def answered_by(event: Event | None) -> frozenset[str]:
+def _ended_by(event: Event | None) -> frozenset[str]:
     """The commands that have their end with this event; none with most."""
     if isinstance(event, Drained | DrainFailed):
         return frozenset({event.command_id, *event.also_answers}) - {""}
@@ -183,7 +182,9 @@ def out_of_date(request: SnapshotRequest, now: datetime, clock_skew_seconds: flo
     return None
 
 
-def of_kind(statuses: Mapping[str, CommandStatus], kind: type[AnyCommand]) -> Iterator[tuple[AnyCommand, CommandStatus]]:
+def of_kind(
+    statuses: Mapping[str, CommandStatus], kind: type[AnyCommand]
+) -> Iterator[tuple[AnyCommand, CommandStatus]]:
     """The commands of a kind whose content is known, each with its status."""
     for status in statuses.values():
         if isinstance(status.command, kind):

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from airflow_streamstate.control.command_status import is_accepted
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Orders
 from airflow_streamstate.controller.context import ControllerContext
@@ -462,7 +461,7 @@ class ForcedStops:
 def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> DeadlineExceededError:
     """The deadline has passed: whether the order stands, and where the stream does."""
     state = decide_state(seen, seen.observed_at)
-    is_begun = is_accepted((entry.event for entry in seen.events), order.command_id)
+    is_begun = seen.command_status(order.command_id).is_begun
     if is_begun:
         fact = "the order stands: its driver obeys it already, which cannot be taken back"
     elif state in ("stopping", "draining"):

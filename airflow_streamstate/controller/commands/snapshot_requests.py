@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_streamstate.control.command_status import answered_by, command_in, is_accepted
+from airflow_streamstate.control.command_status import command_in
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Answered, agreed_protocol, decide_order
@@ -32,7 +32,7 @@ from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, VersionConflictError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, SnapshotRequest, SnapshotTerms
-from airflow_streamstate.protocol.events import Accepted, Ignored, SnapshotReady
+from airflow_streamstate.protocol.events import Ignored, SnapshotReady
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, RequestRecord, SnapshotWish
 from airflow_streamstate.snapshot.placing import no_snapshots
 from airflow_streamstate.snapshot.requested import requested_snapshot
@@ -101,7 +101,7 @@ def decide_asking(
     if state not in ALIVE:
         return _after_the_end(seen)
     command_id, before = _open_try(seen, record.request_id)
-    if is_accepted((entry.event for entry in seen.events), command_id):
+    if seen.command_status(command_id).is_begun:
         return Pending(command_id)
     refusal = _refusal(seen, wish, before, anew=anew)
     if refusal is not None:
@@ -146,10 +146,9 @@ def _after_the_end(seen: Observation) -> Came | Over | Pending:
 
 def _open_try(seen: Observation, request_id: str) -> tuple[str, str | None]:
     """The command to the current attempt that has no end yet, written or not; and the one before it."""
-    answered = frozenset[str]().union(*(answered_by(entry.event) for entry in seen.events))
     ids = (seen.stream_id, request_id, seen.deployment_id, seen.attempt)
     tries, before = 1, None
-    while (command_id := asking_command_id(*ids, tries)) in answered:
+    while seen.command_status(command_id := asking_command_id(*ids, tries)).is_ended:
         tries, before = tries + 1, command_id
     return command_id, before
 
@@ -158,20 +157,20 @@ def _refusal(seen: Observation, wish: SnapshotWish, before: str | None, *, anew:
     """What the end of the last command means for the next one; None where there may be one."""
     if before is None:
         return None
-    entry = next(entry for entry in reversed(seen.events) if before in answered_by(entry.event))
+    said = seen.command_status(before).end
     end = decide_command_outcome(seen, before, SnapshotRequest.kind)
-    if end is None or entry.event is None:
+    if end is None or said is None:
         return None
     if end.outcome == "expired":
         return Over(end)  # its deadline is the request's
-    if not isinstance(entry.event, Ignored):
+    if not isinstance(said, Ignored):
         return None if anew else Over(end)
-    command = command_in(entry.event)
-    is_ahead = command is not None and command.requested_at > entry.event.at
+    command = command_in(said)
+    is_ahead = command is not None and command.requested_at > said.at
     if wish.requested_at is not None or (is_ahead and not anew):
         return Over(end)  # the date is the user's, or our clock is wrong: it would be ignored again
     timeout = timedelta(seconds=seen.spec.settings.snapshot_request_timeout_seconds)
-    return None if anew or seen.observed_at - entry.event.at >= timeout else Pending(before)
+    return None if anew or seen.observed_at - said.at >= timeout else Pending(before)
 
 
 def _is_unheard(seen: Observation, command: object) -> bool:
@@ -388,9 +387,8 @@ class SnapshotRequests:
 
 def _accepted_number(seen: Observation, command_id: str) -> int | None:
     """The number of a command that a driver has taken up; None where none has."""
-    events = (entry.event for entry in seen.events)
-    taken = (event for event in events if isinstance(event, Accepted) and event.command_id == command_id)
-    return next((event.command_number for event in taken), None)
+    accepted = seen.command_status(command_id).accepted
+    return None if accepted is None else accepted.command_number
 
 
 def _check_terms(terms: SnapshotTerms) -> None:
