@@ -24,6 +24,7 @@ from airflow_streamstate.controller.observe.state import decide_state
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, SnapshotFacts
 from airflow_streamstate.controller.request.resolved_request import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.notifications import read_command
 from airflow_streamstate.controller.wait.waiting import Report, Waits, describe
 from airflow_streamstate.controller.wait.watching import Watching, redacted
@@ -390,7 +391,7 @@ class ForcedStops:
         attempt, age_seconds = self._ordered(control, order)
         left_seconds = max(0.0, deadline_seconds - age_seconds)
         try:
-            outcome = self._waits.command(stream_id, order.deployment_id, order.command_id, left_seconds, on_progress)
+            outcome = self._waits.wait(WaitCondition.of(order), left_seconds, on_progress).end
         except DeadlineExceededError:
             if on_deadline == "fail":
                 return self._withdraw(control, order, deadline_seconds)

@@ -250,7 +250,10 @@ def test_the_skip_of_a_query_is_found_among_everything_else() -> None:
         slots = [slot(None, 1), slot(DRAIN, 2), *(slot(one, number) for number, one in enumerate(commands, 3))]
         return pending_skip(fold(slots, events), "d-0001", "counts")
 
-    other, elsewhere = replace(SKIP, command_id="c-5", query_name="other"), replace(SKIP, deployment_id="d-0002")
+    other, elsewhere = (
+        replace(SKIP, command_id="c-5", query_name="other"),
+        replace(SKIP, command_id="c-8", deployment_id="d-0002"),
+    )
     assert found(other, elsewhere, SKIP) == (SKIP, 5)
     assert found(other, elsewhere) is None
     assert pending_skip(fold([slot(SKIP, None)], ()), "d-0001", "counts") == (SKIP, 0)
