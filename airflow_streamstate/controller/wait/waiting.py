@@ -198,7 +198,8 @@ class Waits:
             condition: what was waited for.
             limit: the fact that says how long: ``timeout_seconds`` or ``deadline_at``.
         """
-        message = f"what was waited for ({condition.wanted}) did not come in time; the work goes on"
+        wanted = condition.wanted.replace("_", " ")
+        message = f"what was waited for ({wanted}) did not come in time; the work goes on"
         facts: dict[str, object] = {
             "stream_id": condition.stream_id,
             "deployment_id": condition.deployment_id,
@@ -207,7 +208,7 @@ class Waits:
         try:
             facts["last_seen"] = self.look(condition).last_seen
         except StreamStateError as error:
-            message = f"the home did not answer in time, so whether it came ({condition.wanted}) is not known"
+            message = f"the home did not answer in time, so whether it came ({wanted}) is not known"
             facts[UNANSWERED] = str(error)
         return DeadlineExceededError(
             message,

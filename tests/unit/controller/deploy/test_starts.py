@@ -30,7 +30,7 @@ def alive(stage: Stage, **queries: QueryBeat) -> Starts:
 def test_the_end_of_the_wait_says_what_is_missing(stage: Stage) -> None:
     """And that the work goes on. (Law 6)"""
     alive(stage, a=beat(UNTOLD))
-    with pytest.raises(DeadlineExceededError, match=r"\(caught_up\) did not come in time; the work goes on") as late:
+    with pytest.raises(DeadlineExceededError, match=r"\(caught up\) did not come in time; the work goes on") as late:
         stage.controller.wait(WaitCondition("caught_up", STREAM, "d-0001"), 3)
     assert "rate: it makes up rows as time passes" in str(late.value.context["last_seen"])
 
