@@ -197,6 +197,12 @@ class DeadlineExceededError(StreamStateError):
     """Waited as long as told; the context says what was last seen."""
 
 
+class ExpiredError(DeadlineExceededError):
+    """An order was read after its own deadline, and is not begun: waiting longer is no remedy."""
+
+    remedy = Remedy.REREAD
+
+
 class DeploymentFailedError(StreamStateError):
     """The streaming job said that it failed; carries its words."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from benchmarks.cpu import used_between
 from benchmarks.flights import ROWS_PER_FILE, link_some
 from benchmarks.jobs_at_work import BareRun, Window, rows_per_second, watch
@@ -80,7 +81,7 @@ class _Bench:
         with Streams.on_disk(place / "home") as streams:
             running = streams.deploy(f"{NAME}-{number}", SCRIPT, *self._arguments(place))
             window = self._watch(running, running.checkpoint_path(QUERY), place)
-            running.controller.wait_finished(running.stream_id, running.deployment_id, timeout_seconds=RUN_SECONDS)
+            running.controller.wait(WaitCondition("finished", running.stream_id, running.deployment_id), RUN_SECONDS)
         return _run(window, place)
 
     def bare(self, number: int) -> Run:

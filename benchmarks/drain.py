@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.home import HomeConfig
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Accepted, Drained, Draining
@@ -134,9 +135,7 @@ def _round(streams: Streams, number: int, source: Path, folder: Path) -> dict[st
     requested_at = clock.now()
     # What is measured is how long the stream stands still; the trial before that runs beside it.
     order = running.controller.drain(running.stream_id, terms=DrainTerms(rehearse=False))
-    running.controller.wait_for_command(
-        running.stream_id, running.deployment_id, order.command_id, timeout_seconds=DRAIN_SECONDS
-    )
+    running.controller.wait(WaitCondition.of(order), DRAIN_SECONDS)
     running.wait_exited(DRAIN_SECONDS)
     reports = {report["batchId"]: report for report in json.loads(reports_path.read_text(encoding="utf-8"))}
     found = _phases(running, requested_at, reports)

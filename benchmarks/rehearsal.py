@@ -16,6 +16,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.store.open import open_store
 from benchmarks.jobs_at_work import BareRun
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
@@ -79,9 +80,7 @@ def _round(place: Path, source: Path) -> dict[str, Number]:
         if verdict is None or not verdict.is_accepted:
             raise BenchmarkError(f"the rehearsal came to no good end: {verdict}")
         order = streams.controller.stop(running.stream_id)
-        streams.controller.wait_for_command(
-            running.stream_id, running.deployment_id, order.command_id, timeout_seconds=WAIT_SECONDS
-        )
+        streams.controller.wait(WaitCondition.of(order), WAIT_SECONDS)
         running.wait_exited(WAIT_SECONDS)
         report = _empty_batch(running, place, source)
     return {

@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Accepted, SnapshotReady
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
@@ -128,9 +129,7 @@ def _measure(session: Session, running: Running, copies: Path) -> Result:
 def _snapshot(running: Running) -> dict[str, Any]:
     requested_at = SYSTEM_CLOCK.now()
     order = running.controller.snapshot(running.stream_id)
-    outcome = running.controller.wait_for_command(
-        running.stream_id, running.deployment_id, order.command_id, timeout_seconds=WAIT_SECONDS
-    )
+    outcome = running.controller.wait(WaitCondition.of(order), WAIT_SECONDS).end
     snapshot = outcome.snapshot
     if snapshot is None:
         raise BenchmarkError(f"no snapshot: {outcome.reason}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.events import SnapshotReady
 from airflow_streamstate.protocol.settings import AgentSettings
 from benchmarks.cpu import used_between
@@ -104,7 +105,7 @@ class _Bench:
                 raise BenchmarkError("the driver's processes could not be found")
             commits = running.checkpoint_path(QUERY) / "commits"
             window = watch(session_id, python_pid, commits, WARM_BATCH_ID, self._last_batch_id, RUN_SECONDS)
-            running.controller.wait_finished(running.stream_id, running.deployment_id, timeout_seconds=RUN_SECONDS)
+            running.controller.wait(WaitCondition("finished", running.stream_id, running.deployment_id), RUN_SECONDS)
             ready = [event for event in running.events() if isinstance(event, SnapshotReady)]
             live = [event.snapshot_id for event in ready if "-live-" in event.snapshot_id]
             if bool(live) != taking:

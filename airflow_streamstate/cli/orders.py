@@ -26,6 +26,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
 from airflow_streamstate.controller.observe.views import CommandView
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import (
     DEFAULT_TERMS,
     DrainMode,
@@ -84,8 +85,7 @@ def skip(
     result: dict[str, object] = {"query": given["query_name"], "batch_id": wish.batch_id, **said, **order.to_json()}
     if wait_seconds is not None:
         with session.progress(f"{order.stream_id} {order.deployment_id}") as report:
-            where = order.stream_id, order.deployment_id, order.command_id
-            outcome = controller.wait_for_command(*where, timeout_seconds=wait_seconds, on_progress=report)
+            outcome = controller.wait(WaitCondition.of(order), wait_seconds, report).end
         result |= {"outcome": outcome.outcome, "state": outcome.state}
     session.emit(result, lambda console: tables.skipped(console, result))
 
@@ -299,9 +299,7 @@ def snapshot(
     result = _as_ordered(asked)
     if wait_seconds is not None:
         with session.progress(f"{asked.stream_id} {asked.deployment_id}") as report:
-            outcome = controller.snapshot_requests.wait(
-                stream_id, asked.request_id, timeout_seconds=wait_seconds, on_progress=report
-            )
+            outcome = controller.wait(WaitCondition.of(asked), wait_seconds, report).end
         if pins and outcome.snapshot_id is not None:  # of another attempt, maybe, than the one that was asked first
             controller.retention.pin(stream_id, outcome.snapshot_id)
         result |= outcome.to_json()
@@ -335,13 +333,7 @@ def _wait_and_emit(session: Session, controller: Controller, order: CommandView,
     result = _as_ordered(order)
     if wait_seconds is not None:
         with session.progress(f"{order.stream_id} {order.deployment_id}") as report:
-            outcome = controller.wait_for_command(
-                order.stream_id,
-                order.deployment_id,
-                order.command_id,
-                timeout_seconds=wait_seconds,
-                on_progress=report,
-            )
+            outcome = controller.wait(WaitCondition.of(order), wait_seconds, report).end
         result |= outcome.to_json()
     session.emit(result, lambda console: tables.ordered(console, result, order.verb))
 

@@ -35,6 +35,7 @@ from airflow_streamstate.cli.session import Report, Session
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.protocol.records import OnQueryFailure, StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
@@ -305,7 +306,7 @@ def wait_and_emit(session: Session, controller: Controller, view: DeploymentView
 def _waited(
     controller: Controller, view: DeploymentView, seconds: float, behind_at_most: int | None, report: Report
 ) -> StreamStatus:
-    where = view.stream_id, view.deployment_id
-    if behind_at_most is None:
-        return controller.wait_healthy(*where, timeout_seconds=seconds, on_progress=report)
-    return controller.starts.wait_caught_up(*where, seconds, report, at_most=behind_at_most)
+    condition = WaitCondition("healthy", view.stream_id, view.deployment_id)
+    if behind_at_most is not None:
+        condition = replace(condition, wanted="caught_up", behind_at_most=behind_at_most)
+    return controller.wait(condition, seconds, report).status

@@ -1,14 +1,16 @@
-"""Which commands have had their end, and the drain that holds: by the events of a deployment, for agent and controller.
+"""The status of every command of a deployment: one fold over the command objects and the events (pure).
 
-A command is known by its ``command_id`` over all events, so that neither a crash between event and clean-up, nor a
-number that is used again, makes anybody obey twice (Law 2).
+Driver and controller read the same fold. A command is known by its ``command_id`` over all events, so that neither a
+crash between event and clean-up, nor a number that is used again, has a command obeyed twice (Law 2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
+from typing import TypeVar
 
 from airflow_streamstate.clock import whole_milliseconds
 from airflow_streamstate.control.journal import CommandSlot
@@ -35,24 +37,123 @@ from airflow_streamstate.protocol.events import (
     Stopped,
 )
 
+AnyCommand = TypeVar("AnyCommand", bound=Command)
 
-def answered_by(event: Event | None) -> frozenset[str]:
+
+@dataclass(frozen=True)
+class CommandStatus:
+    """What became of one command so far.
+
+    Attributes:
+        command_id: the command.
+        slot: its object; None where it was deleted, or the objects were not given to the fold.
+        keeper: the first event that keeps its content; None where none does.
+        accepted: the event that began it; None where no driver has.
+        end: the last event that ended it; None while it has no end.
+        flush_batch_ids: of a drain: the flush batch of each query, as far as announced; None before its flush begins.
+        failed_queries: of a drain: the queries whose flush failed.
+    """
+
+    command_id: str
+    slot: CommandSlot | None = None
+    keeper: Accepted | Ignored | Expired | None = None
+    accepted: Accepted | None = None
+    end: Event | None = None
+    flush_batch_ids: Mapping[str, int] | None = None
+    failed_queries: tuple[str, ...] = ()
+
+    @cached_property
+    def command(self) -> Command | None:
+        """The content, as it lies there or as an event keeps it; None where neither does (Law 7)."""
+        if self.slot is not None and self.slot.command is not None:
+            return self.slot.command
+        return None if self.keeper is None else command_in(self.keeper)
+
+    @property
+    def kind(self) -> str:
+        """The kind of the command; "" where it is not known. Also of a content that cannot be read."""
+        if self.slot is not None and self.slot.command is not None:
+            return self.slot.command.kind
+        return "" if self.keeper is None else str(self.keeper.command.get("kind", ""))
+
+    @property
+    def number(self) -> int:
+        """Of its object, as it lies there or as the event that began it had it; 0 where it has none."""
+        if self.slot is not None:
+            return self.slot.number or 0
+        return 0 if self.accepted is None else self.accepted.command_number
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it had its end: such a command is never obeyed again."""
+        return self.end is not None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a driver began it: such a command is finished, however late."""
+        return self.accepted is not None
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether it is a drain whose flush began: such a drain is not cancelled any more."""
+        return self.flush_batch_ids is not None
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it is still to be obeyed: without an end, and begun or in time."""
+        if self.is_ended or self.command is None:
+            return False
+        return self.is_begun or not is_late(self.command, now)
+
+
+NEVER_SEEN = CommandStatus("")
+"""The status of a command that neither an object nor an event names."""
+
+
+def fold(slots: Iterable[CommandSlot], events: Iterable[Event | None]) -> dict[str, CommandStatus]:
+    """The status of each command by its id: those that lie there, in their order, then those that only events name.
+
+    Args:
+        slots: the command objects that lie there; none where only the events matter. Unreadable ones are left out.
+        events: every event of the deployment, in order; None for those that could not be read.
+    """
+    found: dict[str, CommandStatus] = {}
+    for slot in slots:
+        if slot.command is not None:
+            command_id = slot.command.command_id
+            found.setdefault(command_id, CommandStatus(command_id, slot))
+    for event in events:
+        for command_id in _ids_of(event):
+            status = found.get(command_id) or CommandStatus(command_id)
+            found[command_id] = _after(status, event)
+    return found
+
+
+def _ids_of(event: Event | None) -> frozenset[str]:
+    if isinstance(event, Accepted | Draining):
+        return frozenset({event.command_id}) - {""}
+    return _ended_by(event)
+
+
+def _after(status: CommandStatus, event: Event | None) -> CommandStatus:
+    """The status after one more event that names the command."""
+    if isinstance(event, Draining):
+        return replace(status, flush_batch_ids={**(status.flush_batch_ids or {}), **event.flush_batch_ids})
+    if isinstance(event, Accepted):
+        return replace(status, accepted=status.accepted or event, keeper=status.keeper or event)
+    if isinstance(event, Ignored | Expired):
+        return replace(status, end=event, keeper=status.keeper or event)
+    if isinstance(event, DrainFailed) and event.command_id == status.command_id and event.query_name:
+        return replace(status, end=event, failed_queries=(*status.failed_queries, event.query_name))
+    return replace(status, end=event)
+
+
+def _ended_by(event: Event | None) -> frozenset[str]:
     """The commands that have their end with this event; none with most."""
     if isinstance(event, Drained | DrainFailed):
         return frozenset({event.command_id, *event.also_answers}) - {""}
     if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | Stopped | Skipped):
         return frozenset({event.command_id}) - {""}
     return frozenset()
-
-
-def answered_ids(events: Iterable[Event | None]) -> frozenset[str]:
-    """The commands that have had their end."""
-    return frozenset().union(*(answered_by(event) for event in events))
-
-
-def is_accepted(events: Iterable[Event | None], command_id: str) -> bool:
-    """Whether a command was begun."""
-    return any(isinstance(event, Accepted) and event.command_id == command_id for event in events)
 
 
 def is_late(command: Command, now: datetime) -> bool:
@@ -81,134 +182,92 @@ def out_of_date(request: SnapshotRequest, now: datetime, clock_skew_seconds: flo
     return None
 
 
-@dataclass(frozen=True)
-class PendingDrain:
-    """A drain that holds.
-
-    Attributes:
-        command: the notification.
-        number: of its object, as it lies there or as the event that took it up had it; 0 where it has none.
-    """
-
-    command: DrainNotification
-    number: int
+def of_kind(
+    statuses: Mapping[str, CommandStatus], kind: type[AnyCommand]
+) -> Iterator[tuple[AnyCommand, CommandStatus]]:
+    """The commands of a kind whose content is known, each with its status."""
+    for status in statuses.values():
+        if isinstance(status.command, kind):
+            yield status.command, status
 
 
 def pending_drain(
-    slots: Iterable[CommandSlot],
-    events: Collection[Event | None],
-    *,
-    stream_id: str,
-    deployment_id: str,
-    now: datetime,
-) -> PendingDrain | None:
-    """The drain of a deployment that holds: ordered in time, or begun, and without its end; None where there is none.
+    statuses: Mapping[str, CommandStatus], *, stream_id: str, deployment_id: str, now: datetime
+) -> tuple[DrainNotification, int] | None:
+    """The drain of a deployment that holds, with its number: ordered in time, or begun, without its end, and not
+    cancelled; None where there is none.
 
     Args:
-        slots: the commands that lie there.
-        events: every event of the deployment, in order; None for those that could not be read.
+        statuses: of all its commands.
         stream_id, deployment_id: whose drain; another's is never obeyed.
         now: what deadlines are held against.
     """
-    slots = list(slots)
-    cancelled = cancelled_drains(slots, events, stream_id=stream_id, deployment_id=deployment_id, now=now)
-    over = answered_ids(events) | {drain.command.command_id for drain in cancelled}
-    for slot in slots:
-        command = slot.command
-        if not isinstance(command, DrainNotification) or command.command_id in over:
-            continue
-        is_ours = (command.stream_id, command.deployment_id) == (stream_id, deployment_id)
-        if is_ours and (not is_late(command, now) or is_accepted(events, command.command_id)):
-            return PendingDrain(command, slot.number or 0)
-    for event in events:
-        # One whose object somebody deleted after it was begun: the event keeps its content.
-        if isinstance(event, Accepted) and event.command_id not in over:
-            command = command_in(event)
-            if isinstance(command, DrainNotification):
-                return PendingDrain(command, event.command_number)
+    cancelled = cancelled_drains(statuses, stream_id=stream_id, deployment_id=deployment_id, now=now)
+    over = {drain.command_id for drain, _ in cancelled}
+    for drain, status in of_kind(statuses, DrainNotification):
+        is_ours = (drain.stream_id, drain.deployment_id) == (stream_id, deployment_id)
+        if is_ours and status.holds(now) and drain.command_id not in over:
+            return drain, status.number
     return None
 
 
 def cancel_requests(
-    slots: Iterable[CommandSlot],
-    events: Iterable[Event | None],
-    *,
-    stream_id: str,
-    deployment_id: str,
-    now: datetime,
-    above: int = 0,
-) -> list[tuple[int, CancelRequest]]:
-    """The requests to take drains back that hold and that nobody has answered, with their numbers.
+    statuses: Mapping[str, CommandStatus], *, stream_id: str, deployment_id: str, now: datetime, above: int = 0
+) -> list[tuple[CancelRequest, int]]:
+    """The requests to cancel drains that hold and have no end, with their numbers.
 
     Args:
-        slots, events, stream_id, deployment_id, now: as in ``pending_drain``.
+        statuses, stream_id, deployment_id, now: as in ``pending_drain``.
         above: those with a higher number only.
     """
-    answered = answered_ids(events)
-    found = []
-    for slot in slots:
-        command, number = slot.command, slot.number or 0
-        if not isinstance(command, CancelRequest) or command.command_id in answered or number <= above:
-            continue
-        if (command.stream_id, command.deployment_id) == (stream_id, deployment_id) and not is_late(command, now):
-            found.append((number, command))
-    return found
+    return [
+        (request, status.number)
+        for request, status in of_kind(statuses, CancelRequest)
+        if status.slot is not None
+        and status.number > above
+        and (request.stream_id, request.deployment_id) == (stream_id, deployment_id)
+        and not status.is_ended
+        and not is_late(request, now)
+    ]
 
 
 def cancelled_drains(
-    slots: Collection[CommandSlot],
-    events: Collection[Event | None],
-    *,
-    stream_id: str,
-    deployment_id: str,
-    now: datetime,
-) -> list[PendingDrain]:
-    """The drains that a request takes back: ordered before it, without their end, and not begun to flush. Arguments as
-    in ``pending_drain``."""
-    requests = cancel_requests(slots, events, stream_id=stream_id, deployment_id=deployment_id, now=now)
-    newest = max((number for number, _ in requests), default=0)
-    answered = answered_ids(events)
-    flushing = {event.command_id for event in events if isinstance(event, Draining)}
-    found: dict[str, PendingDrain] = {}
-    for command, number in (
-        *((slot.command, slot.number or 0) for slot in slots),
-        *((command_in(event), event.command_number) for event in events if isinstance(event, Accepted)),
-    ):
-        if isinstance(command, DrainNotification) and number < newest:
-            found.setdefault(command.command_id, PendingDrain(command, number))
-    return [drain for each, drain in found.items() if each not in answered and each not in flushing]
+    statuses: Mapping[str, CommandStatus], *, stream_id: str, deployment_id: str, now: datetime
+) -> list[tuple[DrainNotification, int]]:
+    """The drains that a request cancels: ordered before it, without their end, and not begun to flush. Arguments as in
+    ``pending_drain``."""
+    requests = cancel_requests(statuses, stream_id=stream_id, deployment_id=deployment_id, now=now)
+    newest = max((number for _, number in requests), default=0)
+    return [
+        (drain, status.number)
+        for drain, status in of_kind(statuses, DrainNotification)
+        if status.number < newest and not status.is_ended and not status.is_flushing
+    ]
 
 
 def pending_skip(
-    slots: Iterable[CommandSlot], events: Collection[Event | None], deployment_id: str, query_name: str
+    statuses: Mapping[str, CommandStatus], deployment_id: str, query_name: str
 ) -> tuple[SkipRequest, int] | None:
-    """The skip of a batch of this query that nobody has answered yet, with the number of its object; None for none.
+    """The skip of a batch of this query that has no end yet, with its number; None for none.
 
-    One that was begun comes first, and holds although somebody deleted its object since: the event keeps its content.
+    One that was begun comes first.
     """
-    for begun, number in begun_skips(events):
-        if (begun.deployment_id, begun.query_name) == (deployment_id, query_name):
-            return begun, number
-    answered = answered_ids(events)
-    for slot in slots:
-        command = slot.command
-        if not isinstance(command, SkipRequest) or command.command_id in answered:
-            continue
-        if (command.deployment_id, command.query_name) == (deployment_id, query_name):
-            return command, slot.number or 0
-    return None
+    found = [
+        (skip, status)
+        for skip, status in of_kind(statuses, SkipRequest)
+        if not status.is_ended and (skip.deployment_id, skip.query_name) == (deployment_id, query_name)
+    ]
+    found.sort(key=lambda one: not one[1].is_begun)  # stable: else as they lie there
+    return (found[0][0], found[0][1].number) if found else None
 
 
-def begun_skips(events: Collection[Event | None]) -> list[tuple[SkipRequest, int]]:
-    """The skips that were accepted and have no end, with their numbers: their driver died in the middle, or is at it.
-
-    Args:
-        events: of a deployment, all attempts; None for those that could not be read.
-    """
-    answered = answered_ids(events)
-    accepted = [event for event in events if isinstance(event, Accepted) and event.command_id not in answered]
-    found = [(command_in(event), event.command_number) for event in accepted]
-    return [(command, number) for command, number in found if isinstance(command, SkipRequest)]
+def begun_skips(statuses: Mapping[str, CommandStatus]) -> list[tuple[SkipRequest, int]]:
+    """The skips that were begun and have no end, with their numbers: their driver died in the middle, or is at it."""
+    return [
+        (skip, status.number)
+        for skip, status in of_kind(statuses, SkipRequest)
+        if status.is_begun and not status.is_ended
+    ]
 
 
 def command_in(event: Accepted | Ignored | Expired) -> Command | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -30,11 +31,12 @@ from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
 from airflow_streamstate.controller.upgrade.tools import Verbs
-from airflow_streamstate.controller.upgrade.upgrades import Upgrades
+from airflow_streamstate.controller.upgrade.upgrades import Upgrades, describe_holder
+from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.notifications import Notifications
-from airflow_streamstate.controller.wait.waiting import Report, Waits, describe
-from airflow_streamstate.controller.wait.watching import Watching, redacted, redacted_event, secrets_in_log
-from airflow_streamstate.errors import ConflictError, DataError, StreamNotFoundError, StreamStateError
+from airflow_streamstate.controller.wait.waiting import Report, Waits
+from airflow_streamstate.controller.wait.watching import Watching, redacted_event, secrets_in_log
+from airflow_streamstate.errors import DataError, DeadlineExceededError, StreamNotFoundError
 from airflow_streamstate.launch.interface import Launcher
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
@@ -77,7 +79,7 @@ class Controller:
         self.snapshot_requests = SnapshotRequests(self._means, self._attempts, self._watching, self._waits)
         self.notifications = Notifications(self._means)
         self.snapshots = Snapshots(self._means)
-        self.starts = Starts(self._means, self._attempts, self._watching, self._waits)
+        self.starts = Starts(self._means, self._attempts, self._watching)
         self.readings = Readings(self._means)
         self.mirrors = Mirrors(self._means)
         self.retention = Retaining(self._means)
@@ -85,6 +87,9 @@ class Controller:
         self.upgrades = Upgrades(
             self._means, Verbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
         )
+        self._waits.add("rehearsed", self._look_for_rehearsal)
+        self._waits.add("upgrade", self._look_for_work)
+        self._waits.add("free", self._look_for_freedom)
 
     @classmethod
     def local(
@@ -150,6 +155,28 @@ class Controller:
         except StreamNotFoundError:
             return False
         return seen.state in ALIVE and seen.spec.code_digest == version.code_digest
+
+    def deployment_current_at(self, stream_id: str, moment: datetime | None) -> str:
+        """The deployment that was current at a moment; the first one where the moment was before it.
+
+        Goes from each deployment to the one before it, as their specs say: a deploy that died before the register
+        moved has left a spec, too, and was never current.
+
+        Args:
+            stream_id: the stream.
+            moment: None for now.
+
+        Raises:
+            StreamNotFoundError: there is none.
+        """
+        control = self.home.need_stream(stream_id)
+        found = str(control.need_register().value.deployment_id)
+        while moment is not None:
+            spec = control.spec(found)
+            if spec.created_at <= moment or spec.start.predecessor_id is None:
+                break
+            found = spec.start.predecessor_id
+        return found
 
     # orders
 
@@ -327,49 +354,49 @@ class Controller:
 
     # ends
 
-    def wait_healthy(
-        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None = None
-    ) -> StreamStatus:
-        """Wait until each query has committed a batch, or finished a trigger that found no input.
+    def look(self, condition: WaitCondition) -> WaitResult:
+        """One look at what is waited for; writes nothing. Raises as ``Waits.look``."""
+        return self._waits.look(condition)
 
-        Raises:
-            DeploymentFailedError: it failed; with the script's traceback and the end of its log.
-            ConflictError: it was stopped, drained or replaced before.
-            DeadlineExceededError: not within the timeout; the work goes on.
-        """
-        return self._waits.healthy(stream_id, deployment_id, timeout_seconds, on_progress)
+    def advance(self, condition: WaitCondition) -> WaitResult:
+        """One step of a wait: a look, and the write that is due by it. Raises as ``look``."""
+        return self._waits.advance(condition)
 
-    def describe(self, stream_id: str, deployment_id: str) -> str:
-        """Where a deployment stands, in one line for people who wait."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        return redacted(seen, describe(seen))
-
-    def is_healthy(self, stream_id: str, deployment_id: str) -> StreamStatus | None:
-        """One look of ``wait_healthy``; None while it may still come. Raises what that raises, but for the deadline."""
-        return self._waits.status_if_healthy(self._observer.observe(stream_id, deployment_id))
-
-    def wait_finished(
-        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None = None
-    ) -> Outcome:
-        """Wait until a deployment has ended: finished by itself, stopped or drained. Raises as ``wait_healthy``."""
-        return self._waits.finished(stream_id, deployment_id, timeout_seconds, on_progress)
-
-    def wait_for_command(
+    def wait(
         self,
-        stream_id: str,
-        deployment_id: str,
-        command_id: str,
+        condition: WaitCondition,
         timeout_seconds: float,
         on_progress: Report | None = None,
-    ) -> Outcome:
-        """Wait until an order is fulfilled.
+        *,
+        poll_interval_seconds: float | None = None,
+    ) -> WaitResult:
+        """Wait until it is there; arguments and errors as for ``Waits.wait``."""
+        return self._waits.wait(condition, timeout_seconds, on_progress, poll_interval_seconds=poll_interval_seconds)
 
-        Raises:
-            DeploymentFailedError: the deployment or its flush failed.
-            ConflictError: the job cannot obey it; it was ignored; the deployment was replaced or ended in another way.
-            DeadlineExceededError: not within the timeout; or it had expired when it was read.
-        """
-        return self._waits.command(stream_id, deployment_id, command_id, timeout_seconds, on_progress)
+    def out_of_time(self, condition: WaitCondition, deadline_at: str) -> DeadlineExceededError:
+        """The error of a wait that ended at a deadline; says what there was to see then (Law 6)."""
+        return self._waits.out_of_time(condition, deadline_at=deadline_at)
+
+    def _look_for_rehearsal(self, condition: WaitCondition) -> WaitResult:
+        if not self.plans.is_over(condition.stream_id, condition.deployment_id):
+            return WaitResult("pending", last_seen="the rehearsal is not over")
+        return WaitResult("done", {"rehearsal_id": condition.deployment_id}, last_seen="the rehearsal is over")
+
+    def _look_for_work(self, condition: WaitCondition) -> WaitResult:
+        """Whether there is something to be done of an upgrade."""
+        where = condition.stream_id, condition.deployment_id
+        state = self.upgrades.view(*where).state
+        last_seen = f"phase {state.phase}{f': {state.last.text}' if state.last.text else ''}"
+        if not self.upgrades.has_work(*where):
+            return WaitResult("pending", last_seen=last_seen)
+        return WaitResult("done", {"upgrade_id": condition.deployment_id}, last_seen=last_seen)
+
+    def _look_for_freedom(self, condition: WaitCondition) -> WaitResult:
+        """Whether no upgrade holds the stream."""
+        holder = self.upgrades.holder(condition.stream_id)
+        if holder is not None:
+            return WaitResult("pending", last_seen=describe_holder(holder))
+        return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
 
     def outcome_of_command(self, stream_id: str, deployment_id: str, command_id: str) -> Outcome | None:
         """What became of an order, in one look; None while it is under way. Every end is an outcome, none an error."""
@@ -388,11 +415,3 @@ class Controller:
         seen = self._observer.observe(stream_id, deployment_id)
         end = self._watching.end_of(seen)
         return None if end is None else self._watching.outcome(seen, end)
-
-    def error_of(self, outcome: Outcome) -> StreamStateError:
-        """The error that a wait would have raised for this outcome, with the end of the log for a failure."""
-        seen = self._observer.observe(outcome.stream_id, outcome.deployment_id)
-        end = self._watching.command_end(seen, outcome.command_id) or self._watching.end_of(seen)
-        if end is None:
-            return ConflictError("the deployment is running again", stream_id=outcome.stream_id)
-        return self._waits.error_of(seen, end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.upgrading import give_up_from_afar, what_remains
 from airflow_streamstate.protocol.upgrades import AfterStop
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseOperator, conf
 
 from airflow_streamstate.controller.observe.views import CommandView
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.ending import OnKill
-from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -127,11 +127,9 @@ class StreamStateOperator(BaseOperator):
         """Wait here or in the triggerer, until the watch is done; ``beyond_seconds`` longer than was asked for."""
         timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds") + beyond_seconds
         if not self.deferrable:
-            found = hook.wait_for(
-                watch, timeout_seconds=timeout_seconds, poll_interval_seconds=self.poll_interval_seconds
-            )
-            return self.result_from(watch, found)
-        seen = hook.look(watch)  # what is over already needs no triggerer
+            found = hook.client.wait(watch, timeout_seconds, poll_interval_seconds=self.poll_interval_seconds)
+            return self.result_from(watch, found.need_result())
+        seen = hook.client.advance(watch)  # what is over already needs no triggerer
         if seen.outcome == "pending":
             self.defer(
                 trigger=StreamStateTrigger(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import START_MODES, DeployRequest
 from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.hooks.rendered import (
@@ -178,7 +179,15 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         request = self._request()
         # One id is one wish: with the script mended and the task cleared, it is another one.
         request_id = request_id_of(context, resolve_request(request).digest)
-        return self.wait_for_launched(hook, hook.deploy(replace(request, request_id=request_id)))
+        request = replace(request, request_id=request_id)
+        return self.wait_for_launched(hook, hook.client.deploy(request, self._say_how_it_starts))
+
+    def _say_how_it_starts(self, view: DeploymentView) -> None:
+        """Before anything runs: how it starts, and what a person should know of that."""
+        snapshot = f" from {view.start.snapshot_id}" if view.start.snapshot_id else ""
+        self.log.info("%s %s starts: %s%s", view.stream_id, view.deployment_id, view.start.mode, snapshot)
+        for note in view.notes:
+            self.log.warning("%s %s: %s", view.stream_id, view.deployment_id, note)
 
     def _request(self) -> DeployRequest:
         return DeployRequest(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
@@ -106,7 +106,7 @@ class DrainStreamOperator(StreamStateOperator):
                     field=name,
                     next_step="Give batches_deadline_seconds, or flush_deadline_seconds, or leave it out.",
                 )
-        order = hook.drain(
+        order = hook.client.drain(
             str(self.stream_id),
             deployment_id=optional_text(self.deployment_id),
             terms=DrainTerms(
@@ -124,7 +124,4 @@ class DrainStreamOperator(StreamStateOperator):
         )
         if not self.wait:
             return ordered(order)
-        return self.wait_until_done(
-            hook,
-            WaitCondition("drained", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id),
-        )
+        return self.wait_until_done(hook, WaitCondition.of(order))

@@ -13,8 +13,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_streamstate.controller.under_upgrade import BusyError
 from airflow_streamstate.controller.upgrade.upgrades import busy_too_long, describe_holder
 from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
-from airflow_streamstate.hooks.observing import WaitCondition, out_of_time
 from airflow_streamstate.hooks.refusals import text_of, told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, texts, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -138,7 +138,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
             until = parse_time(deadline_at)
             if content.watch.wanted == "free":
                 return self._drive(context, hook, self._begun(context, hook, until), until)
-            view = hook.controller.upgrades.view(content.watch.stream_id, content.watch.deployment_id)
+            view = hook.client.upgrades.view(content.watch.stream_id, content.watch.deployment_id)
             return self._drive(context, hook, view, until, told=view.state.last.number)
 
     def _begun(self, context: Context, hook: StreamStateHook, deadline_at: datetime) -> UpgradeView:
@@ -152,7 +152,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
                 self._wait_until_free(hook, deadline_at)
 
     def _wait_until_free(self, hook: StreamStateHook, deadline_at: datetime) -> None:
-        stream_id, upgrades = str(self.stream_id), hook.controller.upgrades
+        stream_id, upgrades = str(self.stream_id), hook.client.upgrades
         holder = upgrades.holder(stream_id)
         if holder is None:
             return  # it has ended since
@@ -184,12 +184,12 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         for after in range(cleared + 1):
             for number in itertools.count(1):
                 request_id = request_id_of(context, _purpose(digest, after, number))
-                found = upgrade_of(hook.controller, str(self.stream_id), request_id)
+                found = upgrade_of(hook.client, str(self.stream_id), request_id)
                 if found is None:
                     break
                 if not found.is_over or found.is_what_was_asked:
                     return self.begin(hook, request_id)
-                if after == cleared and not stands_for_nothing(hook.controller, found):
+                if after == cleared and not stands_for_nothing(hook.client, found):
                     return found
         return self.begin(hook, request_id)
 
@@ -202,7 +202,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
                 key=UNDER_WAY_KEY, value={"stream_id": view.stream_id, "upgrade_id": view.upgrade_id}
             )
             view = self._brought_to_its_end(hook, view, deadline_at, told)
-            if self._is_ended or not stands_for_nothing(hook.controller, view):
+            if self._is_ended or not stands_for_nothing(hook.client, view):
                 return self._judged(context, view)
             self.log.info("%s: the try before was ended, and this one begins anew", what_remains(view))
             view, told = self._begun(context, hook, deadline_at), 0
@@ -210,12 +210,12 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     def _brought_to_its_end(
         self, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime, told: int
     ) -> UpgradeView:
-        upgrades = hook.controller.upgrades
+        upgrades = hook.client.upgrades
         left_seconds = max((deadline_at - hook.clock.now()).total_seconds(), 0.0)
         if not self.deferrable:
             return upgrades.run(view.stream_id, view.upgrade_id, left_seconds, self._tell_progress, self._tell)
         view = advance_upgrade(
-            hook.controller,
+            hook.client,
             view,
             told=told,
             hold_seconds=min(HOLD_SECONDS, left_seconds),
@@ -230,10 +230,10 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         watch = WaitCondition("upgrade", view.stream_id, deployment_id=view.upgrade_id)
         now = hook.clock.now()
         if now >= deadline_at:
-            raise out_of_time(hook.controller, watch, format_time(deadline_at))
+            raise hook.client.out_of_time(watch, format_time(deadline_at))
         waited_seconds = (now - view.state.last.taken_at).total_seconds()
         relook_seconds = min(max(waited_seconds, MIN_RELOOK_SECONDS), MAX_RELOOK_SECONDS)
-        hook.controller.upgrades.hold(view.stream_id, view.upgrade_id, relook_seconds + WAKING_SECONDS)
+        hook.client.upgrades.hold(view.stream_id, view.upgrade_id, relook_seconds + WAKING_SECONDS)
         self.defer(
             trigger=StreamStateTrigger(
                 watch=watch.to_json(),
@@ -277,7 +277,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         self._is_ended = True
         hook, view = self._driven
         try:
-            view = give_up(hook.controller, view.stream_id, view.upgrade_id, self.after_stop(), KILLED_SECONDS)
+            view = give_up(hook.client, view.stream_id, view.upgrade_id, self.after_stop(), KILLED_SECONDS)
         except StreamStateError as error:
             self.log.error("The task was ended, and going on with %s failed: %s", view.upgrade_id, error)  # noqa: TRY400
         self.log.info("The task was ended; %s", what_remains(view))

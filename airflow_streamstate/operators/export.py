@@ -78,7 +78,7 @@ class ExportStateOperator(ReadingOperator):
             format=one_of(self.format, EXPORT_FORMATS, "format"),
             overwrite=yes_or_no(self.overwrite, "overwrite"),
         )
-        found = hook.read_state(request, on_progress=self.tell)
+        found = hook.client.readings.look(request, self.tell)
         result = {name: found[name] for name in _TOLD}
         unread = [one for query in found["queries"].values() for one in query["problems"]]
         problems = [*found["export"]["problems"], *unread]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS, end_as_asked
 from airflow_streamstate.hooks.rendered import one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
@@ -56,4 +56,4 @@ class LaunchingOperator(StreamStateOperator):
     def on_kill(self) -> None:
         """Airflow ends the task while it waits in a worker; in the triggerer it is ``StreamStateTrigger.on_kill``."""
         if self._launched is not None:
-            self.hook().end_as_asked(self.on_kill_action, *self._launched)
+            end_as_asked(self.hook().client, self.on_kill_action, *self._launched)

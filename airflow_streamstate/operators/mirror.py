@@ -57,12 +57,17 @@ class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
         batch_bytes = optional_text(self.fetch_batch_bytes)
-        rows = hook.mirror(
-            str(self.stream_id),
-            mirrors=texts(self.mirrors, "mirrors"),
+        stream_id, mirrors = str(self.stream_id), hook.client.mirrors
+        copied = mirrors.copy(
+            stream_id,
+            mirrors.chosen(stream_id, texts(self.mirrors, "mirrors")),
             batch_bytes=None if batch_bytes is None else whole_number(batch_bytes, "fetch_batch_bytes"),
             timeout_seconds=optional_seconds(self.fetch_timeout_seconds, "fetch_timeout_seconds"),
         )
+        rows = [
+            {"snapshot_id": done.snapshot_id, "mirror": uri, "files": done.files, "bytes": done.size_bytes}
+            for uri, done in copied
+        ]
         for row in rows:
             self.log.info("%s at %s: %s files copied, %s bytes", *(row[name] for name in _SAID))
-        return {"stream_id": str(self.stream_id), "snapshots": rows}
+        return {"stream_id": stream_id, "snapshots": rows}

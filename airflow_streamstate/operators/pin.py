@@ -37,7 +37,7 @@ class PinSnapshotOperator(StreamStateOperator):
         stream_id, snapshot_id = str(self.stream_id), str(self.snapshot_id)
         pinned = yes_or_no(self.pinned, "pinned")
         if pinned:
-            hook.pin(stream_id, snapshot_id)
+            hook.client.retention.pin(stream_id, snapshot_id)
         else:
-            hook.unpin(stream_id, snapshot_id)
+            hook.client.retention.unpin(stream_id, snapshot_id)
         return {"stream_id": stream_id, "snapshot_id": snapshot_id, "pinned": pinned}

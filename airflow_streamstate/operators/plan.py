@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -75,7 +75,7 @@ class PlanUpgradeOperator(ChangingOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request = self.change()
-        view = hook.controller.plans.begin(
+        view = hook.client.plans.begin(
             request,
             # One id is one wish, as for a deploy; one that is over is begun anew when the task is cleared.
             request_id=request_id_of(context, request.digest),
@@ -94,13 +94,13 @@ class PlanUpgradeOperator(ChangingOperator):
             return self._judged(context, result)
 
     def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        self._report = self.hook().controller.plans.report(watch.stream_id, watch.deployment_id)
+        self._report = self.hook().client.plans.report(watch.stream_id, watch.deployment_id)
         return self._report.to_json()
 
     def on_kill(self) -> None:
         """Airflow ends the task while it waits in a worker; in the triggerer the rehearsal ends at its deadline."""
         if self._begun is not None:
-            self.hook().controller.plans.give_up(*self._begun)
+            self.hook().client.plans.give_up(*self._begun)
 
     def _judged(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
         if self._report is None or not yes_or_no(self.fail_unless_it_fits, "fail_unless_it_fits"):

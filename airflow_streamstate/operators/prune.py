@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.hooks.rendered import as_seconds, optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
@@ -56,13 +57,17 @@ class PruneSnapshotsOperator(StreamStateOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
         age, keep = optional_text(self.older_than_seconds), optional_text(self.keep)
-        result = hook.prune(
+        policy = RetentionPolicy(
+            None if keep is None else whole_number(keep, "keep"),
+            None if age is None else as_seconds(age, "older_than_seconds"),
+        )
+        pruned = hook.client.retention.prune(
             str(self.stream_id),
-            keep=None if keep is None else whole_number(keep, "keep"),
-            older_than_seconds=None if age is None else as_seconds(age, "older_than_seconds"),
-            dry_run=yes_or_no(self.report_only, "report_only"),
+            policy,
+            is_dry=yes_or_no(self.report_only, "report_only"),
             at_mirrors=yes_or_no(self.at_mirrors, "at_mirrors"),
         )
+        result: dict[str, Any] = pruned.to_json()
         for one in result["removed"]:
             self.log.info("%s: %s", one["snapshot_id"], "; ".join(one["why"]))
         for mirror in result["mirrors"]:

@@ -35,7 +35,7 @@ class ResumeStreamOperator(LaunchingOperator):
         self.assume_dead = assume_dead
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        view = hook.resume(
+        view = hook.client.resume(
             str(self.stream_id),
             request_id=request_id_of(context),
             assume_dead=yes_or_no(self.assume_dead, "assume_dead"),

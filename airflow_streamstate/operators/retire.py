@@ -34,4 +34,5 @@ class RetireStreamOperator(StreamStateOperator):
         self.delete = delete
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
-        return hook.retire(str(self.stream_id), reason=str(self.reason), deletes=yes_or_no(self.delete, "delete"))
+        deletes = yes_or_no(self.delete, "delete")
+        return hook.client.retention.retire(str(self.stream_id), reason=str(self.reason), deletes=deletes).to_json()

@@ -71,7 +71,7 @@ class RollbackStreamOperator(UpgradeOperatorBase):
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
-        return hook.controller.upgrades.begin_rollback(self._request(), request_id, lease_seconds=LEASE_SECONDS)
+        return hook.client.upgrades.begin_rollback(self._request(), request_id, lease_seconds=LEASE_SECONDS)
 
     def _request(self) -> RollbackRequest:
         return RollbackRequest(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.deploy.skips import SkipOrder
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.connectors.moving import in_words
+from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.rendered import optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
@@ -71,10 +72,11 @@ class SkipBatchOperator(StreamStateOperator):
             assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
         )
         purpose = f"{wish.batch_id} {wish.query_name} {wish.accepts_written}"
-        order = hook.skip(wish, request_id=request_id_of(context, purpose))
+        order = hook.client.starts.skip(wish, request_id_of(context, purpose), self._say_what_is_passed_over)
         if not self.wait:
             return ordered(order)
-        return self.wait_until_done(
-            hook,
-            WaitCondition("skipped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id),
-        )
+        return self.wait_until_done(hook, WaitCondition.of(order))
+
+    def _say_what_is_passed_over(self, view: SkipView) -> None:
+        for move in in_words(view.moves):
+            self.log.warning("Batch %s of query %s is passed over: %s", view.batch_id, view.query_name, move)

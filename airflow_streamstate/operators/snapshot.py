@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
@@ -63,7 +63,7 @@ class SnapshotStreamOperator(StreamStateOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         expires_in, ttl = optional_text(self.expires_in_seconds), optional_text(self.ttl_seconds)
-        order = hook.snapshot(
+        order = hook.client.snapshot(
             str(self.stream_id),
             terms=SnapshotTerms(
                 requested_at=as_moment(self.requested_at, "requested_at"),
@@ -76,11 +76,4 @@ class SnapshotStreamOperator(StreamStateOperator):
         )
         if not self.wait:
             return {**ordered(order), "request_id": order.request_id}
-        watch = WaitCondition(
-            "snapshot",
-            order.stream_id,
-            deployment_id=order.deployment_id,
-            command_id=order.command_id,
-            request_id=order.request_id,
-        )
-        return self.wait_until_done(hook, watch)
+        return self.wait_until_done(hook, WaitCondition.of(order))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE
 from airflow_streamstate.controller.observe.views import StreamStatus
+from airflow_streamstate.controller.wait.condition import WaitCondition, end_result
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
-from airflow_streamstate.hooks.observing import WaitCondition, end_result
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -78,7 +78,7 @@ class StopStreamOperator(StreamStateOperator):
         deadline = self._deadline(context)
         keeps_any_end = deadline is not None and deadline["on_deadline"] == "kill"
         if one_of(self.if_not_running, ("fail", "pass"), "if_not_running") == "pass" and not keeps_any_end:
-            status = hook.status(str(self.stream_id), deployment_id)
+            status = hook.client.status(str(self.stream_id), deployment_id)
             if status.state == "failed":
                 self.log.warning("Not running, so there is nothing to stop: %s", status.error)
                 return _nothing_to_stop(status)
@@ -87,7 +87,7 @@ class StopStreamOperator(StreamStateOperator):
                 self._defer_until(hook, deadline)
             return self._stopped_by(hook, deadline)
         expires_in = optional_text(self.expires_in_seconds)
-        order = hook.stop(
+        order = hook.client.stop(
             str(self.stream_id),
             deployment_id=deployment_id,
             reason=str(self.reason),
@@ -96,10 +96,7 @@ class StopStreamOperator(StreamStateOperator):
         )
         if not self.wait:
             return ordered(order)
-        return self.wait_until_done(
-            hook,
-            WaitCondition("stopped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id),
-        )
+        return self.wait_until_done(hook, WaitCondition.of(order))
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         with told_to_airflow():
@@ -131,13 +128,11 @@ class StopStreamOperator(StreamStateOperator):
 
     def _defer_until(self, hook: StreamStateHook, deadline: dict[str, Any]) -> None:
         """Order it, and wait in the triggerer; what is over already is left to a worker."""
-        order = hook.controller.forced_stops.order(str(self.stream_id), **deadline)
+        order = hook.client.forced_stops.order(str(self.stream_id), **deadline)
         if order is None:
             return
-        watch = WaitCondition(
-            "stopped", order.stream_id, deployment_id=order.deployment_id, command_id=order.command_id
-        )
-        if hook.look(watch).outcome == "pending":
+        watch = WaitCondition.of(order)
+        if hook.client.advance(watch).outcome == "pending":
             self.defer(
                 trigger=StreamStateTrigger(
                     watch=watch.to_json(),
@@ -150,7 +145,7 @@ class StopStreamOperator(StreamStateOperator):
             )
 
     def _stopped_by(self, hook: StreamStateHook, deadline: dict[str, Any]) -> dict[str, Any]:
-        found = hook.controller.forced_stops.stop(str(self.stream_id), **deadline)
+        found = hook.client.forced_stops.stop(str(self.stream_id), **deadline)
         outcome = found.outcome
         if outcome.outcome == "failed" and self.if_not_running != "pass":
             raise ConflictError(

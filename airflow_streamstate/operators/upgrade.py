@@ -109,9 +109,9 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
         request, rehearsal_id = self._request(), optional_text(self.rehearsal_id)
-        if rehearsal_id is not None and upgrade_of(hook.controller, request.stream_id, request_id) is None:
-            refuse_unless_planned(hook.controller, request.change, rehearsal_id)
-        return hook.controller.upgrades.begin(request, request_id, lease_seconds=LEASE_SECONDS)
+        if rehearsal_id is not None and upgrade_of(hook.client, request.stream_id, request_id) is None:
+            refuse_unless_planned(hook.client, request.change, rehearsal_id)
+        return hook.client.upgrades.begin(request, request_id, lease_seconds=LEASE_SECONDS)
 
     def after_stop(self) -> AfterStop:
         return one_of(self.on_cancel, AFTER_STOP, "on_cancel")

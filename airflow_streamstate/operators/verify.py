@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError
 from airflow_streamstate.hooks.rendered import optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -46,7 +47,13 @@ class VerifySnapshotOperator(ReadingOperator):
             raise InvalidRequestError(
                 "no snapshot is named", stream_id=str(self.stream_id), next_step="Give the task a snapshot_id."
             )
-        found = hook.verify(self.reading(), deep=yes_or_no(self.deep, "deep"), on_progress=self.tell)
+        found = verify_snapshot(
+            hook.client.snapshots,
+            hook.client.readings,
+            self.reading(),
+            deep=yes_or_no(self.deep, "deep"),
+            on_progress=self.tell,
+        )
         result = {"stream_id": str(self.stream_id), **found}
         if not found["ok"]:
             context["ti"].xcom_push(key=RETURN_KEY, value=result)

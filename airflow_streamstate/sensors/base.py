@@ -17,8 +17,8 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
+from airflow_streamstate.controller.wait.condition import UNANSWERED, WaitCondition
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.hooks.observing import UNANSWERED, WaitCondition
 from airflow_streamstate.hooks.refusals import is_mistake, is_retryable, text_of
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -79,7 +79,7 @@ class StreamStateSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         hook = self.hook()
         try:
-            seen = hook.look(self.watch(context, hook))
+            seen = hook.client.advance(self.watch(context, hook))
         except StreamStateError as error:
             if not is_retryable(error):
                 self._give_up(error)
@@ -154,7 +154,7 @@ class StreamStateSensor(BaseSensorOperator):
     def deployment_of(self, context: Context, hook: StreamStateHook) -> str:
         """The deployment that this DAG run is about: named, or current when the run began."""
         named = optional_text(self.deployment_id)
-        return named or hook.deployment_current_at(str(self.stream_id), context["dag_run"].start_date)
+        return named or hook.client.deployment_current_at(str(self.stream_id), context["dag_run"].start_date)
 
     def _give_up(self, error: StreamStateError) -> NoReturn:
         # Not by remedy, as operators do: what cannot come will not come on the next try either.

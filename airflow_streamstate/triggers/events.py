@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DataError, StreamStateError
-from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.refusals import error_from_json
 
 EventOutcome = Literal["done", "over", "deadline"]

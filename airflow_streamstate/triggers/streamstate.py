@@ -19,10 +19,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
+from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_watched
-from airflow_streamstate.hooks.observing import PENDING, WaitCondition, WaitResult, look, out_of_time
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 from airflow_streamstate.protocol.codec import parse_time
@@ -48,7 +48,7 @@ class StreamStateTrigger(BaseTrigger):
 
     Runs again from the start after a triggerer died: looking twice is looking once.
 
-    :param watch: what to wait for, as ``Watch.to_json`` gives it.
+    :param watch: what to wait for, as ``WaitCondition.to_json`` gives it.
     :param streamstate_conn_id: the connection that names the home.
     :param deferred_at: RFC 3339; when the task was deferred, by the worker's clock. None: when the trigger runs.
     :param deadline_at: RFC 3339; when to give up. Absolute, so that a new triggerer does not begin to wait anew.
@@ -137,7 +137,7 @@ class StreamStateTrigger(BaseTrigger):
                 if seen.outcome != "pending":
                     return EventContent(seen.outcome, watch, seen.result, seen.error)
                 if self.deadline_at is not None and SYSTEM_CLOCK.now() >= parse_time(self.deadline_at):
-                    error = await _in_pool(out_of_time, controller, watch, self.deadline_at)
+                    error = await _in_pool(controller.out_of_time, watch, self.deadline_at)
                     return EventContent("deadline", watch, error=error)
                 await asyncio.sleep(self.poll_interval_seconds * (0.9 + 0.2 * SYSTEM_CLOCK.jitter()))
         except StreamStateError as error:
@@ -145,7 +145,7 @@ class StreamStateTrigger(BaseTrigger):
 
     async def _look(self, controller: Controller, watch: WaitCondition) -> WaitResult:
         try:
-            return await _in_pool(look, controller, watch)
+            return await _in_pool(controller.advance, watch)
         except StreamStateError as error:
             if not is_retryable(error):
                 raise

@@ -19,7 +19,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import NamedHome, named_home
@@ -127,8 +127,8 @@ def test_a_stream_is_upgraded_by_schedule_by_rest_and_by_the_command(place: Plac
     first = DeployRequest(
         "flights", JOBS / "count_by_origin.py", arguments=tuple(place.flights.arguments), master="local[2]"
     )
-    hook.deploy(first)
-    hook.wait_for(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=240)
+    hook.client.deploy(first)
+    hook.client.wait(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=240)
 
     # By its schedule, with the default of every parameter: drain, and another grouping key.
     site.unpause("upgrade_stream")
@@ -179,7 +179,7 @@ def test_a_stream_is_upgraded_by_schedule_by_rest_and_by_the_command(place: Plac
     site.unpause("scheduled_upgrade")
     (run_id,) = eventually(lambda: site.run_ids("scheduled_upgrade") or None, "the nightly run", 120)
     place.run("scheduled_upgrade", run_id)
-    status = hook.status("flights")
+    status = hook.client.status("flights")
     assert (status.deployment_id, status.application, status.start.mode) == (
         "d-0005", "count_by_origin_v2.py", "restore"
     )  # fmt: skip
@@ -191,7 +191,7 @@ def test_a_stream_is_upgraded_by_schedule_by_rest_and_by_the_command(place: Plac
     })  # fmt: skip
     cleared = _first(site.run_ids("upgrade_stream"), "scheduled__")
     eventually(lambda: site.task_states("upgrade_stream", cleared)["deploy"] == "failed", "the refusal", 120)
-    assert hook.status("flights").deployment_id == "d-0005"
+    assert hook.client.status("flights").deployment_id == "d-0005"
     assert "current_deployment_id=d-0005" in site.why_failed("upgrade_stream", cleared)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from support import scripted_driver
 from support.airflow_place import Place
 from support.airflow_site import AirflowSite
@@ -94,18 +94,18 @@ def test_a_triggerer_that_ends_stops_no_stream_and_forgets_no_wait(place: Place)
     hook = place.home.hook()
     script = scripted_driver.script(place.scripts, "runs", name="runs.py")
     gated, surviving = place.unused("gated"), place.unused("surviving")
-    hook.deploy(DeployRequest(gated, script, master="local[2]"))
-    hook.wait_for(WaitCondition("healthy", gated, "d-0001"), timeout_seconds=60)
+    hook.client.deploy(DeployRequest(gated, script, master="local[2]"))
+    hook.client.wait(WaitCondition("healthy", gated, "d-0001"), timeout_seconds=60)
     run_id = place.site.trigger("gate", {"stream_id": gated})
     waiting = place.start("deploy_deferred", surviving, "hangs")
     place.wait_put_off("gate", run_id, "drained")
     place.wait_put_off("deploy_deferred", waiting, "deploy")
     place.site.restart("triggerer")
-    assert hook.status(surviving).state in ("launching", "running")
-    hook.drain(gated)
+    assert hook.client.status(surviving).state in ("launching", "running")
+    hook.client.drain(gated)
     place.site.need_success("gate", run_id, 240)
     assert place.site.xcom("gate", run_id, "drained")["snapshot_id"] == "d-0001-drained-000001"
-    assert hook.status(surviving).state == "running"
+    assert hook.client.status(surviving).state == "running"
 
 
 def test_the_form_of_the_connection_has_every_field_and_a_button_that_works(place: Place) -> None:

@@ -87,7 +87,7 @@ def under_way(place: Place, stream_id: str, *phases: str) -> UpgradeView:
     """The upgrade of a stream, once it is under way in one of these phases."""
 
     def look() -> UpgradeView | None:
-        view = place.home.hook().controller.upgrades.under_way(stream_id)
+        view = place.home.hook().client.upgrades.under_way(stream_id)
         return view if view is not None and view.state.phase in phases else None
 
     found: UpgradeView = eventually(look, f"an upgrade of {stream_id} in {phases}", 180, every=0.1)
@@ -153,7 +153,7 @@ def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place:
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
     assert (result["upgrade_id"], result["outcome"]) == (view.upgrade_id, "given_up")
     assert tasks_alone(place, stream_id, view.upgrade_id)
-    assert place.home.hook().status(stream_id).application == "first.py"
+    assert place.home.hook().client.status(stream_id).application == "first.py"
 
 
 def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(place: Place) -> None:
@@ -164,11 +164,11 @@ def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(
     view = under_way(place, stream_id, "planned")
     place.wait_triggerer("upgrade_deferred", run_id, "upgrade")
     place.mark_failed("upgrade_deferred", run_id, "upgrade")
-    upgrades = place.home.hook().controller.upgrades
+    upgrades = place.home.hook().client.upgrades
     eventually(lambda: upgrades.view(stream_id, view.upgrade_id).is_over, "the end of the upgrade", 120)
     assert upgrades.view(stream_id, view.upgrade_id).outcome == "refused"
     assert upgrades.under_way(stream_id) is None
-    status = place.home.hook().status(stream_id)
+    status = place.home.hook().client.status(stream_id)
     assert (status.deployment_id, status.state) == ("d-0001", "running")
 
 
@@ -187,7 +187,7 @@ def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_i
     assert place.site.wait_for_run("upgrade_deferred", run_id, 120) == "failed"
     place.clear("upgrade_deferred", run_id, "upgrade")
     place.site.need_success("upgrade_deferred", run_id, 300)
-    assert place.home.hook().controller.upgrades.view(stream_id, view.upgrade_id).outcome == "given_up"
+    assert place.home.hook().client.upgrades.view(stream_id, view.upgrade_id).outcome == "given_up"
     result = place.site.xcom("upgrade_deferred", run_id, "upgrade")
     assert result["upgrade_id"] != view.upgrade_id
     assert result["outcome"] == "upgraded"
@@ -202,7 +202,7 @@ def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(
     first = under_way(place, stream_id, "planned")
     place.wait_triggerer("upgrade_deferred", run_id, "upgrade")
     place.clear("upgrade_deferred", run_id, "upgrade")
-    upgrades = place.home.hook().controller.upgrades
+    upgrades = place.home.hook().client.upgrades
     eventually(lambda: upgrades.view(stream_id, first.upgrade_id).is_over, "the end of the first", 120)
     second = under_way(place, stream_id, "planned")
     assert second.upgrade_id != first.upgrade_id
@@ -244,7 +244,7 @@ def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, de
     place.site.need_success("approved_upgrade", run_id, 400, meanwhile=answer_it)
     upgraded = place.site.task_states("approved_upgrade", run_id)["upgrade"]
     assert upgraded == ("success" if answer == "Approve" else "skipped")
-    assert place.home.hook().status(stream_id).deployment_id == deployment_id
+    assert place.home.hook().client.status(stream_id).deployment_id == deployment_id
     if answer == "Approve":
         result = place.site.xcom("approved_upgrade", run_id, "upgrade")
         assert (result["outcome"], result["verdict"], result["mode"]) == ("upgraded", "hazardous", "drain")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
 from support import scripted_driver
 from support.airflow_streams import NamedHome
@@ -25,8 +25,8 @@ pytestmark = [
 def running(home: NamedHome, script: Path, *arguments: str) -> str:
     """Deploy this script and wait until it runs; gives the deployment."""
     hook = home.hook()
-    view = hook.deploy(DeployRequest("flights", script, arguments=arguments, master="local[2]"))
-    hook.wait_for(
+    view = hook.client.deploy(DeployRequest("flights", script, arguments=arguments, master="local[2]"))
+    hook.client.wait(
         WaitCondition("healthy", "flights", view.deployment_id), timeout_seconds=60, poll_interval_seconds=0.1
     )
     return view.deployment_id
@@ -52,7 +52,7 @@ def test_an_incompatible_upgrade_drains_and_goes_on_from_the_drained_snapshot(
     assert deployed["start"] == {
         "mode": "seed", "snapshot_id": drained["snapshot_id"], "predecessor_id": "d-0001"
     }  # fmt: skip
-    notification = scripted.hook().read_notification("flights", returned(run, "drain")["command_id"], "d-0001")
+    notification = scripted.hook().client.notifications.read("flights", returned(run, "drain")["command_id"], "d-0001")
     assert isinstance(notification, DrainNotification)
     assert notification.reason == "new key"
     assert notification.requested_by.startswith("airflow upgrade_stream.drain ")
@@ -74,9 +74,9 @@ def test_a_version_that_has_failed_can_be_upgraded(scripted: NamedHome, run_dag:
     """There is nothing to stop; the deploy takes over where it ended."""
     bad = scripted_driver.script(tmp_path, "runs", "fails", name="bad.py")
     hook = scripted.hook()
-    hook.deploy(DeployRequest("flights", bad, master="local[2]"))
+    hook.client.deploy(DeployRequest("flights", bad, master="local[2]"))
     for _ in range(200):
-        if hook.status("flights").state == "failed":
+        if hook.client.status("flights").state == "failed":
             break
         hook.clock.sleep(0.05)
     run = run_dag("upgrade_stream", upgrade(scripted_driver.script(tmp_path, "runs"), state="keep"))
@@ -93,7 +93,7 @@ def test_a_drain_that_cannot_be_obeyed_stops_the_upgrade_and_not_the_stream(
     assert str(run.state) == "failed"
     assert states(run)["drained"] == "failed"
     assert states(run)["deploy"] in ("upstream_failed", "None")
-    assert scripted.hook().status("flights").state == "running"
+    assert scripted.hook().client.status("flights").state == "running"
 
 
 def test_a_spark_connection_that_is_not_there_is_an_error(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_spark_connection_that_is_not_there_is_an_error(scripted: NamedHome, r
     running(scripted, script)
     run = run_dag("upgrade_stream", upgrade(script, state="keep", spark_conn_id="nowhere"))
     assert states(run)["deploy"] == "failed"
-    status = scripted.hook().status("flights")
+    status = scripted.hook().client.status("flights")
     assert (status.deployment_id, status.state) == ("d-0001", "stopped")
     assert scripted.home.control("flights").deployment_ids() == ["d-0001"]
 
@@ -111,7 +111,7 @@ def test_a_stream_that_nobody_knows_fails_at_the_first_task(scripted: NamedHome,
     """A misspelt name deploys nothing."""
     run = run_dag("upgrade_stream", upgrade(scripted_driver.script(tmp_path, "runs"), stream_id="nobody"))
     assert states(run)["drain"] == "failed"
-    assert scripted.hook().streams() == []
+    assert scripted.hook().client.statuses() == []
 
 
 def test_the_scheduled_upgrade_does_nothing_where_nothing_changed(
@@ -124,7 +124,7 @@ def test_the_scheduled_upgrade_does_nothing_where_nothing_changed(
     assert returned(first, "deploy")["start"]["mode"] == "restore"
     second = run_dag("scheduled_upgrade")
     assert states(second) == {"something_changed": "success", "stop": "skipped", "deploy": "skipped"}
-    assert scripted.hook().status("flights").deployment_id == "d-0002"
+    assert scripted.hook().client.status("flights").deployment_id == "d-0002"
 
 
 @pytest.mark.parametrize(("word", "done", "mode"), [("fits", "stop", "restore"), ("needs-drain", "drain", "seed")])
@@ -148,8 +148,8 @@ def test_the_gate_opens_for_a_drain_that_somebody_else_ordered(
     script = scripted_driver.script(tmp_path, "runs")
     running(scripted, script)
     hook = scripted.hook()
-    hook.drain("flights")
-    hook.wait_for(WaitCondition("drained", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.client.drain("flights")
+    hook.client.wait(WaitCondition("drained", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
     running(scripted, script, "--version", "2")
     run = run_dag("drain_gate", {"deployment_id": "d-0001"})
     assert returned(run, "drained")["snapshot_id"] == "d-0001-drained-000001"
@@ -162,8 +162,8 @@ def test_the_gate_skips_the_back_fill_where_no_drain_can_come(
     """The deployment was stopped with its state: what it holds is not written."""
     running(scripted, scripted_driver.script(tmp_path, "runs"))
     hook = scripted.hook()
-    hook.stop("flights")
-    hook.wait_for(WaitCondition("stopped", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.client.stop("flights")
+    hook.client.wait(WaitCondition("stopped", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
     run = run_dag("drain_gate")
     assert states(run) == {"drained": "skipped", "backfill": "skipped"}
 
@@ -175,6 +175,6 @@ def test_snapshots_are_taken_by_schedule(scripted: NamedHome, run_dag: Any, tmp_
     assert [states(run) for run in found] == [{"ask": "success", "ready": "success"}] * 2
     ids = [returned(run, "ready")["snapshot_id"] for run in found]
     assert ids == ["d-0001-live-000001", "d-0001-live-000002"]
-    command = scripted.hook().read_notification("flights", returned(found[0], "ask")["command_id"], "d-0001")
+    command = scripted.hook().client.notifications.read("flights", returned(found[0], "ask")["command_id"], "d-0001")
     assert isinstance(command, SnapshotRequest)
     assert (command.ttl_seconds, command.reason) == (1800.0, "every hour")

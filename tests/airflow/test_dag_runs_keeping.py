@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.snapshot.mirror import is_mirrored
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver
@@ -33,10 +33,10 @@ def test_a_snapshot_is_loaded_copied_and_written_as_tables(
     monkeypatch.setenv("KEPT_SNAPSHOTS_TABLES", str(tmp_path / "tables"))
     flights, hook = Flights(tmp_path / "flights", pieces=2), spark.hook()
     flights.feed(2)
-    hook.deploy(
+    hook.client.deploy(
         DeployRequest("flights", JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[2]")
     )
-    hook.wait_for(WaitCondition("caught_up", "flights", "d-0001"), timeout_seconds=180)
+    hook.client.wait(WaitCondition("caught_up", "flights", "d-0001"), timeout_seconds=180)
     for number in (1, 2):
         run = run_dag("kept_snapshots")
         assert set(states(run).values()) == {"success"}, states(run)
@@ -48,7 +48,7 @@ def test_a_snapshot_is_loaded_copied_and_written_as_tables(
         assert (export["complete"], [table["rows"] for table in export["tables"]]) == (True, [loaded[0]["rows"]])
         assert list(Path(export["uri"]).rglob("*.parquet"))
         assert is_mirrored(spark.home.control("flights"), LocalStore(tmp_path / "mirror"), snapshot_id)
-    assert hook.status("flights").state == "running"
+    assert hook.client.status("flights").state == "running"
 
 
 @pytest.mark.parametrize("deletes", [False, True])
@@ -58,14 +58,14 @@ def test_a_stream_is_retired_behind_its_last_snapshot(
     """Which is at another place by then, whatever becomes of the home."""
     monkeypatch.setenv("RETIRED_STREAMS_MIRROR", str(tmp_path / "mirror"))
     hook = scripted.hook()
-    hook.deploy(DeployRequest("flights", scripted_driver.script(tmp_path, "runs"), master="local[2]"))
-    hook.wait_for(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.client.deploy(DeployRequest("flights", scripted_driver.script(tmp_path, "runs"), master="local[2]"))
+    hook.client.wait(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
     run = run_dag("retire_stream", {"reason": "moved", "delete": deletes})
     assert states(run) == {"stopped": "success", "mirrored": "success", "retired": "success"}
     snapshot_id = returned(run, "stopped")["snapshot_id"]
     assert snapshot_id in {row["snapshot_id"] for row in returned(run, "mirrored")["snapshots"]}
     retired = returned(run, "retired")
     assert (retired["reason"], retired["deleted"], retired["objects"] > 0) == ("moved", deletes, deletes)
-    assert [status.stream_id for status in hook.streams()] == ([] if deletes else ["flights"])
+    assert [status.stream_id for status in hook.client.statuses()] == ([] if deletes else ["flights"])
     mirror = StreamControl(LocalStore(tmp_path / "mirror"), "flights", SYSTEM_CLOCK)
     assert mirror.need_manifest(snapshot_id).snapshot_kind == "stopped"

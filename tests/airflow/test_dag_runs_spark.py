@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from support.airflow_streams import NamedHome
 from support.dag_results import returned, states
 from support.flights import JOBS, Flights, counts, counts_of
@@ -40,8 +40,8 @@ def test_a_stream_is_upgraded_with_its_state_and_then_to_another_key(
 
     by_origin = flights.feed(2)
     first = DeployRequest("flights", JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[2]")
-    hook.deploy(first)
-    hook.wait_for(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=120)
+    hook.client.deploy(first)
+    hook.client.wait(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=120)
     wait_read(spark, "d-0001", 2)
 
     kept = run_dag("scheduled_upgrade")
@@ -61,11 +61,11 @@ def test_a_stream_is_upgraded_with_its_state_and_then_to_another_key(
     assert not list((flights.folder / "delays").glob("*.gz.parquet"))
     by_route = flights.feed(2)
     # All that the last version holds is written by a last drain.
-    hook.wait_for(WaitCondition("healthy", "flights", "d-0003"), timeout_seconds=120)
+    hook.client.wait(WaitCondition("healthy", "flights", "d-0003"), timeout_seconds=120)
     wait_read(spark, "d-0003", 5)
-    last = hook.drain("flights")
+    last = hook.client.drain("flights")
     watch = WaitCondition("drained", "flights", "d-0003", command_id=last.command_id)
-    assert hook.wait_for(watch, timeout_seconds=120)["state_rows_left"] == 0
+    assert hook.client.wait(watch, timeout_seconds=120).need_result()["state_rows_left"] == 0
 
     assert list((flights.folder / "delays").glob("*.gz.parquet"))  # the conf went with the connection
     rows = list(flights.written())

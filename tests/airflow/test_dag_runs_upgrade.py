@@ -45,7 +45,7 @@ def test_a_version_that_does_not_prove_itself_fails_the_task_and_the_old_one_run
     assert states(run) == {"upgrade": "failed"}
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
     assert returned(run, "upgrade")["outcome"] == "given_up"
-    assert scripted.hook().status("flights").application == "first.py"
+    assert scripted.hook().client.status("flights").application == "first.py"
 
 
 def test_many_streams_at_night(
@@ -63,7 +63,7 @@ def test_many_streams_at_night(
     run = run_dag("nightly_upgrades")
     assert mapped_states(run, "upgrade") == ["success", "failed"]
     hook = scripted.hook()
-    now = {status.stream_id: (status.deployment_id, status.state) for status in hook.streams()}
+    now = {status.stream_id: (status.deployment_id, status.state) for status in hook.client.statuses()}
     assert now == {"fits": ("d-0002", "running"), "same": ("d-0001", "running"), "unfit": ("d-0001", "running")}
 
 

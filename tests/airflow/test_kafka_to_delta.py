@@ -16,7 +16,7 @@ import pytest
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.home import HomeConfig
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol import layout
 from support import quick_jvm
 from support.airflow_streams import NamedHome, named_by
@@ -173,8 +173,8 @@ def test_kafka_to_delta_is_drained_and_redeployed_three_times_under_load(
                 spark_conn_id="spark_cluster",
                 conf=conf,
             )
-            hook.deploy(first)
-            hook.wait_for(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=300)
+            hook.client.deploy(first)
+            hook.client.wait(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=300)
             for number, by in enumerate(UPGRADES, 2):
                 was = len(producer.sent)
                 wait_until(lambda was=was: len(producer.sent) > was + 5 * ROWS_PER_SECOND, "more flights", 120)
@@ -191,9 +191,9 @@ def test_kafka_to_delta_is_drained_and_redeployed_three_times_under_load(
                 assert (deployed["deployment_id"], deployed["start"]["mode"]) == (f"d-{number:04d}", "seed")
         last = f"d-{len(UPGRADES) + 1:04d}"
         wait_until(lambda: records_read(home, last) == len(producer.sent), "all flights read", 180)
-        command = hook.drain("flights")
+        command = hook.client.drain("flights")
         watch = WaitCondition("drained", "flights", last, command_id=command.command_id)
-        assert hook.wait_for(watch, timeout_seconds=300)["state_rows_left"] == 0
+        assert hook.client.wait(watch, timeout_seconds=300).need_result()["state_rows_left"] == 0
     rows = rows_of(table)
     by_day = Counter[str]()
     for row in rows:

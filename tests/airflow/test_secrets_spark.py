@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeploymentFailedError
-from airflow_streamstate.hooks.observing import WaitCondition
 from support import airflow_home
 from support.airflow_streams import NamedHome
 from support.dag_results import returned, states
@@ -109,18 +109,18 @@ def test_secrets_reach_the_driver_and_nothing_else(
         fed = flights.feed(2)
         run = run_dag("deploy_with_secrets")
         assert states(run) == {"deploy": "success"}
-        shown += [returned(run, "deploy"), hook.status("flights").to_json()]
+        shown += [returned(run, "deploy"), hook.client.status("flights").to_json()]
         checkpoint = Path(spark.home.checkpoints.uri, "flights/deployments/d-0001/checkpoints/customer")
         wait_until(lambda: files_read(checkpoint) == 2, "two files read", 120)
-        hook.kill("flights", grace_seconds=0)
+        hook.client.kill("flights", grace_seconds=0)
         fed += flights.feed(2)
         # The flush of what is dead is a launch of its own: it has the secrets, too, or the script would not even start.
-        order = hook.drain("flights")
-        drained = hook.wait_for(
+        order = hook.client.drain("flights")
+        drained = hook.client.wait(
             WaitCondition("drained", "flights", "d-0001", command_id=order.command_id), timeout_seconds=180
-        )
-        shown += [drained, hook.status("flights").to_json(), hook.controller.logs("flights")]
-        shown += [entry.event for entry in hook.controller.events("flights")]
+        ).need_result()
+        shown += [drained, hook.client.status("flights").to_json(), hook.client.logs("flights")]
+        shown += [entry.event for entry in hook.client.events("flights")]
 
         script = tmp_path / "fails.py"
         script.write_text(FAILS)
@@ -132,11 +132,11 @@ def test_secrets_reach_the_driver_and_nothing_else(
             environment={"THEIR_KEY": "env://THEIR_KEY"},
             master="local[1]",
         )
-        hook.deploy(failing)
+        hook.client.deploy(failing)
         with pytest.raises(DeploymentFailedError) as raised:
-            hook.controller.wait_healthy("fails", "d-0001", timeout_seconds=120)
-        shown += [str(raised.value), raised.value.to_json(), hook.controller.logs("fails")]
-        shown += [entry.event for entry in hook.controller.events("fails")]
+            hook.client.wait(WaitCondition("healthy", "fails", "d-0001"), timeout_seconds=120)
+        shown += [str(raised.value), raised.value.to_json(), hook.client.logs("fails")]
+        shown += [entry.event for entry in hook.client.events("fails")]
     assert "cannot log in with *** and ***" in str(raised.value)
 
     rows = list(flights.written())

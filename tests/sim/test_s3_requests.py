@@ -11,6 +11,7 @@ import pytest
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.store.s3 import S3Store
 from support.acting_clock import ActingClock
@@ -64,9 +65,9 @@ def test_an_hour_costs_four_thousand_requests_at_the_most(place: Place) -> None:
     def order(verb: str) -> None:
         order = getattr(place.controller, verb)(STREAM)
         if verb == "snapshot":
-            place.controller.snapshot_requests.wait(STREAM, order.request_id, WAIT_SECONDS)
+            place.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=order.request_id), WAIT_SECONDS)
         else:
-            place.controller.wait_for_command(STREAM, order.deployment_id, order.command_id, WAIT_SECONDS)
+            place.controller.wait(WaitCondition.of(order), WAIT_SECONDS)
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)

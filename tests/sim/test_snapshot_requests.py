@@ -17,6 +17,7 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import Outcome
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from support.faulty_store import KILL_POINTS
@@ -67,7 +68,9 @@ class AskingLife(Life):
             super()._order(controller, step, lasting_id, request_id)
             return
         controller.snapshot(STREAM, request_id=lasting_id)
-        self.outcome = controller.snapshot_requests.wait(STREAM, lasting_id, self.timeout_seconds)
+        self.outcome = controller.wait(
+            WaitCondition("snapshot", STREAM, "", request_id=lasting_id), self.timeout_seconds
+        ).end
 
 
 def lived(folder: Path, *strikes: Strike, care: Care = "resume") -> tuple[World, AskingLife]:

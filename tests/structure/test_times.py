@@ -54,9 +54,8 @@ def test_every_named_deadline_exists() -> None:
 
 
 def test_waits_and_orders_take_the_words_that_they_mean() -> None:
-    """The controller and the hook say the same, and so do the operators that order."""
-    for name in ("controller/client.py", "hooks/streamstate.py"):
-        assert {"timeout_seconds", "expires_in_seconds"} <= arguments(PACKAGE / name)
+    """The client says so, and so do the operators that order."""
+    assert {"timeout_seconds", "expires_in_seconds"} <= arguments(PACKAGE / "controller/client.py")
     for name in ("stop", "drain", "snapshot"):
         assert "expires_in_seconds" in arguments(PACKAGE / f"operators/{name}.py")
     assert "timeout_seconds" in arguments(PACKAGE / "operators/base.py")

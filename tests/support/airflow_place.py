@@ -56,8 +56,11 @@ class Place:
     def wait_state(self, stream_id: str, *states: str) -> None:
         """Until a stream is in one of these states."""
         hook = self.home.hook()
-        known = lambda: any(status.stream_id == stream_id and status.state in states for status in hook.streams())  # noqa: E731
-        eventually(known, f"{stream_id} is {states}", 120)
+
+        def is_known() -> bool:
+            return any(one.stream_id == stream_id and one.state in states for one in hook.client.statuses())
+
+        eventually(is_known, f"{stream_id} is {states}", 120)
 
     def wait_plans(self, stream_id: str, deployment_id: str) -> None:
         """Until the driver of a deployment has recorded the plan of a query."""

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.hooks.observing import WaitCondition
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
@@ -29,8 +29,8 @@ def run_first_version(home: NamedHome, folder: Path, stream_id: str = "flights",
     """A stream that runs, by a scripted driver; ``more`` words for its script."""
     script = scripted_driver.script(folder, "proves", *more, name="first.py")
     hook = home.hook()
-    hook.deploy(DeployRequest(stream_id, script, master="local[2]"))
-    hook.wait_for(WaitCondition("healthy", stream_id, "d-0001"), timeout_seconds=30, poll_interval_seconds=0.05)
+    hook.client.deploy(DeployRequest(stream_id, script, master="local[2]"))
+    hook.client.wait(WaitCondition("healthy", stream_id, "d-0001"), timeout_seconds=30, poll_interval_seconds=0.05)
 
 
 def deferral_of(task: UpgradeOperatorBase, context: Any, event: Any = None, kwargs: Any = None) -> TaskDeferred:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.observe.views import Outcome
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.driver.agent.obeying import CommandHandler
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.errors import ConflictError
@@ -113,7 +114,9 @@ class AskedStream:
 
     def look(self) -> Outcome | None:
         """Somebody who waits looks, in another process."""
-        return self.stage.another_controller().snapshot_requests.look(STREAM, REQUEST)
+        condition = WaitCondition("snapshot", STREAM, "", request_id=REQUEST)
+        seen = self.stage.another_controller().advance(condition)
+        return None if seen.outcome == "pending" else seen.end
 
     # what there is
 

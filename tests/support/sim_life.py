@@ -14,6 +14,7 @@ from typing import Literal
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -176,10 +177,10 @@ class Life:
             self.grow(controller, lasting_id)
         elif step.verb == "resume":
             view = controller.resume(STREAM, request_id=lasting_id)
-            controller.wait_healthy(STREAM, view.deployment_id, self.timeout_seconds)
+            controller.wait(WaitCondition("healthy", STREAM, view.deployment_id), self.timeout_seconds)
         else:
             order = getattr(controller, step.verb)(STREAM, request_id=request_id)
-            controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.timeout_seconds)
+            controller.wait(WaitCondition.of(order), self.timeout_seconds)
 
     def _goes_on(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:
         """Whether to give the order again; a job that cannot obey would answer the same one in the same way."""
@@ -198,7 +199,7 @@ class Life:
         if "the drain of this deployment" in str(error) or "a drain of this stream" in str(error):
             self.progress.tries[number] += 1
             order = controller.drain(STREAM, request_id=f"finish-{number}-{self.progress.tries[number]}")
-            controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.timeout_seconds)
+            controller.wait(WaitCondition.of(order), self.timeout_seconds)
             return True
         if "no driver was started for it" in str(error):
             self._resume(controller, number)
@@ -226,7 +227,7 @@ class Life:
     def _run_the_failed_again(self, controller: Controller, number: int) -> None:
         """A drain passes no batch over: a query that has failed is started again first, with all the others."""
         order = controller.stop(STREAM, request_id=f"stop-{number}-{self.progress.tries[number]}")
-        controller.wait_for_command(STREAM, order.deployment_id, order.command_id, self.timeout_seconds)
+        controller.wait(WaitCondition.of(order), self.timeout_seconds)
         self._resume(controller, number)
 
     def _next_deploy(self, number: int) -> int:
@@ -242,7 +243,7 @@ class Life:
             self.progress.tries[number] += 1
             request_id = f"lost-{number}-{self.progress.tries[number]}"
             resumed = controller.resume(STREAM, request_id=request_id, assume_dead=True)
-            controller.wait_finished(STREAM, resumed.deployment_id, self.timeout_seconds)
+            controller.wait(WaitCondition("finished", STREAM, resumed.deployment_id), self.timeout_seconds)
             return True
         self.progress.step = self._next_deploy(number) - 1
         return False
@@ -257,7 +258,7 @@ class Life:
         if view.state == "failed":
             view = controller.resume(STREAM, request_id=f"{request_id}-resume-{view.attempt}")
         if step.hurry_seconds is None:
-            controller.wait_healthy(STREAM, view.deployment_id, self.timeout_seconds)
+            controller.wait(WaitCondition("healthy", STREAM, view.deployment_id), self.timeout_seconds)
         else:
             controller.clock.sleep(step.hurry_seconds)
 

@@ -14,6 +14,7 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.sim_processes import Process
@@ -99,7 +100,7 @@ class PacedUpgrade:
     def _upgrade(self, process: Process) -> UpgradeView:
         controller = self.world.controller(process)
         controller.deploy(DeployRequest(STREAM, self.folder / "v1.py", settings=self.settings))
-        controller.wait_healthy(STREAM, "d-0001", 60.0)
+        controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 60.0)
         process.clock.sleep(self.warms_seconds)
         request = UpgradeRequest(
             ChangeRequest(STREAM, self.folder / "v2.py"), warm=False, healthy_when=self.healthy_when
@@ -112,7 +113,7 @@ class PacedUpgrade:
 
     def _end(self, controller: Controller) -> None:
         order = controller.stop(STREAM, request_id="end")
-        controller.wait_for_command(STREAM, order.deployment_id, order.command_id, 400.0)
+        controller.wait(WaitCondition.of(order), 400.0)
 
     def _produce(self, process: Process) -> None:
         """Rows as time passes."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from support.faulty_store import Call
 from support.sim_laws import assert_laws
@@ -137,9 +138,9 @@ def _close(controller: Controller) -> None:
         status = controller.status(STREAM)
         with contextlib.suppress(ConflictError):  # an order of the race may end it first; an intent may lie there
             if status.state in ("launching", "running"):
-                controller.wait_healthy(STREAM, status.deployment_id, CLOSE_SECONDS)
+                controller.wait(WaitCondition("healthy", STREAM, status.deployment_id), CLOSE_SECONDS)
             order = controller.drain(STREAM)
-            controller.wait_for_command(STREAM, order.deployment_id, order.command_id, CLOSE_SECONDS)
+            controller.wait(WaitCondition.of(order), CLOSE_SECONDS)
             return
         controller.clock.sleep(5.0)
     raise AssertionError("the stream cannot be drained")

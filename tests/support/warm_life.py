@@ -14,6 +14,7 @@ from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.launch.local import LocalLauncher
 from support.drivers import CONF, WINDOWED_COUNTS, wait_until
 from support.launches import end_processes
@@ -99,7 +100,7 @@ class Life:
         """The old one gets its barrier, and has ended."""
         deployment_id = self.control.need_register().value.deployment_id or ""
         command = self.controller.stop(STREAM, request_id=f"stop-{deployment_id}")
-        self.controller.wait_for_command(STREAM, deployment_id, command.command_id, 120)
+        self.controller.wait(WaitCondition.of(command), 120)
 
     def deploy(self, version: str, view: RehearsalView) -> DeploymentView:
         """The version that waits, at once."""

@@ -31,6 +31,7 @@ REMEDIES = {
     "FencedError": Remedy.STOP,
     "DataError": Remedy.REPAIR,
     "DeadlineExceededError": Remedy.INSPECT,
+    "ExpiredError": Remedy.REREAD,
     "DeploymentFailedError": Remedy.INSPECT,
 }
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from airflow_streamstate.control.command_status import is_accepted
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Orders
 from airflow_streamstate.controller.context import ControllerContext
@@ -25,6 +24,7 @@ from airflow_streamstate.controller.observe.outcomes import decide_command_outco
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, SnapshotFacts
 from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.notifications import read_command
 from airflow_streamstate.controller.wait.waiting import Report, Waits, describe
 from airflow_streamstate.controller.wait.watching import Watching, redacted
@@ -396,7 +396,7 @@ class ForcedStops:
         attempt, age_seconds = self._ordered(control, order)
         left_seconds = max(0.0, deadline_seconds - age_seconds)
         try:
-            outcome = self._waits.command(stream_id, order.deployment_id, order.command_id, left_seconds, on_progress)
+            outcome = self._waits.wait(WaitCondition.of(order), left_seconds, on_progress).end
         except DeadlineExceededError:
             if on_deadline == "fail":
                 return self._withdraw(control, order, deadline_seconds)
@@ -467,7 +467,7 @@ class ForcedStops:
 def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> DeadlineExceededError:
     """The deadline has passed: whether the order stands, and where the stream does."""
     state = seen.state
-    is_begun = is_accepted((entry.event for entry in seen.events), order.command_id)
+    is_begun = seen.command_status(order.command_id).is_begun
     if is_begun:
         fact = "the order stands: its driver obeys it already, which cannot be taken back"
     elif state in ("stopping", "draining"):

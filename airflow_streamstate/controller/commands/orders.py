@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from airflow_streamstate.control.command_status import answered_by
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, refuse_other_intent
@@ -128,7 +127,7 @@ class Orders:
         seen = self._observer.observe(stream_id, deployment_id)
         if record is not None:
             end = decide_command_outcome(seen, command_id, KIND_OF[verb])
-            if end is not None and (command_id in answered_by(end.event) or not seen.is_current):
+            if end is not None and (seen.command_status(command_id).is_ended or not seen.is_current):
                 return self._answered(seen, verb, command_id, end)
         decision = decide_order(seen, verb, request_id)
         if isinstance(decision, Refused):

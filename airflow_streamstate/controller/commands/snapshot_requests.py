@@ -1,8 +1,8 @@
-"""Requests for snapshots: asked once, asked again while nobody answers, and one snapshot however often.
+"""Requests for snapshots: asked once, asked again while no driver answers, and one snapshot however often.
 
-Whoever waits asks again by looking: a look at a request writes a command where nobody has taken one up in time, or
-where another deployment or attempt is current by now. All of it goes by the request id alone, so that any process can
-go on where another one died.
+A look at a request tells that it is to be asked again: no driver has taken the command up in time, or another
+deployment or attempt is current by now. A step of a wait does that. All of it goes by the request id alone, so that any
+process can go on where another one died.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
-from airflow_streamstate.control.command_status import answered_by, command_in, is_accepted
+from airflow_streamstate.control.command_status import command_in
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Answered, agreed_protocol, decide_order
@@ -26,12 +27,13 @@ from airflow_streamstate.controller.observe.observation import ALIVE, Observatio
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.request.version import digest_of
-from airflow_streamstate.controller.wait.waiting import Report, Waits
+from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
+from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, VersionConflictError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, SnapshotRequest, SnapshotTerms
-from airflow_streamstate.protocol.events import Accepted, Ignored, SnapshotReady
+from airflow_streamstate.protocol.events import Ignored, SnapshotReady
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, RequestRecord, SnapshotWish
 from airflow_streamstate.snapshot.placing import no_snapshots
 from airflow_streamstate.snapshot.requested import requested_snapshot
@@ -100,7 +102,7 @@ def decide_asking(
     if state not in ALIVE:
         return _after_the_end(seen)
     command_id, before = _open_try(seen, record.request_id)
-    if is_accepted((entry.event for entry in seen.events), command_id):
+    if seen.command_status(command_id).is_begun:
         return Pending(command_id)
     refusal = _refusal(seen, wish, before, anew=anew)
     if refusal is not None:
@@ -145,10 +147,9 @@ def _after_the_end(seen: Observation) -> Came | Over | Pending:
 
 def _open_try(seen: Observation, request_id: str) -> tuple[str, str | None]:
     """The command to the current attempt that has no end yet, written or not; and the one before it."""
-    answered = frozenset[str]().union(*(answered_by(entry.event) for entry in seen.events))
     ids = (seen.stream_id, request_id, seen.deployment_id, seen.attempt)
     tries, before = 1, None
-    while (command_id := asking_command_id(*ids, tries)) in answered:
+    while seen.command_status(command_id := asking_command_id(*ids, tries)).is_ended:
         tries, before = tries + 1, command_id
     return command_id, before
 
@@ -157,20 +158,20 @@ def _refusal(seen: Observation, wish: SnapshotWish, before: str | None, *, anew:
     """What the end of the last command means for the next one; None where there may be one."""
     if before is None:
         return None
-    entry = next(entry for entry in reversed(seen.events) if before in answered_by(entry.event))
+    said = seen.command_status(before).end
     end = decide_command_outcome(seen, before, SnapshotRequest.kind)
-    if end is None or entry.event is None:
+    if end is None or said is None:
         return None
     if end.outcome == "expired":
         return Over(end)  # its deadline is the request's
-    if not isinstance(entry.event, Ignored):
+    if not isinstance(said, Ignored):
         return None if anew else Over(end)
-    command = command_in(entry.event)
-    is_ahead = command is not None and command.requested_at > entry.event.at
+    command = command_in(said)
+    is_ahead = command is not None and command.requested_at > said.at
     if wish.requested_at is not None or (is_ahead and not anew):
         return Over(end)  # the date is the user's, or our clock is wrong: it would be ignored again
     timeout = timedelta(seconds=seen.spec.settings.snapshot_request_timeout_seconds)
-    return None if anew or seen.observed_at - entry.event.at >= timeout else Pending(before)
+    return None if anew or seen.observed_at - said.at >= timeout else Pending(before)
 
 
 def _is_unheard(seen: Observation, command: object) -> bool:
@@ -186,7 +187,7 @@ class SnapshotRequests:
         means: of the controller.
         attempts: records requests.
         watching: turns what was seen into outcomes.
-        waits: waits.
+        waits: has looks at requests as part of its own.
     """
 
     def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching, waits: Waits) -> None:
@@ -195,6 +196,7 @@ class SnapshotRequests:
         self._attempts = attempts
         self._watching = watching
         self._waits = waits
+        waits.add("snapshot request", self.look)
 
     def ask(
         self,
@@ -226,56 +228,40 @@ class SnapshotRequests:
             return self._view(seen, request_id, command_id, self._outcome(seen, decision.end))
         return self._give(control, seen, request_id, wish, Ask(command_id))
 
-    def look(self, stream_id: str, request_id: str) -> Outcome | None:
-        """One look at a request that was asked for: what became of it, None while it may still come.
+    def look(self, condition: WaitCondition) -> WaitResult:
+        """One look at a request that was asked for, of whichever deployment is current.
 
-        Asks again where nobody has taken it up within ``snapshot_request_timeout_seconds``, or where another deployment
-        or attempt is current than the one that was asked. Every end is an outcome, none an error.
+        Due is to ask again, where no driver has taken the command up within ``snapshot_request_timeout_seconds``, or
+        where another deployment or attempt is current than the one that was asked.
 
         Raises:
-            InvalidRequestError: nobody has asked for it.
+            InvalidRequestError: it was not asked for.
             StreamNotFoundError: there is no such stream.
         """
-        return self._look(self._observer.observe(stream_id), request_id)[1]
-
-    def wait(
-        self, stream_id: str, request_id: str, timeout_seconds: float, on_progress: Report | None = None
-    ) -> Outcome:
-        """Look until the snapshot of a request is ready.
-
-        Raises:
-            DeploymentFailedError: the deployment failed, and nobody has started it again in time.
-            InvalidRequestError: there is nothing to snapshot, or it cannot be taken; nobody has asked for it.
-            ConflictError: it was ignored for its date.
-            DeadlineExceededError: not within the timeout; or it had expired when it was read.
-        """
-
-        def look(seen: Observation) -> Outcome | None:
-            end, outcome = self._look(seen, request_id)
-            if end is not None and not end.is_what_was_ordered:
-                raise self._waits.error_of(seen, end)
-            return outcome
-
-        return self._waits.until(stream_id, None, timeout_seconds, on_progress, look, "done")
-
-    def _look(self, seen: Observation, request_id: str) -> tuple[End | None, Outcome | None]:
+        seen, request_id = self._observer.observe(condition.stream_id), condition.request_id or ""
         control = self._means.home.control(seen.stream_id)
         record = self._need_record(control, request_id)
         wish = self._wish_of(record)
         decision = decide_asking(seen, record, wish, control.journal(seen.deployment_id).commands)
+        pending = self._waits.result_of(condition, seen, None)
         if isinstance(decision, Came):
-            return decision.end, self._outcome(seen, decision.end)
+            return self._waits.result_of(condition, seen, decision.end, self._outcome(seen, decision.end))
         if isinstance(decision, Pending) and decision.slot is not None:
-            return None, None
+            return pending
         kept = self._kept(control, seen, request_id)
         if kept is not None:
-            return kept
+            return self._waits.result_of(condition, seen, *kept)
         if isinstance(decision, Over):
-            return decision.end, self._outcome(seen, decision.end)
+            return self._waits.result_of(condition, seen, decision.end, self._outcome(seen, decision.end))
         if isinstance(decision, Ask):
-            with contextlib.suppress(OutcomeUnknownError):  # the next look tells (Law 8)
-                self._give(control, seen, request_id, wish, decision)
-        return None, None
+            return dataclasses.replace(pending, due=partial(self._ask_again, control, seen, request_id, wish, decision))
+        return pending
+
+    def _ask_again(
+        self, control: StreamControl, seen: Observation, request_id: str, wish: SnapshotWish, ask: Ask
+    ) -> None:
+        with contextlib.suppress(OutcomeUnknownError):  # the next look tells (Law 8)
+            self._give(control, seen, request_id, wish, ask)
 
     def _ask_recorded(self, control: StreamControl, record: RequestRecord) -> CommandView:
         """It was asked for before: it is what it has become, or is asked again."""
@@ -385,9 +371,8 @@ class SnapshotRequests:
 
 def _accepted_number(seen: Observation, command_id: str) -> int | None:
     """The number of a command that a driver has taken up; None where none has."""
-    events = (entry.event for entry in seen.events)
-    taken = (event for event in events if isinstance(event, Accepted) and event.command_id == command_id)
-    return next((event.command_number for event in taken), None)
+    accepted = seen.command_status(command_id).accepted
+    return None if accepted is None else accepted.command_number
 
 
 def _check_terms(terms: SnapshotTerms) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.measuring import moves_of_batch
-from airflow_streamstate.control.command_status import answered_by, begun_skips, pending_skip
+from airflow_streamstate.control.command_status import begun_skips, fold, pending_skip
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, decide_resume
@@ -131,7 +131,7 @@ class Skips:
         if record is not None:
             check_same_request(record, digest)
             end = decide_command_outcome(seen, command_id, SkipRequest.kind)
-            if end is not None and command_id in answered_by(end.event):
+            if end is not None and seen.command_status(command_id).is_ended:
                 return self._view(seen, command_id, self._watching.outcome(seen, end, command_id))
             if not seen.is_current:
                 raise _of_another(record, seen)
@@ -209,7 +209,7 @@ class Skips:
         """
         journal = control.journal(seen.deployment_id)
         events = [entry.event for entry in journal.events()]
-        first = pending_skip(journal.commands(), events, seen.deployment_id, query_name)
+        first = pending_skip(fold(journal.commands(), events), seen.deployment_id, query_name)
         if first is not None and first[0].command_id != command_id:
             raise ConflictError(
                 "another skip of this query was asked for first",
@@ -252,7 +252,7 @@ class Skips:
         if order.query_name is not None:
             checkpoints = {name: each for name, each in checkpoints.items() if name == order.query_name}
         positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
-        begun = begun_skips([entry.event for entry in seen.events])
+        begun = begun_skips(seen.commands)
         # Committed by a driver that died before it could tell: the next attempt does nothing else of it.
         untold = {one.query_name for one, _ in begun if one.command_id == command_id}
         names = [

@@ -19,7 +19,7 @@ from airflow_streamstate.connectors.measuring import moves_of_batch
 from airflow_streamstate.connectors.registry import SOURCES, find_adapters
 from airflow_streamstate.connectors.replaying import sending_once
 from airflow_streamstate.connectors.source import NO_OFFSET, SourceAdapter
-from airflow_streamstate.control.command_status import begun_skips
+from airflow_streamstate.control.command_status import begun_skips, fold
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.home import Home
@@ -195,7 +195,7 @@ def untold_skips(events: Collection[Event], query_name: str, checkpoint: Checkpo
             requested_by=wish.requested_by,
             reason=wish.reason,
         )
-        for wish, number in begun_skips(events)
+        for wish, number in begun_skips(fold((), events))
         if wish.query_name == query_name and checkpoint.is_committed(wish.batch_id)
     ]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
+from airflow_streamstate.control.command_status import CommandStatus
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.event import Event
@@ -28,64 +30,53 @@ def drain_phases(seen: Observation) -> dict[str, DrainPhase]:
     ``drained``: that batch is committed · ``failed``: it is what the drain failed at. A drain that was rejected or
     called off, or that the deployment outlived in a later attempt, leaves nothing.
     """
-    drain = _Drain()
+    status = seen.command_status(_last_drain(seen))
+    if not (status.is_begun or status.is_flushing) or _means_nothing(status, seen):
+        return {}
+    flushes = status.flush_batch_ids or {}
+    phases: dict[str, DrainPhase] = dict.fromkeys(_started_queries(seen, status), "accepted")
+    phases |= dict.fromkeys(flushes, "flushing")
+    phases |= dict.fromkeys(status.failed_queries, "failed")
+    for end in _ends(seen):
+        for name, position in end.queries.items():
+            # Where the deployment ended says which flushes are committed (Law 13).
+            if name in flushes and position.batch_id == flushes[name]:
+                phases[name] = "drained"
+            elif isinstance(end, Drained):
+                phases.pop(name, None)  # carried on unflushed, or nothing was there to flush
+    return phases
+
+
+def _last_drain(seen: Observation) -> str:
+    """The command that began last to be obeyed as a drain; "" for none."""
+    for event in seen.of_kind(Event, any_attempt=True):
+        if isinstance(event, Draining) or (
+            isinstance(event, Accepted) and event.command.get("kind") == DrainNotification.kind
+        ):
+            return event.command_id
+    return ""
+
+
+def _means_nothing(status: CommandStatus, seen: Observation) -> bool:
+    """Whether the queries run on as if no drain had been asked for, or it failed in an attempt that is over."""
+    end = status.end
+    if isinstance(end, Rejected):
+        return True
+    if not isinstance(end, DrainFailed):
+        return False
+    return end.then == "runs_on" or (seen.drained is None and end.attempt != seen.attempt)
+
+
+def _started_queries(seen: Observation, status: CommandStatus) -> Iterator[str]:
+    """The queries that had started when the drain failed; of one that did not fail, all."""
     for entry in seen.events:
-        if entry.event is not None:
-            drain.follow(entry.event)
-    return drain.phases if seen.drained is not None or drain.is_of(seen.attempt) else {}
+        if entry.event is status.end and isinstance(entry.event, DrainFailed):
+            return
+        if isinstance(entry.event, QueryStarted):
+            yield entry.event.query_name
 
 
-class _Drain:
-    """The last drain, as far as the events that were followed tell."""
-
-    def __init__(self) -> None:
-        self.phases: dict[str, DrainPhase] = {}
-        self._queries: set[str] = set()
-        self._flush_batch_ids: dict[str, int] = {}
-        self._command_id: str | None = None
-        self._failed_in: int | None = None
-
-    def is_of(self, attempt: int) -> bool:
-        """Whether it still means something in this attempt: one that failed is over with its attempt."""
-        return self._failed_in in (None, attempt)
-
-    def follow(self, event: Event) -> None:
-        if isinstance(event, QueryStarted):
-            self._queries.add(event.query_name)
-            if self._command_id is not None and self._failed_in is None:
-                self.phases.setdefault(event.query_name, "accepted")
-        elif isinstance(event, Accepted) and event.command.get("kind") == DrainNotification.kind:
-            self._begin(event.command_id)
-        elif isinstance(event, Draining):
-            if event.command_id != self._command_id:
-                self._begin(event.command_id)
-            self._flush_batch_ids |= event.flush_batch_ids
-            self.phases |= dict.fromkeys(event.flush_batch_ids, "flushing")
-        elif self._is_called_off_by(event):
-            self._command_id, self.phases = None, {}
-        elif isinstance(event, DrainFailed):
-            self._failed_in = event.attempt
-            if event.query_name:
-                self.phases[event.query_name] = "failed"
-        elif isinstance(event, Drained | Stopped | Finished):
-            self._end(event)
-
-    def _is_called_off_by(self, event: Event) -> bool:
-        """Whether the queries run on as if no drain had been asked for."""
-        if isinstance(event, DrainFailed):
-            return event.then == "runs_on"
-        return isinstance(event, Rejected) and event.command_id == self._command_id
-
-    def _begin(self, command_id: str) -> None:
-        self._command_id, self._failed_in, self._flush_batch_ids = command_id, None, {}
-        self.phases = dict.fromkeys(self._queries, "accepted")
-
-    def _end(self, event: Drained | Stopped | Finished) -> None:
-        """Where the deployment ended says which flushes are committed (Law 13)."""
-        for name, position in event.queries.items():
-            flush_batch_id = self._flush_batch_ids.get(name)
-            is_flushed = flush_batch_id is not None and position.batch_id == flush_batch_id
-            if is_flushed:
-                self.phases[name] = "drained"
-            elif isinstance(event, Drained):
-                self.phases.pop(name, None)  # carried on unflushed, or nothing was there to flush
+def _ends(seen: Observation) -> Iterator[Drained | Stopped | Finished]:
+    for entry in seen.events:
+        if isinstance(entry.event, Drained | Stopped | Finished):
+            yield entry.event

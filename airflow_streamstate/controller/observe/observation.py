@@ -6,12 +6,14 @@ The state of a deployment is one pure function of (register, last event, launche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Literal, TypeVar
 
 from airflow_streamstate.control import command_status
+from airflow_streamstate.control.command_status import NEVER_SEEN, CommandStatus, fold
 from airflow_streamstate.control.journal import CommandSlot, NumberedEvent
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
@@ -123,6 +125,23 @@ class Observation:
             if isinstance(event, kind) and (any_attempt or event.attempt == self.attempt):
                 yield event
 
+    @cached_property
+    def commands(self) -> dict[str, CommandStatus]:
+        """The status of each command of the deployment that an event names."""
+        return self.commands_with(())
+
+    def commands_with(self, slots: Iterable[CommandSlot]) -> dict[str, CommandStatus]:
+        """The status of each command of the deployment that an event names, or that lies in one of these objects."""
+        return fold(slots, (entry.event for entry in self.events))
+
+    def command_status(self, command_id: str) -> CommandStatus:
+        """The status of one command, as far as events tell."""
+        return self.commands.get(command_id, NEVER_SEEN)
+
+    def number_of(self, event: Event | None) -> int:
+        """The number of an event of this observation; 0 for none."""
+        return next((entry.number for entry in self.events if event is not None and entry.event is event), 0)
+
     @property
     def terminal(self) -> Event | None:
         """The event that ended this attempt; None while there is none."""
@@ -200,7 +219,7 @@ def is_tombstone(claim: Claim) -> bool:
     return claim.pid == 0
 
 
-def pending_drain(observation: Observation, slots: list[CommandSlot]) -> DrainNotification | None:
+def pending_drain(observation: Observation, slots: Iterable[CommandSlot]) -> DrainNotification | None:
     """The drain of this deployment that holds; None where there is none.
 
     Args:
@@ -208,13 +227,12 @@ def pending_drain(observation: Observation, slots: list[CommandSlot]) -> DrainNo
         slots: the commands that lie there.
     """
     found = command_status.pending_drain(
-        slots,
-        [entry.event for entry in observation.events],
+        observation.commands_with(slots),
         stream_id=observation.stream_id,
         deployment_id=observation.deployment_id,
         now=observation.observed_at,
     )
-    return None if found is None else found.command
+    return None if found is None else found[0]
 
 
 @dataclass(frozen=True)

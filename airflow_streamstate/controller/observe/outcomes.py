@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from airflow_streamstate.control.command_status import answered_by
 from airflow_streamstate.controller.observe.observation import Observation, State
 from airflow_streamstate.controller.observe.views import OutcomeKind
 from airflow_streamstate.protocol.commands import (
@@ -94,18 +93,18 @@ def decide_command_outcome(seen: Observation, command_id: str, command_kind: str
         command_kind: its kind, where it is known although no event has named it yet.
     """
     state = seen.state
-    kind = command_kind or _kind_of(seen, command_id)
-    for entry in reversed([entry for entry in seen.events if command_id in answered_by(entry.event)]):
-        event = entry.event
-        if isinstance(event, Drained | Stopped | SnapshotReady):
-            return _from_event(event, entry.number, state, kind)
-        if isinstance(event, DrainFailed):
-            asked_back = command_id in event.also_answers
-            return _drain_failed(seen, event, entry.number, state, CancelRequest.kind if asked_back else kind)
-        if isinstance(event, Skipped):
-            return End("skipped", state, event, entry.number, reason=event.reason, command_kind=SkipRequest.kind)
-        if isinstance(event, Ignored | Rejected | Expired):
-            return _unobeyed(seen, event, entry.number, state, kind)
+    status = seen.command_status(command_id)
+    kind, event = command_kind or status.kind, status.end
+    number = seen.number_of(event)
+    if isinstance(event, Drained | Stopped | SnapshotReady):
+        return _from_event(event, number, state, kind)
+    if isinstance(event, DrainFailed):
+        asked_back = command_id in event.also_answers
+        return _drain_failed(seen, event, number, state, CancelRequest.kind if asked_back else kind)
+    if isinstance(event, Skipped):
+        return End("skipped", state, event, number, reason=event.reason, command_kind=SkipRequest.kind)
+    if isinstance(event, Ignored | Rejected | Expired):
+        return _unobeyed(seen, event, number, state, kind)
     return decide_end(seen, kind)
 
 
@@ -119,8 +118,7 @@ def decide_end(seen: Observation, command_kind: str = "") -> End | None:
     reason = seen.why
     if event is None:
         return End(outcome, state, reason=reason, command_kind=command_kind)
-    number = next(entry.number for entry in seen.events if entry.event is event)
-    return _from_event(event, number, state, command_kind)
+    return _from_event(event, seen.number_of(event), state, command_kind)
 
 
 def decide_drain_outcome(seen: Observation, *, is_pending: bool) -> End | None:
@@ -135,33 +133,21 @@ def decide_drain_outcome(seen: Observation, *, is_pending: bool) -> End | None:
         return end
     failed = next(seen.of_kind(DrainFailed), None)
     if end is not None and failed is not None and failed.then != "runs_on":
-        return _drain_failed(seen, failed, _number_of(seen, failed), end.state)
+        return _drain_failed(seen, failed, seen.number_of(failed), end.state)
     if end is not None or is_pending:
         return end
     last = next((event for event in seen.of_kind(Event) if _is_word_on_drain(event)), None)
     if isinstance(last, DrainFailed) and last.then == "runs_on":
-        return _drain_failed(seen, last, _number_of(seen, last), seen.state)
+        return _drain_failed(seen, last, seen.number_of(last), seen.state)
     if isinstance(last, Expired | Rejected):
-        return _unobeyed(seen, last, _number_of(seen, last), seen.state, DrainNotification.kind)
+        return _unobeyed(seen, last, seen.number_of(last), seen.state, DrainNotification.kind)
     return None
-
-
-def _kind_of(seen: Observation, command_id: str) -> str:
-    for entry in seen.events:
-        event = entry.event
-        if isinstance(event, Accepted | Ignored | Expired) and event.command_id == command_id:
-            return str(event.command.get("kind", ""))
-    return ""
 
 
 def _is_word_on_drain(event: Event) -> bool:
     if isinstance(event, Accepted | Expired):
         return event.command.get("kind") == DrainNotification.kind
     return isinstance(event, Rejected | DrainFailed)
-
-
-def _number_of(seen: Observation, event: Event) -> int:
-    return next((entry.number for entry in seen.events if entry.event is event), 0)
 
 
 def _from_event(event: Event, number: int, state: State, kind: str) -> End:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from airflow_streamstate.control.command_status import answered_ids, cancelled_drains, command_in, is_late
+from airflow_streamstate.control.command_status import cancelled_drains, is_late
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State
 from airflow_streamstate.protocol.codec import format_time
@@ -19,7 +19,6 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.events import Accepted
 
 OrderPhase = Literal["ordered", "accepted"]
 _VERB_OF = {
@@ -61,7 +60,7 @@ class PendingOrder:
         }
 
 
-def pending_orders(seen: Observation, slots: Collection[CommandSlot], state: State) -> tuple[PendingOrder, ...]:
+def pending_orders(seen: Observation, slots: Iterable[CommandSlot], state: State) -> tuple[PendingOrder, ...]:
     """The orders to this deployment that have not had their end, in the order of their numbers.
 
     Args:
@@ -69,25 +68,23 @@ def pending_orders(seen: Observation, slots: Collection[CommandSlot], state: Sta
         slots: the commands that lie there.
         state: of the deployment.
     """
-    events = [entry.event for entry in seen.events]
-    answered = answered_ids(events)
-    begun = {event.command_id for event in events if isinstance(event, Accepted)}
+    statuses = seen.commands_with(slots)
     taken_back = {
-        drain.command.command_id
-        for drain in cancelled_drains(
-            slots, events, stream_id=seen.stream_id, deployment_id=seen.deployment_id, now=seen.observed_at
+        drain.command_id
+        for drain, _ in cancelled_drains(
+            statuses, stream_id=seen.stream_id, deployment_id=seen.deployment_id, now=seen.observed_at
         )
     }
-    found: dict[str, PendingOrder] = {}
-    for command, number in _ordered(seen, slots):
-        command_id, is_begun = command.command_id, command.command_id in begun
-        if command_id in answered or command_id in found or (is_begun and _ends_with(command, seen)):
+    found = []
+    for command_id, status in statuses.items():
+        command, is_begun = status.command, status.is_begun
+        if command is None or status.is_ended or (is_begun and _ends_with(command, seen)):
             continue
         why = _why(command, seen, state, is_begun=is_begun)
-        found[command_id] = PendingOrder(
+        order = PendingOrder(
             verb=_VERB_OF[command.kind],
             command_id=command_id,
-            number=number,
+            number=status.number,
             requested_at=command.requested_at,
             requested_by=command.requested_by,
             reason=command.reason,
@@ -95,18 +92,8 @@ def pending_orders(seen: Observation, slots: Collection[CommandSlot], state: Sta
             phase="accepted" if is_begun else "ordered",
             why=f"it is taken back, and {why}" if command_id in taken_back else why,
         )
-    return tuple(sorted(found.values(), key=lambda order: order.number))
-
-
-def _ordered(seen: Observation, slots: Collection[CommandSlot]) -> Iterator[tuple[Command, int]]:
-    """What lies there, and what was begun although its object is gone: the event keeps its content."""
-    for slot in slots:
-        if slot.command is not None:
-            yield slot.command, slot.number or 0
-    for entry in seen.events:
-        command = command_in(entry.event) if isinstance(entry.event, Accepted) else None
-        if command is not None and isinstance(entry.event, Accepted):
-            yield command, entry.event.command_number
+        found.append(order)
+    return tuple(sorted(found, key=lambda order: order.number))
 
 
 def _ends_with(command: Command, seen: Observation) -> bool:

@@ -68,11 +68,11 @@ class CommandView:
     """An order as it is recorded.
 
     Attributes:
-        command_id: names it; ``wait_for_command`` and ``outcome_of_command`` take it.
+        command_id: names it.
         number, key: where it lies; None where it was answered without being written.
         state: of the deployment, when the order was recorded.
         outcome: what answers it, where that is known already.
-        request_id: of a snapshot, what it was asked under; ``SnapshotRequests`` takes it. "" for all else.
+        request_id: of a snapshot, what it was asked under; "" for all else.
     """
 
     stream_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.control.command_status import answered_ids, command_in, is_accepted
+from airflow_streamstate.control.command_status import fold
 from airflow_streamstate.control.journal import CommandSlot, Journal
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
@@ -10,7 +10,7 @@ from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.errors import VersionConflictError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification
-from airflow_streamstate.protocol.events import Accepted, Expired, Ignored, Rejected
+from airflow_streamstate.protocol.events import Ignored, Rejected
 
 _REPLACED = "another deployment took the place of this one before it was begun"
 
@@ -44,14 +44,8 @@ class Notifications:
 
 def read_command(control: StreamControl, seen: Observation, command_id: str) -> Command | None:
     """The content of a command: as it lies there, or as the event that took it up keeps it; None where unknown."""
-    for slot in control.journal(seen.deployment_id).commands():
-        if slot.command is not None and slot.command.command_id == command_id:
-            return slot.command
-    for entry in seen.events:
-        event = entry.event
-        if isinstance(event, Accepted | Ignored | Expired) and event.command_id == command_id:
-            return command_in(event)
-    return None
+    statuses = seen.commands_with(control.journal(seen.deployment_id).commands())
+    return None if command_id not in statuses else statuses[command_id].command
 
 
 def clean_up(control: StreamControl, seen: Observation) -> list[str]:
@@ -62,12 +56,11 @@ def clean_up(control: StreamControl, seen: Observation) -> list[str]:
     if not seen.is_current:
         return retire_commands(control, seen.deployment_id)
     rejected = {entry.event.key for entry in seen.events if isinstance(entry.event, Rejected)}
-    answered = answered_ids(entry.event for entry in seen.events)
     journal = control.journal(seen.deployment_id)
     slots = [
         slot
         for slot in journal.commands()
-        if (slot.key in rejected if slot.command is None else slot.command.command_id in answered)
+        if (slot.key in rejected if slot.command is None else seen.command_status(slot.command.command_id).is_ended)
     ]
     return [slot.key for slot in slots if _delete(journal, slot)]
 
@@ -88,13 +81,12 @@ def _tell_replaced(control: StreamControl, journal: Journal, slots: list[Command
     """Before the order is deleted (Law 1), and once (Law 2)."""
     entries = list(journal.events())
     events = [entry.event for entry in entries if entry.event is not None]
-    answered = answered_ids(events)
     number = max((entry.number for entry in entries), default=0)
-    for slot in slots:
-        command = slot.command
-        if not isinstance(command, DrainNotification | CancelRequest):
-            continue  # a stop and a snapshot are over with their attempt, and a skip is told by who asks again
-        if command.command_id in answered or is_accepted(events, command.command_id):
+    for status in fold(slots, events).values():
+        command = status.command
+        # Stops and snapshots are over with their attempt; the controller that asks again tells the end of a skip.
+        is_held = status.slot is not None and isinstance(command, DrainNotification | CancelRequest)
+        if command is None or not is_held or status.is_ended or status.is_begun:
             continue
         ignored = Ignored(
             stream_id=control.stream_id,
@@ -103,7 +95,7 @@ def _tell_replaced(control: StreamControl, journal: Journal, slots: list[Command
             at=control.clock.now(),
             write_id=control.clock.new_uuid(),
             command_id=command.command_id,
-            command_number=slot.number or 0,
+            command_number=status.number,
             command=to_json(command),
             reason=_REPLACED,
         )

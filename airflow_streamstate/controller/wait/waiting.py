@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.context import ControllerContext
@@ -13,6 +15,14 @@ from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.observation import ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End
 from airflow_streamstate.controller.observe.views import Outcome, StreamStatus
+from airflow_streamstate.controller.wait.condition import (
+    UNANSWERED,
+    WaitCondition,
+    WaitResult,
+    end_result,
+    skip_result,
+    snapshot_result,
+)
 from airflow_streamstate.controller.wait.known_good import mark_known_good
 from airflow_streamstate.controller.wait.notifications import clean_up
 from airflow_streamstate.controller.wait.watching import Watching, redacted
@@ -20,11 +30,17 @@ from airflow_streamstate.errors import (
     ConflictError,
     DataError,
     DeadlineExceededError,
+    DeploymentFailedError,
+    ExpiredError,
+    ObjectExistsError,
+    OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
+    VersionConflictError,
 )
 from airflow_streamstate.protocol.commands import DrainNotification
-from airflow_streamstate.protocol.events import DrainFailed, QueryStarted
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Finished, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 
 # The one loop under every wait: looks, pauses, and an end (Law 6).
@@ -55,7 +71,12 @@ def poll(
         clock.sleep(min(pause_seconds(), left))
 
 
+log = logging.getLogger(__name__)
+
+PASSING = (UnavailableError, OutcomeUnknownError, ObjectExistsError, VersionConflictError)
+"""What a step of a wait raises that says nothing about the stream: the next one may do better."""
 Report = Callable[[str], None]
+Look = Callable[[WaitCondition], WaitResult]
 Result = TypeVar("Result")
 MIN_POLL_SECONDS = 0.1
 MAX_POLL_SECONDS = 2.0
@@ -76,16 +97,230 @@ class Waits:
         self._observer = means.observer
         self._clock = means.clock
         self._watching = watching
+        self._looks: dict[str, Look] = {
+            "drained": self._look_for_end,
+            "cancelled": self._look_for_end,
+            "stopped": self._look_for_end,
+            "finished": self._look_for_end,
+            "skipped": self._look_for_end,
+            "snapshot": self._look_for_snapshot,
+            "healthy": self._look_for_health,
+            "caught_up": self._look_for_health,
+        }
 
-    def healthy(
-        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None
-    ) -> StreamStatus:
-        """As ``Controller.wait_healthy``."""
+    def add(self, what: str, look: Look) -> None:
+        """Have the look of a verb that is imported above this room be part of ``look``.
 
-        def look(seen: Observation) -> StreamStatus | None:
-            return self.status_if_healthy(seen)
+        Args:
+            what: ``rehearsed``, ``upgrade``, ``free``, or ``snapshot request``.
+            look: its look; reads only.
+        """
+        self._looks[what] = look
 
-        return self.until(stream_id, deployment_id, timeout_seconds, on_progress, look, "healthy")
+    def look(self, condition: WaitCondition) -> WaitResult:
+        """One look at what is waited for; writes nothing.
+
+        Raises:
+            StreamNotFoundError, DeploymentNotFoundError: there is no such thing to wait for.
+            InvalidRequestError: no snapshot was asked for under this request id.
+            UnavailableError: the home did not answer, which says nothing about the stream.
+        """
+        is_request = condition.wanted == "snapshot" and condition.request_id is not None
+        return self._looks["snapshot request" if is_request else condition.wanted](condition)
+
+    def advance(self, condition: WaitCondition) -> WaitResult:
+        """One step of a wait: a look, and the write that is due by it.
+
+        Due are: a snapshot that no driver has taken up in time is asked for again, a command that has had its end is
+        deleted, a version that has proven itself is marked as known good. Raises as ``look``.
+        """
+        result = self.look(condition)
+        result.due()
+        return result
+
+    def wait(
+        self,
+        condition: WaitCondition,
+        timeout_seconds: float,
+        on_progress: Report | None = None,
+        *,
+        poll_interval_seconds: float | None = None,
+    ) -> WaitResult:
+        """Wait until it is there. The work goes on, however the wait ends.
+
+        Args:
+            condition: what is waited for.
+            timeout_seconds: how long.
+            on_progress: told what was seen, each time.
+            poll_interval_seconds: how often to look; None: as the settings of the deployment say.
+
+        Raises:
+            DeploymentFailedError: the deployment or its flush failed; with the script's traceback and its log.
+            ConflictError: it cannot come any more.
+            DeadlineExceededError: not within the timeout; says what was last seen (Law 6).
+            ExpiredError: the order had expired when it was read.
+            StreamNotFoundError, DeploymentNotFoundError, InvalidRequestError: as ``look``.
+        """
+        pause_seconds = MIN_POLL_SECONDS
+
+        def look_once() -> WaitResult | None:
+            nonlocal pause_seconds
+            try:
+                result = self.advance(condition)
+            except PASSING as error:
+                log.info("this look went wrong, which says nothing about the stream: %s", error)
+                result = WaitResult("pending", last_seen=str(error), pause_seconds=pause_seconds)
+            if result.pause_seconds is not None:
+                pause_seconds = min(max(result.pause_seconds, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
+            if result.outcome != "pending":
+                return result
+            if on_progress is not None:
+                on_progress(result.last_seen)
+            return None
+
+        found = poll(
+            self._clock,
+            look_once,
+            timeout_seconds=timeout_seconds,
+            pause_seconds=lambda: pause_seconds if poll_interval_seconds is None else poll_interval_seconds,
+        )
+        if found is None:
+            raise self.out_of_time(condition, timeout_seconds=timeout_seconds)
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def out_of_time(self, condition: WaitCondition, **limit: object) -> DeadlineExceededError:
+        """The error of a wait that ended; says what there was to see at its end (Law 6).
+
+        Args:
+            condition: what was waited for.
+            limit: the fact that says how long: ``timeout_seconds`` or ``deadline_at``.
+        """
+        wanted = condition.wanted.replace("_", " ")
+        message = f"what was waited for ({wanted}) did not come in time; the work goes on"
+        facts: dict[str, object] = {
+            "stream_id": condition.stream_id,
+            "deployment_id": condition.deployment_id,
+            **limit,
+        }
+        try:
+            facts["last_seen"] = self.look(condition).last_seen
+        except StreamStateError as error:
+            message = f"the home did not answer in time, so whether it came ({wanted}) is not known"
+            facts[UNANSWERED] = str(error)
+        return DeadlineExceededError(
+            message,
+            **facts,
+            next_step=f"`streamstate status {condition.stream_id}` shows where it stands; wait again, or longer.",
+        )
+
+    # looks
+
+    def _look_for_end(self, condition: WaitCondition) -> WaitResult:
+        """Of an order, or of a deployment."""
+        seen = self._observe(condition)
+        if condition.command_id is not None:
+            end = self._watching.command_end(seen, condition.command_id, condition.command_kind)
+        elif condition.wanted == "drained":
+            end = self._watching.drain_end(seen)
+        else:
+            end = self._watching.end_of(seen)
+        return self.result_of(condition, seen, end)
+
+    def _look_for_snapshot(self, condition: WaitCondition) -> WaitResult:
+        """Of an order, of an id, or any."""
+        if condition.command_id is not None:
+            return self._look_for_end(condition)
+        seen, control = self._observe(condition), self._home.control(condition.stream_id)
+        snapshot_id = condition.snapshot_id or _newest_snapshot(seen)
+        manifest = None if snapshot_id is None else control.manifest(snapshot_id)
+        if manifest is not None:
+            return WaitResult("done", snapshot_result(manifest), last_seen=self._described(seen))
+        end = self._watching.end_of(seen)
+        if end is None or end.outcome == "lost":
+            return self._pending(seen)
+        return self._over(condition, seen, end)
+
+    def _look_for_health(self, condition: WaitCondition) -> WaitResult:
+        seen = self._observe(condition)
+        caught_up = decide_caught_up(seen, condition.behind_at_most) if condition.wanted == "caught_up" else None
+        more = "" if caught_up is None else f"; {caught_up.why}"
+        try:
+            status = self.status_if_healthy(seen)
+        except (DeploymentFailedError, ConflictError) as error:
+            return WaitResult("over", error=error, last_seen=self._described(seen) + more)
+        if status is None:
+            return self._pending(seen, more)
+        due = partial(self._mark_known_good, seen)
+        if caught_up is not None and not caught_up.is_so:
+            return dataclasses.replace(self._pending(seen, more), due=due)
+        return WaitResult("done", status.to_json(), found=status, last_seen=self._described(seen) + more, due=due)
+
+    def result_of(
+        self, condition: WaitCondition, seen: Observation, end: End | None, outcome: Outcome | None = None
+    ) -> WaitResult:
+        """What it means for a wait that an order, or a deployment, ended like this; None: it has not.
+
+        Args:
+            condition: what is waited for.
+            seen: the deployment.
+            end: of the order or of the deployment.
+            outcome: the same as a view, where it is that of another deployment.
+        """
+        if end is None or end.outcome == "lost":  # lost is what may still change by itself
+            return self._pending(seen)
+        if not condition.is_fulfilled_by(end):
+            return self._over(condition, seen, end)
+        found = outcome or self._watching.outcome(seen, end, condition.command_id or "")
+        return WaitResult(
+            "done",
+            self._result(condition, seen, found),
+            found=found,
+            last_seen=self._described(seen),
+            due=self._clean_up_after(condition, seen, end),
+        )
+
+    def _result(self, condition: WaitCondition, seen: Observation, outcome: Outcome) -> dict[str, Any]:
+        if condition.wanted == "skipped":
+            return skip_result(outcome)
+        if condition.wanted == "finished":
+            return self._watching.status(seen).to_json()
+        if condition.wanted == "snapshot" and outcome.snapshot_id is not None:
+            return snapshot_result(self._home.control(seen.stream_id).need_manifest(outcome.snapshot_id))
+        return end_result(outcome)
+
+    def _pending(self, seen: Observation, more: str = "") -> WaitResult:
+        return WaitResult(
+            "pending",
+            last_seen=self._described(seen) + more,
+            pause_seconds=seen.spec.settings.command_poll_seconds,
+        )
+
+    def _over(self, condition: WaitCondition, seen: Observation, end: End) -> WaitResult:
+        return WaitResult(
+            "over",
+            error=self.error_of(seen, end),
+            found=self._watching.outcome(seen, end, condition.command_id or ""),
+            last_seen=self._described(seen),
+            due=self._clean_up_after(condition, seen, end),
+        )
+
+    def _clean_up_after(self, condition: WaitCondition, seen: Observation, end: End) -> Callable[[], None]:
+        """The agent cleans up after itself; one that died between event and clean-up cannot."""
+
+        def clean() -> None:
+            if condition.command_id is not None and end.state in ENDED:
+                with contextlib.suppress(StreamStateError):
+                    clean_up(self._home.control(seen.stream_id), seen)
+
+        return clean
+
+    def _observe(self, condition: WaitCondition) -> Observation:
+        return self._observer.observe(condition.stream_id, condition.deployment_id)
+
+    def _described(self, seen: Observation) -> str:
+        return redacted(seen, describe(seen))
 
     def status_if_healthy(self, seen: Observation) -> StreamStatus | None:
         """The status, if each query has committed a batch or found no input; None while that may still come.
@@ -94,7 +329,6 @@ class Waits:
             DeploymentFailedError, ConflictError: it cannot come any more.
         """
         if is_healthy(seen) and not self._awaits_another_start(seen):
-            self._mark_known_good(seen)
             return dataclasses.replace(self._watching.status(seen), proofs=proofs_of(seen))
         end = self._watching.end_of(seen)
         if end is None and seen.state == "degraded":
@@ -102,25 +336,6 @@ class Waits:
         if end is None or end.outcome == "lost":
             return None
         raise self.error_of(seen, end)
-
-    def caught_up(
-        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None, at_most: int
-    ) -> StreamStatus:
-        """As ``Starts.wait_caught_up``."""
-
-        def look(seen: Observation) -> StreamStatus | None:
-            return self.status_if_caught_up(seen, at_most)
-
-        def described(seen: Observation) -> str:
-            return f"{describe(seen)}; {decide_caught_up(seen, at_most).why}"
-
-        return self.until(stream_id, deployment_id, timeout_seconds, on_progress, look, "caught up", described)
-
-    def status_if_caught_up(self, seen: Observation, at_most: int) -> StreamStatus | None:
-        """The status, if it is healthy and has read what there is; None while that may still come. Raises as
-        ``status_if_healthy``."""
-        status = self.status_if_healthy(seen)
-        return status if status is not None and decide_caught_up(seen, at_most).is_so else None
 
     def _mark_known_good(self, seen: Observation) -> None:
         """Once for each version; of one that an upgrade still watches, that is for the upgrade to say."""
@@ -148,43 +363,6 @@ class Waits:
         known = set() if manifest is None else set(manifest.queries)
         return bool(known - {event.query_name for event in seen.of_kind(QueryStarted)})
 
-    def finished(
-        self, stream_id: str, deployment_id: str, timeout_seconds: float, on_progress: Report | None
-    ) -> Outcome:
-        """As ``Controller.wait_finished``."""
-
-        def look(seen: Observation) -> Outcome | None:
-            end = self._watching.end_of(seen)
-            if end is None or end.outcome == "lost":
-                return None
-            if end.outcome in ("failed", "fenced"):
-                raise self.error_of(seen, end)
-            return self._watching.outcome(seen, end)
-
-        return self.until(stream_id, deployment_id, timeout_seconds, on_progress, look, "finished")
-
-    def command(
-        self, stream_id: str, deployment_id: str, command_id: str, timeout_seconds: float, on_progress: Report | None
-    ) -> Outcome:
-        """As ``Controller.wait_for_command``."""
-        kind = ""
-
-        def look(seen: Observation) -> Outcome | None:
-            nonlocal kind
-            kind = kind or self._watching.command_kind(seen, command_id)
-            end = self._watching.command_end(seen, command_id, kind)
-            if end is None or end.outcome == "lost":
-                return None
-            if end.state in ENDED:
-                # The agent cleans up after itself; one that died between event and clean-up cannot.
-                with contextlib.suppress(StreamStateError):
-                    clean_up(self._home.control(stream_id), seen)
-            if not end.is_what_was_ordered:
-                raise self.error_of(seen, end)
-            return self._watching.outcome(seen, end, command_id)
-
-        return self.until(stream_id, deployment_id, timeout_seconds, on_progress, look, "done")
-
     def error_of(self, seen: Observation, end: End) -> StreamStateError:
         """The error of an end that is not the one that was waited for."""
         is_late = isinstance(end.event, DrainFailed) and end.event.is_late
@@ -199,7 +377,7 @@ class Waits:
             "snapshot_id": end.snapshot_id,
         }
         if end.outcome == "expired":
-            return DeadlineExceededError(
+            return ExpiredError(
                 "the order had expired when it was read, and was not begun",
                 **facts,
                 next_step="Give it again with a longer --expires-in.",
@@ -241,56 +419,12 @@ class Waits:
         slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
         return seen.is_current and pending_drain(seen, slots) is not None
 
-    def until(
-        self,
-        stream_id: str,
-        deployment_id: str | None,
-        timeout_seconds: float,
-        on_progress: Report | None,
-        look: Callable[[Observation], Result | None],
-        goal: str,
-        described: Callable[[Observation], str] | None = None,
-    ) -> Result:
-        """Look at a deployment, or at whichever is current, until ``look`` finds what it looks for.
 
-        Args:
-            stream_id: the stream.
-            deployment_id: the deployment; None for the current one, at each look anew.
-            timeout_seconds: how long.
-            on_progress: told what was seen.
-            look: None for nothing yet; raises where it cannot come any more.
-            goal: what it is then, for the error.
-
-        Raises:
-            DeadlineExceededError: the time is up; says what was last seen (Law 6).
-        """
-        last_seen, poll_seconds = "nothing yet", MIN_POLL_SECONDS
-
-        def look_once() -> Result | None:
-            nonlocal last_seen, poll_seconds
-            try:
-                seen = self._observer.observe(stream_id, deployment_id)
-                result = look(seen)
-            except UnavailableError as error:
-                last_seen, result = str(error), None  # says nothing about the stream
-            else:
-                last_seen = redacted(seen, (described or describe)(seen))
-                poll_seconds = min(max(seen.spec.settings.command_poll_seconds, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
-            if result is None and on_progress is not None:
-                on_progress(last_seen)
-            return result
-
-        found = poll(self._clock, look_once, timeout_seconds=timeout_seconds, pause_seconds=lambda: poll_seconds)
-        if found is not None:
-            return found
-        raise DeadlineExceededError(
-            f"it is not {goal} within the timeout; the work goes on",
-            stream_id=stream_id,
-            deployment_id=deployment_id,
-            timeout_seconds=timeout_seconds,
-            last_seen=last_seen,
-            next_step=f"`streamstate status {stream_id}` shows it; wait again, or look at its log.",
-        )
+def _newest_snapshot(seen: Observation) -> str | None:
+    for event in seen.of_kind(Event, any_attempt=True):
+        if isinstance(event, SnapshotReady | Drained | Stopped | Finished) and event.snapshot_id:
+            return event.snapshot_id
+    return None
 
 
 def late_drain(facts: Mapping[str, object]) -> DeadlineExceededError:

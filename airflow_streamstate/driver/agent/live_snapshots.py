@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from airflow_streamstate.control.command_status import is_accepted
 from airflow_streamstate.driver.attempt.answering import accept, clean_up, ignore
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
@@ -167,10 +166,9 @@ class LiveSnapshots:
     def _has_become_one(self, order: Order, request_id: str) -> bool:
         """Whether its request has become a snapshot already, by another command: then this one is ignored (Law 2)."""
         attempt, command = self._attempt, order.command
-        events = attempt.reporter.events
-        if command is None or not request_id or is_accepted(events, order.command_id):
+        if command is None or not request_id or attempt.command_status(order.command_id).is_begun:
             return False
-        found = requested_snapshot(attempt.control, request_id, attempt.deployment_id, events)
+        found = requested_snapshot(attempt.control, request_id, attempt.deployment_id, attempt.reporter.events)
         if found is None:
             return False
         ignore(attempt, command, order.command_number, f"its request has become snapshot {found.snapshot_id} already")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 
-from airflow_streamstate.control.command_status import answered_ids, is_accepted, is_late, out_of_date
+from airflow_streamstate.control.command_status import is_late, out_of_date
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.driver.agent.live_snapshots import GaveWayError, LiveSnapshots
 from airflow_streamstate.driver.attempt.answering import clean_up, ignore
@@ -141,7 +141,7 @@ class CommandHandler:
         """Whether a command is one to end, which is still to be obeyed here."""
         return (
             isinstance(command, StopRequest | DrainNotification)
-            and command.command_id not in answered_ids(self._attempt.reporter.events)
+            and not self._attempt.command_status(command.command_id).is_ended
             and self._meant_elsewhere(command) is None
             and not self._is_for_a_later_attempt(command)
             and not self._is_expired(command)
@@ -171,7 +171,7 @@ class CommandHandler:
         command = slot.command
         if command is None:
             self._reject_object(slot, slot.problem)
-        elif command.command_id in answered_ids(attempt.reporter.events):
+        elif attempt.command_status(command.command_id).is_ended:
             clean_up(attempt)
         elif (elsewhere := self._meant_elsewhere(command)) is not None:
             self._ignore(command, slot, elsewhere)
@@ -256,12 +256,12 @@ class CommandHandler:
 
     def _is_expired(self, command: Command) -> bool:
         # What was begun is ended, however late.
-        accepted = is_accepted(self._attempt.reporter.events, command.command_id)
-        begun = accepted or self._foresight.is_trying(command.command_id)
-        return is_late(command, self._attempt.clock.now()) and not begun
+        is_begun = self._attempt.command_status(command.command_id).is_begun
+        is_begun = is_begun or self._foresight.is_trying(command.command_id)
+        return is_late(command, self._attempt.clock.now()) and not is_begun
 
     def _out_of_date(self, request: SnapshotRequest) -> str | None:
-        if is_accepted(self._attempt.reporter.events, request.command_id):
+        if self._attempt.command_status(request.command_id).is_begun:
             return None
         return out_of_date(request, self._attempt.clock.now(), self._attempt.spec.settings.clock_skew_seconds)
 

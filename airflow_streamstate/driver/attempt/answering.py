@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.control.command_status import answered_ids, is_accepted
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.errors import StreamStateError
@@ -17,7 +16,7 @@ CLEAN_UP_PAUSE_SECONDS = 0.2
 def accept(attempt: Attempt, order: Order) -> None:
     """Say that a command is obeyed from here on; its content outlives the object. Once per command."""
     command = order.command
-    if command is not None and not is_accepted(attempt.reporter.events, command.command_id):
+    if command is not None and not attempt.command_status(command.command_id).is_begun:
         attempt.reporter.write(
             Accepted, command_id=command.command_id, command_number=order.command_number, command=to_json(command)
         )
@@ -45,10 +44,9 @@ def clean_up(attempt: Attempt) -> None:
 
 
 def _delete_answered(attempt: Attempt) -> None:
-    answered = answered_ids(attempt.reporter.events)
-    for slot in attempt.journal.commands():
-        if slot.command is not None and slot.command.command_id in answered:
-            attempt.journal.delete_command(slot)
+    for status in attempt.commands(attempt.journal.commands()).values():
+        if status.slot is not None and status.is_ended:
+            attempt.journal.delete_command(status.slot)
 
 
 def call_off_drain(attempt: Attempt, reason: str) -> None:

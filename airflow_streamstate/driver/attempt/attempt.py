@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.command_status import NEVER_SEEN, CommandStatus, fold
+from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.background import InBackground, in_daemon_thread
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
@@ -135,6 +137,14 @@ class Attempt:
     def note_mode(self, mode: AttemptMode) -> None:
         """Note what the register says that this attempt is for."""
         self._only_drains = mode == "drain"
+
+    def commands(self, slots: Iterable[CommandSlot] = ()) -> dict[str, CommandStatus]:
+        """The status of each command of the deployment that an event names, or that lies in one of these objects."""
+        return fold(slots, self.reporter.events)
+
+    def command_status(self, command_id: str) -> CommandStatus:
+        """The status of one command, as far as events tell."""
+        return self.commands().get(command_id, NEVER_SEEN)
 
     def checkpoint_of(self, query_name: str) -> Checkpoint:
         """A query's own checkpoint in this deployment, there or not."""

@@ -26,38 +26,37 @@ def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
     if not requests:
         return False
     drains = cancelled_drains(
-        attempt.journal.commands(),
-        attempt.reporter.events,
+        attempt.commands(attempt.journal.commands()),
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,
         now=attempt.clock.now(),
     )
-    drains = [drain for drain in drains if drain.command.command_id != but]
-    for number, drain in enumerate(drains, 1):
-        why, is_last = cancelled_in_words(requests[-1][1]), number == len(drains) and not but
+    drains = [(drain, number) for drain, number in drains if drain.command_id != but]
+    why = cancelled_in_words(requests[-1][0])
+    for place, (drain, number) in enumerate(drains, 1):
+        is_last = place == len(drains) and not but
         attempt.reporter.write(
             DrainFailed,
-            command_id=drain.command.command_id,
-            command_number=drain.number,
+            command_id=drain.command_id,
+            command_number=number,
             query_name="",
             error=why,
             withdrawn=True,
             cause="cancelled",
             then="" if attempt.only_drains else "runs_on",
             # With the last of them the requests have their end, and not before (Law 1).
-            also_answers=tuple(request.command_id for _, request in requests) if is_last else (),
+            also_answers=tuple(request.command_id for request, _ in requests) if is_last else (),
         )
-        attempt.reporter.say(f"drain {drain.command.command_id} is not begun: {why}")
+        attempt.reporter.say(f"drain {drain.command_id} is not begun: {why}")
     if drains:
         clean_up(attempt)
     return bool(drains)
 
 
-def holding_requests(attempt: Attempt, above: int = 0) -> list[tuple[int, CancelRequest]]:
+def holding_requests(attempt: Attempt, above: int = 0) -> list[tuple[CancelRequest, int]]:
     """The requests to take a drain back that lie there for this deployment; raises UnavailableError."""
     return cancel_requests(
-        attempt.journal.commands(),
-        attempt.reporter.events,
+        attempt.commands(attempt.journal.commands()),
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,
         now=attempt.clock.now(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from airflow_streamstate.control.command_status import answered_ids
+from airflow_streamstate.control.command_status import of_kind
 from airflow_streamstate.driver.attempt.answering import clean_up
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.auditing import audit_at_end
@@ -88,15 +88,15 @@ class DrainEnds:
     def _asked_too(self) -> tuple[str, ...]:
         """Notifications that came while this one was obeyed: the same event answers them."""
         attempt = self._attempt
-        answered = {*answered_ids(attempt.reporter.events), self._order.command_id}
-        found = []
-        for slot in retry_until_fenced(attempt, "the commands", attempt.journal.commands):
-            command = slot.command
-            if not isinstance(command, DrainNotification) or command.command_id in answered:
-                continue
-            if (command.stream_id, command.deployment_id) == (attempt.stream_id, attempt.deployment_id):
-                found.append(command.command_id)
-        return tuple(found)
+        slots = retry_until_fenced(attempt, "the commands", attempt.journal.commands)
+        return tuple(
+            drain.command_id
+            for drain, status in of_kind(attempt.commands(slots), DrainNotification)
+            if status.slot is not None
+            and not status.is_ended
+            and drain.command_id != self._order.command_id
+            and (drain.stream_id, drain.deployment_id) == (attempt.stream_id, attempt.deployment_id)
+        )
 
     def called_off(self, call_off: CallOff, then: AfterDrain) -> None:
         """Say that it is called off before anything was flushed; what follows is the caller's."""

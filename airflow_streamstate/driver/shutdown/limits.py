@@ -101,8 +101,8 @@ class Limits:
 
     def is_flush_late(self) -> bool:
         """Whether the flush has taken too long; answers whoever would take it back now."""
-        for number, request in self._requests():
-            self._refuse(number, request)
+        for request, number in self._requests():
+            self._refuse(request, number)
         drain, began = self._drain, self._flush_began_at_seconds
         if self._reached is None and drain is not None and began is not None and drain.flush_within_seconds is not None:
             taken_seconds = self._attempt.clock.monotonic_seconds() - began
@@ -129,12 +129,12 @@ class Limits:
         requests = self._requests()
         if not requests:
             return None
-        newest = requests[-1][1]
+        newest = requests[-1][0]
         return CallOff(
-            "cancelled", "fail", cancelled_in_words(newest), tuple(request.command_id for _, request in requests)
+            "cancelled", "fail", cancelled_in_words(newest), tuple(request.command_id for request, _ in requests)
         )
 
-    def _requests(self) -> list[tuple[int, CancelRequest]]:
+    def _requests(self) -> list[tuple[CancelRequest, int]]:
         """Whoever wants to take it back; looked up as often as commands are, and no outage is a reason to wait."""
         attempt, now = self._attempt, self._attempt.clock.monotonic_seconds()
         poll_seconds = attempt.spec.settings.command_poll_seconds
@@ -147,7 +147,7 @@ class Limits:
             attempt.reporter.outage("a look at the commands", error)
             return []
 
-    def _refuse(self, number: int, request: CancelRequest) -> None:
+    def _refuse(self, request: CancelRequest, number: int) -> None:
         self._attempt.reporter.write(
             Rejected,
             command_id=request.command_id,

@@ -19,22 +19,24 @@ def note_overtaken_drain(attempt: Attempt) -> None:
     Raises:
         FencedError: this attempt was replaced.
     """
-    events = attempt.reporter.events
-    drain = pending_drain(
-        retry_until_fenced(attempt, "the commands", attempt.journal.commands),
-        events,
+    slots = retry_until_fenced(attempt, "the commands", attempt.journal.commands)
+    found = pending_drain(
+        attempt.commands(slots),
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,
         now=attempt.clock.now(),
     )
-    if drain is None:
+    if found is None:
         return
-    command_id = drain.command.command_id
-    said = (event.facts for event in events if isinstance(event, Noted) and event.attempt == attempt.number)
+    drain, _number = found
+    command_id = drain.command_id
+    said = (
+        event.facts for event in attempt.reporter.events if isinstance(event, Noted) and event.attempt == attempt.number
+    )
     if not any(facts.get("overtaken_command_id") == command_id for facts in said):
         attempt.reporter.note(
             _TEXT,
             overtaken_command_id=command_id,
-            requested_by=drain.command.requested_by,
-            reason=drain.command.reason,
+            requested_by=drain.requested_by,
+            reason=drain.reason,
         )

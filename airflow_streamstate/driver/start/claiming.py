@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.command_status import command_in, pending_drain
+from airflow_streamstate.control.command_status import pending_drain
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.cancelling import cancel_drains
@@ -20,7 +20,7 @@ from airflow_streamstate.driver.attempt.reporting import MAX_RETRY_SECONDS, say_
 from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, retry_until_fenced
 from airflow_streamstate.driver.start.skipping import tell_committed_skips
 from airflow_streamstate.errors import DataError, FencedError, ObjectExistsError, StreamStateError, UnavailableError
-from airflow_streamstate.protocol.events import Accepted, Claimed, Drained, QueryStarted
+from airflow_streamstate.protocol.events import Claimed, Drained, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
@@ -59,13 +59,12 @@ def take_up_pending(attempt: Attempt) -> None:
 
 def _ordered(attempt: Attempt) -> Order | None:
     drain = pending_drain(
-        attempt.journal.commands(),
-        attempt.reporter.events,
+        attempt.commands(attempt.journal.commands()),
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,
         now=attempt.clock.now(),
     )
-    return None if drain is None else order_of(drain.command, drain.number)
+    return None if drain is None else order_of(*drain)
 
 
 def _in_the_logs(attempt: Attempt) -> Order | None:
@@ -86,11 +85,8 @@ def _in_the_logs(attempt: Attempt) -> Order | None:
 
 
 def _order_named(attempt: Attempt, command_id: str) -> Order:
-    for event in attempt.reporter.events:
-        if isinstance(event, Accepted) and event.command_id == command_id:
-            command = command_in(event)
-            return Order(command_id, event.command_number, command)
-    return Order(command_id)
+    status = attempt.command_status(command_id)
+    return Order(command_id, status.number, status.command)
 
 
 def _is_drained(attempt: Attempt) -> bool:

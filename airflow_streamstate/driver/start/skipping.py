@@ -11,7 +11,7 @@ from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.skipping import finish_skip, prepare_skip
 from airflow_streamstate.connectors.measuring import moves_of_batch
-from airflow_streamstate.control.command_status import begun_skips, is_accepted, pending_skip
+from airflow_streamstate.control.command_status import begun_skips, pending_skip
 from airflow_streamstate.driver.attempt.answering import accept, clean_up
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import order_of
@@ -43,10 +43,10 @@ def skip_if_asked(attempt: Attempt, logical: LogicalQuery, position: Position) -
         FencedError: this attempt was replaced.
         DataError: the checkpoint is damaged.
     """
-    if position.planned_id is None and not begun_skips(attempt.reporter.events):
+    if position.planned_id is None and not begun_skips(attempt.commands()):
         return ()
     slots = retry_until_fenced(attempt, "the commands", attempt.journal.commands)
-    found = pending_skip(slots, attempt.reporter.events, attempt.deployment_id, logical.name)
+    found = pending_skip(attempt.commands(slots), attempt.deployment_id, logical.name)
     if found is None:
         return ()
     return _Skip(attempt, logical, *found).run(position)
@@ -64,7 +64,7 @@ def tell_committed_skips(attempt: Attempt) -> None:
     Raises:
         UnavailableError: the store does not answer.
     """
-    for wish, number in begun_skips(attempt.reporter.events):
+    for wish, number in begun_skips(attempt.commands()):
         checkpoint = attempt.checkpoint_of(wish.query_name)
         try:
             if checkpoint.exists() and checkpoint.position().batch_id == wish.batch_id:
@@ -82,7 +82,7 @@ def give_up_skip(attempt: Attempt, query_name: str, batch_id: int | None) -> Non
         query_name: the query, which does not run.
         batch_id: planned there.
     """
-    for wish, number in begun_skips(attempt.reporter.events):
+    for wish, number in begun_skips(attempt.commands()):
         if (wish.query_name, wish.batch_id) == (query_name, batch_id):
             _reject(attempt, wish, number, "a drain runs this batch first")
 
@@ -101,7 +101,7 @@ class _Skip:
     def run(self, position: Position) -> tuple[str, ...]:
         attempt, wish = self._attempt, self._wish
         if position.planned_id != wish.batch_id:
-            was_ours = is_accepted(attempt.reporter.events, wish.command_id)
+            was_ours = attempt.command_status(wish.command_id).is_begun
             if was_ours and position.batch_id == wish.batch_id:
                 return self._told()  # committed by an attempt that died before it could say so
             return self._rejected(_not_planned(position, wish.batch_id))

@@ -16,6 +16,7 @@ from random import Random
 import pytest
 
 from airflow_streamstate.controller.retention.deciding import RetentionPolicy
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
@@ -113,7 +114,7 @@ def readers(stage: Stage) -> dict[str, Callable[[], object]]:
         "verify": lambda: controller.snapshots.verify(STREAM, "d-0001-stopped-000001"),
         "drain outcome": lambda: controller.drain_outcome(STREAM, "d-0002"),
         "end outcome": lambda: controller.end_outcome(STREAM, "d-0001"),
-        "healthy": lambda: controller.is_healthy(STREAM, "d-0002"),
+        "healthy": lambda: controller.look(WaitCondition("healthy", STREAM, "d-0002")),
         "logs": lambda: controller.logs(STREAM),
         "commands": lambda: [journal.commands() for journal in journals],
         "every event": lambda: [list(journal.events()) for journal in journals],

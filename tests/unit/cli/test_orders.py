@@ -84,7 +84,7 @@ def test_a_wait_that_ends_says_that_the_work_goes_on(running: ScriptedAttempt, v
     human = shell(verb, "flights", "--wait", 0.3)
     assert human.out == ""
     assert human.err.startswith("flights d-0001: running (")
-    assert "streamstate: it is not done within the timeout; the work goes on." in human.err
+    assert "did not come in time; the work goes on." in human.err
 
 
 @pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])

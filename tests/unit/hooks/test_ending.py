@@ -14,7 +14,7 @@ def test_what_was_asked_for_is_ordered(named: NamedHome, action: str, expected: 
     """Leave means that nothing is written at all."""
     stream = named.stream()
     attempt = stream.deploy().runs()
-    end_as_asked(named.hook().controller, action, "flights", attempt.deployment_id)
+    end_as_asked(named.hook().client, action, "flights", attempt.deployment_id)
     commands = [slot.command for slot in stream.control.journal(attempt.deployment_id).commands()]
     assert [type(command) for command in commands] == ([] if expected is None else [expected])
 
@@ -24,8 +24,8 @@ def test_a_newer_deployment_is_not_killed_for_an_older_task(named: NamedHome) ->
     stream = named.stream()
     old = stream.deploy().runs()
     stream.deploy()
-    end_as_asked(named.hook().controller, "kill", "flights", old.deployment_id)
-    assert named.hook().status("flights").state == "launching"
+    end_as_asked(named.hook().client, "kill", "flights", old.deployment_id)
+    assert named.hook().client.status("flights").state == "launching"
 
 
 def test_the_four_ways_are_the_documented_ones() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -16,7 +17,6 @@ from airflow_streamstate.errors import (
     StreamNotFoundError,
     UnavailableError,
 )
-from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.hooks.streamstate import StreamStateHook, driver_environment
 from airflow_streamstate.protocol.commands import DrainNotification
 from support import scripted_driver
@@ -28,13 +28,13 @@ def test_a_notification_is_written_read_and_cleaned_up(named: NamedHome) -> None
     """Where it lies, what it says, and that it is gone when it was obeyed; its content stays readable."""
     attempt = named.stream().deploy().runs()
     hook = named.hook()
-    place = hook.write_drain_notification("flights", reason="new key", expires_in_seconds=60, request_id="r-1")
+    place = hook.client.drain("flights", reason="new key", expires_in_seconds=60, request_id="r-1")
     assert place.key == "flights/deployments/d-0001/commands/00000001.json"
     assert named.home.home.head(place.key) is not None
-    assert hook.cleanup_notifications("flights") == []  # nobody has answered it yet
+    assert hook.client.notifications.clean_up("flights") == []  # nobody has answered it yet
     assert attempt.obey("")
     assert named.home.home.head(place.key) is None
-    content = hook.read_notification("flights", place.command_id)
+    content = hook.client.notifications.read("flights", place.command_id)
     assert isinstance(content, DrainNotification)
     assert (content.reason, content.deployment_id) == ("new key", "d-0001")
 
@@ -43,38 +43,38 @@ def test_a_notification_that_was_answered_and_left_lying_is_cleaned_up(named: Na
     """An agent may die between its last word and the clean-up."""
     attempt = named.stream().deploy().runs()
     hook = named.hook()
-    place = hook.write_drain_notification("flights")
+    place = hook.client.drain("flights")
     attempt.drained(place.command_id, 1)
-    assert hook.cleanup_notifications("flights") == [place.key]
+    assert hook.client.notifications.clean_up("flights") == [place.key]
     assert named.home.home.head(str(place.key)) is None
 
 
 def test_the_same_request_is_the_same_notification(named: NamedHome) -> None:
     """Asking twice is asking once, also after it was obeyed and cleaned up (Law 2)."""
     attempt = named.stream().deploy().runs()
-    first = named.hook().write_drain_notification("flights", request_id="r-1")
-    assert named.hook().write_drain_notification("flights", request_id="r-1") == first
+    first = named.hook().client.drain("flights", request_id="r-1")
+    assert named.hook().client.drain("flights", request_id="r-1") == first
     attempt.obey("")
-    again = named.hook().write_drain_notification("flights", request_id="r-1")
+    again = named.hook().client.drain("flights", request_id="r-1")
     assert (again.command_id, again.deployment_id, again.key) == (first.command_id, "d-0001", None)
 
 
 def test_a_stream_that_nobody_knows_is_refused_by_name(named: NamedHome) -> None:
     """Drain, status and wait say so, and make nothing."""
     with pytest.raises(StreamNotFoundError):
-        named.hook().drain("nobody")
+        named.hook().client.drain("nobody")
     with pytest.raises(StreamNotFoundError):
-        named.hook().status("nobody")
+        named.hook().client.status("nobody")
     with pytest.raises(StreamNotFoundError):
-        named.hook().deployment_current_at("nobody", None)
-    assert named.hook().streams() == []
+        named.hook().client.deployment_current_at("nobody", None)
+    assert named.hook().client.statuses() == []
 
 
 @pytest.mark.parametrize("stream_id", ["../x", "", "a" * 64, "Flights"])
 def test_a_hostile_id_is_refused_before_anything_is_touched(named: NamedHome, stream_id: str) -> None:
     """An id becomes a path."""
     with pytest.raises(InvalidRequestError):
-        named.hook().drain(stream_id)
+        named.hook().client.drain(stream_id)
 
 
 def test_the_deployment_of_a_moment(named: NamedHome) -> None:
@@ -82,10 +82,10 @@ def test_the_deployment_of_a_moment(named: NamedHome) -> None:
     stream, now, hook = named.stream(), SYSTEM_CLOCK.now(), named.hook()
     stream.deploy(now - timedelta(hours=3))
     stream.deploy(now - timedelta(hours=1))
-    assert hook.deployment_current_at("flights", now - timedelta(hours=4)) == "d-0001"
-    assert hook.deployment_current_at("flights", now - timedelta(hours=2)) == "d-0001"
-    assert hook.deployment_current_at("flights", now) == "d-0002"
-    assert hook.deployment_current_at("flights", None) == "d-0002"
+    assert hook.client.deployment_current_at("flights", now - timedelta(hours=4)) == "d-0001"
+    assert hook.client.deployment_current_at("flights", now - timedelta(hours=2)) == "d-0001"
+    assert hook.client.deployment_current_at("flights", now) == "d-0002"
+    assert hook.client.deployment_current_at("flights", None) == "d-0002"
 
 
 def test_a_deployment_that_was_never_current_is_nobodys(named: NamedHome) -> None:
@@ -93,10 +93,10 @@ def test_a_deployment_that_was_never_current_is_nobodys(named: NamedHome) -> Non
     stream, now, hook = named.stream(), SYSTEM_CLOCK.now(), named.hook()
     stream.deploy(now - timedelta(hours=3))
     stream.spec_alone(now - timedelta(hours=2))
-    assert hook.deployment_current_at("flights", now - timedelta(hours=1)) == "d-0001"
+    assert hook.client.deployment_current_at("flights", now - timedelta(hours=1)) == "d-0001"
     assert stream.deploy(now).deployment_id == "d-0003"
-    assert hook.deployment_current_at("flights", now - timedelta(hours=1)) == "d-0001"
-    assert hook.deployment_current_at("flights", None) == "d-0003"
+    assert hook.client.deployment_current_at("flights", now - timedelta(hours=1)) == "d-0001"
+    assert hook.client.deployment_current_at("flights", None) == "d-0003"
 
 
 def test_waiting_ends_with_what_came(named: NamedHome) -> None:
@@ -104,7 +104,7 @@ def test_waiting_ends_with_what_came(named: NamedHome) -> None:
     attempt = named.stream().deploy().runs()
     attempt.drained()
     watch = WaitCondition("drained", "flights", attempt.deployment_id)
-    assert named.hook().wait_for(watch, timeout_seconds=1)["snapshot_id"] == "d-0001-drained-000001"
+    assert named.hook().client.wait(watch, timeout_seconds=1).need_result()["snapshot_id"] == "d-0001-drained-000001"
 
 
 def test_waiting_ends_when_it_cannot_come_or_when_time_is_over(named: NamedHome) -> None:
@@ -114,11 +114,11 @@ def test_waiting_ends_when_it_cannot_come_or_when_time_is_over(named: NamedHome)
     hook = StreamStateHook(clock=clock)
     watch = WaitCondition("drained", "flights", attempt.deployment_id)
     with pytest.raises(DeadlineExceededError):
-        hook.wait_for(watch, timeout_seconds=10, poll_interval_seconds=3)
+        hook.client.wait(watch, timeout_seconds=10, poll_interval_seconds=3)
     assert sum(clock.slept_seconds) == 10
     attempt.stopped()
     with pytest.raises(ConflictError, match="stopped"):
-        hook.wait_for(watch, timeout_seconds=10)
+        hook.client.wait(watch, timeout_seconds=10)
 
 
 def test_a_look_that_goes_wrong_says_nothing_about_the_stream(
@@ -138,7 +138,7 @@ def test_a_look_that_goes_wrong_says_nothing_about_the_stream(
 
     monkeypatch.setattr(store, "get", fails_once)  # the edge to the network
     watch = WaitCondition("drained", "flights", attempt.deployment_id)
-    assert hook.wait_for(watch, timeout_seconds=10)["deployment_id"] == "d-0001"
+    assert hook.client.wait(watch, timeout_seconds=10).need_result()["deployment_id"] == "d-0001"
     assert failures == []
 
 
@@ -147,29 +147,15 @@ def test_what_runs_already_is_recognised_by_its_bytes(named: NamedHome, tmp_path
     script = scripted_driver.script(tmp_path, "runs")
     hook = named.hook()
     assert not hook.is_running("flights", application=script)
-    hook.deploy(DeployRequest("flights", script, arguments=("a",), master="local[2]"))
+    hook.client.deploy(DeployRequest("flights", script, arguments=("a",), master="local[2]"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     same = scripted_driver.script(elsewhere, "runs")
     assert hook.is_running("flights", application=same, arguments=["a"], master="local[2]")
     assert not hook.is_running("flights", application=same, arguments=["b"], master="local[2]")
     assert not hook.is_running("flights", application=same, arguments=["a"], master="local[2]", conf={"spark.x": "1"})
-    hook.kill("flights", grace_seconds=1)
+    hook.client.kill("flights", grace_seconds=1)
     assert not hook.is_running("flights", application=same, arguments=["a"], master="local[2]")
-
-
-def test_what_should_be_known_of_a_start_is_in_the_log_of_the_task(
-    named: NamedHome, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Before anything runs, each in one line: such as checkpoints on a disk that executors do not have."""
-    script = scripted_driver.script(tmp_path, "runs")
-    away = {"spark.streamstate.master.check": "none"}
-    request = DeployRequest(stream_id="flights", application=script, master="spark://head.example:7077", conf=away)
-    view = named.hook().deploy(request)
-    printed = capsys.readouterr()
-    said = caplog.text + printed.out + printed.err
-    assert [note for note in view.notes if f"flights d-0001: {note}" not in said] == []
-    named.hook().kill("flights", grace_seconds=0)
 
 
 def test_the_test_button_writes_and_leaves_nothing(named: NamedHome) -> None:

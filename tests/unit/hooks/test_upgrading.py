@@ -11,9 +11,9 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamNotFoundError
 from airflow_streamstate.hooks.ending import end_watched
-from airflow_streamstate.hooks.observing import WaitCondition, out_of_time
 from airflow_streamstate.hooks.upgrading import (
     advance_upgrade,
     give_up,
@@ -34,7 +34,7 @@ from support.upgrade_stage import UpgradeStage
 def running(named: NamedHome, tmp_path: Path) -> Controller:
     """A stream that runs."""
     run_first_version(named, tmp_path)
-    return named.hook().controller
+    return named.hook().client
 
 
 def begun(controller: Controller, folder: Path, word: str, *, healthy_within_seconds: float = 30.0) -> UpgradeView:
@@ -121,7 +121,7 @@ def test_a_wait_that_ends_says_where_the_upgrade_stands(running: Controller, tmp
     """By its phase (Law 6)."""
     view = brought_to(running, begun(running, tmp_path, "hangs"), "rehearsing")
     watch = WaitCondition("upgrade", "flights", deployment_id=view.upgrade_id)
-    assert "phase rehearsing" in str(out_of_time(running, watch, "5 s"))
+    assert "phase rehearsing" in str(running.out_of_time(watch, "2026-03-01T10:00:05.000Z"))
     assert "phase rehearsing" in what_remains(view)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError
-from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.operators.base import StreamStateOperator, request_id_of, requester_of
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.drain import DrainStreamOperator

@@ -60,7 +60,7 @@ def test_a_retry_after_a_failure_before_the_first_commit_is_the_next_attempt(
     assert not isinstance(raised.value, AirflowFailException)
     with pytest.raises(AirflowException, match="attempt=2"):
         deploy(script).execute(context(try_number=2))
-    assert named.hook().status("flights").deployment_id == "d-0001"
+    assert named.hook().client.status("flights").deployment_id == "d-0001"
 
 
 def test_a_clear_after_a_newer_deployment_is_a_conflict_that_names_it(
@@ -69,9 +69,9 @@ def test_a_clear_after_a_newer_deployment_is_a_conflict_that_names_it(
     """Clearing last week's task does not bring last week's version back."""
     old = scripted_driver.script(tmp_path, "runs", name="old.py")
     deploy(old).execute(context(run_id="last_week"))
-    stopped = named.hook().stop("flights")
+    stopped = named.hook().client.stop("flights")
     for _ in range(200):
-        if named.hook().status("flights").state == "stopped":
+        if named.hook().client.status("flights").state == "stopped":
             break
         named.hook().clock.sleep(0.05)
     assert stopped.deployment_id == "d-0001"
@@ -170,7 +170,7 @@ def test_references_are_shown_and_recorded_as_they_are(
     spec = named.stream().control.spec("d-0001")
     assert spec.arguments == ("--password", "secret://airflow-connection/orders_db")
     assert spec.environment == {"PIN": "secret://airflow-connection/orders_db#password"}
-    assert "hunter" not in str(result) + str(named.hook().status("flights").to_json())
+    assert "hunter" not in str(result) + str(named.hook().client.status("flights").to_json())
 
 
 def test_a_secret_is_in_no_result_error_event_or_status(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
@@ -182,4 +182,21 @@ def test_a_secret_is_in_no_result_error_event_or_status(named: NamedHome, contex
             script, arguments=["--password", secret], conf={"spark.my.secret": secret}, allow_literal_secrets=True
         ).execute(context())
     assert secret not in str(raised.value)
-    assert secret not in str(named.hook().status("flights").to_json())
+    assert secret not in str(named.hook().client.status("flights").to_json())
+
+
+def test_what_should_be_known_of_a_start_is_in_the_log_of_the_task(
+    named: NamedHome,
+    context: MakeContext,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before anything runs, each in one line: such as checkpoints on a disk that executors do not have."""
+    script = scripted_driver.script(tmp_path, "runs")
+    away = {"spark.streamstate.master.check": "none"}
+    deploy(script, master="spark://head.example:7077", conf=away, wait_for="none").execute(context())
+    printed = capsys.readouterr()
+    said = caplog.text + printed.out + printed.err
+    assert "flights d-0001: checkpoints lie on a disk of this machine" in said
+    named.hook().client.kill("flights", grace_seconds=0)

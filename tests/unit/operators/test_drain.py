@@ -85,7 +85,7 @@ def test_what_has_ended_is_launched_once_more_for_the_flush(
 ) -> None:
     """Its own pinned code, in a next attempt (Law 15)."""
     deployed(named, tmp_path, context, "finishes")
-    assert named.hook().status("flights").state == "finished"
+    assert named.hook().client.status("flights").state == "finished"
     result = drain(wait=True).execute(context())
     assert result["snapshot_id"] == "d-0001-drained-000002"
 

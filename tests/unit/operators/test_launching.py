@@ -44,10 +44,10 @@ def test_a_driver_that_never_commits_ends_the_wait_and_not_the_driver(
 ) -> None:
     """The error says what was last seen, and that it goes on (Law 6)."""
     hangs = scripted_driver.script(tmp_path, "hangs")
-    with pytest.raises(AirflowException, match="the stream goes on") as raised:
+    with pytest.raises(AirflowException, match="the work goes on") as raised:
         deploy(hangs, timeout_seconds=2).execute(context())
     assert not isinstance(raised.value, AirflowFailException)
-    assert named.hook().status("flights").state in ("launching", "running")
+    assert named.hook().client.status("flights").state in ("launching", "running")
 
 
 @pytest.mark.parametrize(("action", "state"), [("leave", "running"), ("stop", "stopped"), ("kill", "failed")])
@@ -60,17 +60,17 @@ def test_what_was_asked_for_happens_when_airflow_ends_the_task(
     operator.on_kill()
     hook = named.hook()
     for _ in range(200):
-        if hook.status("flights").state == state:
+        if hook.client.status("flights").state == state:
             break
         hook.clock.sleep(0.05)
-    assert hook.status("flights").state == state
+    assert hook.client.status("flights").state == state
 
 
 def test_a_task_that_is_ended_before_it_launched_anything_ends_nothing(named: NamedHome, tmp_path: Path) -> None:
     """Another version may be running."""
     named.stream().deploy().runs()
     deploy(scripted_driver.script(tmp_path, "runs"), on_kill="kill").on_kill()
-    assert named.hook().status("flights").state == "running"
+    assert named.hook().client.status("flights").state == "running"
 
 
 @pytest.mark.parametrize("field", ["wait_for", "on_kill"])

@@ -97,14 +97,14 @@ def test_the_result_is_the_same_for_whoever_waits(running: NamedHome, context: M
     assert isinstance(trigger, StreamStateTrigger)
     assert (trigger.watch["wanted"], trigger.on_kill_action) == ("rehearsed", "leave")
     hook = running.hook()
-    watch = hook.controller.plans
+    watch = hook.client.plans
     for _ in range(600):
         if watch.is_over("flights", trigger.watch["deployment_id"]):
             break
         hook.clock.sleep(0.05)
-    from airflow_streamstate.hooks.observing import WaitCondition
+    from airflow_streamstate.controller.wait.condition import WaitCondition
 
-    seen = hook.look(WaitCondition.from_json(trigger.watch))
+    seen = hook.client.advance(WaitCondition.from_json(trigger.watch))
     event = EventContent("done", WaitCondition.from_json(trigger.watch), result=seen.result).to_json()
     result = plan(script, deferrable=True, fail_unless_it_fits=False).execute_complete(context(), event)
     assert (result["outcome"], result["verdict"]) == ("refused", "needs-drain")

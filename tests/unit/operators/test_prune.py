@@ -33,7 +33,8 @@ def test_at_mirrors_too(named: NamedHome, context: MakeContext, tmp_path: Path) 
     second, third = tmp_path / "second", tmp_path / "third"
     second.mkdir()
     named.stream().deploy(mirrors=(str(second), str(third))).runs().stopped()
-    named.hook().mirror("flights", mirrors=(str(second),))
+    mirrors = named.hook().client.mirrors
+    assert list(mirrors.copy("flights", mirrors.chosen("flights", (str(second),))))
     here, there = operator(at_mirrors="true").execute(context())["mirrors"]
     assert [one["snapshot_id"] for one in here["kept"]] == ["d-0001-stopped-000001"]
     assert str(third) in there["problem"]

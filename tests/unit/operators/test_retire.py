@@ -28,7 +28,7 @@ def test_with_delete_nothing_of_it_stays(named: NamedHome, context: MakeContext)
     named.stream().deploy().runs().stopped()
     operator().execute(context())
     assert operator(delete="true").execute(context())["objects"] > 0
-    assert named.hook().streams() == []
+    assert named.hook().client.statuses() == []
     with pytest.raises(AirflowFailException, match="StreamNotFoundError"):
         operator(delete=True).execute(context())
 
@@ -38,7 +38,7 @@ def test_a_stream_that_runs_is_left_alone(named: NamedHome, context: MakeContext
     named.stream().deploy().runs()
     with pytest.raises(AirflowFailException, match="ConflictError"):
         operator(delete=True).execute(context())
-    assert [status.stream_id for status in named.hook().streams()] == ["flights"]
+    assert [status.stream_id for status in named.hook().client.statuses()] == ["flights"]
 
 
 def test_its_fields_are_templated() -> None:

@@ -71,7 +71,7 @@ def test_where_no_way_is_exact_it_fails_without_a_retry(
     with pytest.raises(AirflowFailException, match="no way back is exact"):
         rollback(way="forward").execute(context(xcom_push=pushed.push))
     assert pushed["return_value"]["outcome"] == "failed"
-    assert named.hook().status("flights").deployment_id == "d-0002"
+    assert named.hook().client.status("flights").deployment_id == "d-0002"
 
 
 def test_the_first_version_has_nothing_to_go_back_to(
@@ -91,7 +91,7 @@ def test_a_task_that_is_ended_before_anything_has_happened_changes_nothing(
     task = rollback(deferrable=True)
     deferred = deferral_of(task, context(xcom_push=pushed.push))
     begun = deferred.trigger.watch["deployment_id"]
-    upgrades = upgraded.hook().controller.upgrades
+    upgrades = upgraded.hook().client.upgrades
     assert upgrades.view("flights", begun).state.phase == "trying"
     if where == "worker":
         task.on_kill()
@@ -99,7 +99,7 @@ def test_a_task_that_is_ended_before_anything_has_happened_changes_nothing(
         asyncio.run(StreamStateTrigger(**deferred.trigger.serialize()[1]).on_kill())
     assert upgrades.view("flights", begun).outcome == "refused"
     assert upgrades.under_way("flights") is None
-    assert upgraded.hook().status("flights").deployment_id == "d-0002"
+    assert upgraded.hook().client.status("flights").deployment_id == "d-0002"
     found = rollback().execute(context(xcom_push=pushed.push))
     assert found["upgrade_id"] != begun
     assert found["outcome"] == "rolled_back"
@@ -111,7 +111,7 @@ def test_a_snapshot_that_is_not_there_is_refused(upgraded: NamedHome, context: M
     with pytest.raises(AirflowFailException, match="snapshot_id=d-0001-none"):
         rollback(snapshot_id="d-0001-none").execute(context(xcom_push=pushed.push))
     assert list(upgraded.home.home.list_objects("flights/upgrades/")) == before
-    assert upgraded.hook().status("flights").deployment_id == "d-0002"
+    assert upgraded.hook().client.status("flights").deployment_id == "d-0002"
 
 
 @pytest.mark.parametrize(

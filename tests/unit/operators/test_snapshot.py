@@ -32,7 +32,7 @@ def test_it_returns_what_the_snapshot_is_and_a_retry_takes_no_second_one(
     assert first["snapshot_id"] == "d-0001-live-000001"
     assert {"kind", "files", "bytes", "queries"} <= set(first)
     assert operator.execute(context(try_number=2)) == first
-    assert len(named.hook().controller.snapshots.all("flights")) == 1
+    assert len(named.hook().client.snapshots.all("flights")) == 1
 
 
 def test_it_need_not_wait(named: NamedHome, context: MakeContext) -> None:

@@ -98,7 +98,7 @@ def test_a_driver_that_will_not_end_is_ended_at_the_deadline(
     if deferrable:
         event = event_of(operator, context())
         assert event["outcome"] == "deadline"
-        assert named.hook().status("flights").state == "running"  # the trigger only looks
+        assert named.hook().client.status("flights").state == "running"  # the trigger only looks
         first = operator.execute_complete(context(), event)
     else:
         first = operator.execute(context())

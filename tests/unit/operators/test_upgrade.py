@@ -17,8 +17,8 @@ from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError
-from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
@@ -59,7 +59,7 @@ def new(folder: Path, *words: str) -> Path:
 
 
 def view_of(home: NamedHome, upgrade_id: str) -> UpgradeView:
-    return home.hook().controller.upgrades.view("flights", upgrade_id)
+    return home.hook().client.upgrades.view("flights", upgrade_id)
 
 
 def deferred_at(home: NamedHome, task: UpgradeStreamOperator, context: Any, phase: str) -> TaskDeferred:
@@ -95,7 +95,7 @@ def test_a_stream_is_upgraded_and_each_step_is_in_the_log(
     assert (result["old_deployment_id"], result["new_deployment_id"]) == ("d-0001", "d-0002")
     assert result["differences"] == []
     assert pushed == {"upgrade": {"stream_id": "flights", "upgrade_id": result["upgrade_id"]}}
-    assert running.hook().status("flights").deployment_id == "d-0002"
+    assert running.hook().client.status("flights").deployment_id == "d-0002"
     told = [line.partition(":")[0] for line in logged.messages if line.partition(":")[0] in set(WAY)]
     assert list(dict.fromkeys(told)) == WAY
 
@@ -144,13 +144,13 @@ def test_a_trigger_waits_until_there_is_something_to_act_on(
     deferred = deferred_at(running, task, context(xcom_push=pushed.push), "planned")
     hook, watch = running.hook(), WaitCondition.from_json(deferred.trigger.watch)
     before = phases(running, watch.deployment_id)
-    assert hook.look(watch).outcome == "pending"
-    hook.controller.upgrades.approve("flights", watch.deployment_id, is_approved=False, reason="not on a friday")
-    assert hook.look(watch).outcome == "done"
+    assert hook.client.advance(watch).outcome == "pending"
+    hook.client.upgrades.approve("flights", watch.deployment_id, is_approved=False, reason="not on a friday")
+    assert hook.client.advance(watch).outcome == "done"
     assert phases(running, watch.deployment_id) == before
     with pytest.raises(AirflowFailException, match="not on a friday"):
         turn(task, context(xcom_push=pushed.push), event_of(deferred), deferred.kwargs)
-    assert hook.status("flights").state == "running"
+    assert hook.client.status("flights").state == "running"
 
 
 def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(
@@ -163,7 +163,7 @@ def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(
     end = (deferred.trigger.deadline_at, deferred.kwargs["deadline_at"])
     assert end[0] < end[1]
     watch = WaitCondition.from_json(deferred.trigger.watch)
-    running.hook().controller.kill("flights")
+    running.hook().client.kill("flights")
     blind = EventContent("deadline", watch, error=None).to_json() | {
         "error": {"type": "DeadlineExceededError", "message": "it did not come", "context": {}}
     }
@@ -198,7 +198,7 @@ def test_a_change_that_does_not_fit_is_refused_without_a_retry(
     refused = pushed["return_value"]
     assert (refused["outcome"], refused["verdict"], refused["new_deployment_id"]) == ("refused", "needs-drain", None)
     assert refused["differences"][0]["query"] == "delays"
-    assert running.hook().status("flights").state == "running"
+    assert running.hook().client.status("flights").state == "running"
     drained = upgrade(script, allow_drain="True").execute(context(xcom_push=pushed.push))
     assert (drained["outcome"], drained["mode"]) == ("upgraded", "drain")
 
@@ -272,8 +272,8 @@ def test_a_task_that_is_killed_before_the_stop_leaves_the_stream_as_it_was(
     task.on_kill()
     upgrade_id = deferred.trigger.watch["deployment_id"]
     assert view_of(running, upgrade_id).outcome == "refused"
-    assert running.hook().controller.upgrades.under_way("flights") is None
-    assert running.hook().status("flights").state == "running"
+    assert running.hook().client.upgrades.under_way("flights") is None
+    assert running.hook().client.status("flights").state == "running"
     assert not list(running.base.rglob("launches/r-*"))
     again = deferral_of(upgrade(new(tmp_path, "hangs"), deferrable=True), context(xcom_push=pushed.push))
     assert again.trigger.watch["deployment_id"] != upgrade_id
@@ -293,7 +293,7 @@ def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
     upgrade_id = deferred.trigger.watch["deployment_id"]
     assert view_of(running, upgrade_id).state.phase == "started"
     assert "streamstate upgrade flights --continue" in logged.text
-    running.hook().controller.upgrades.run("flights", upgrade_id, 60)
+    running.hook().client.upgrades.run("flights", upgrade_id, 60)
     returning = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
     deferred = deferred_at(running, returning, ours, "started")
     returning.on_kill()
@@ -313,7 +313,7 @@ def test_a_try_that_finds_its_upgrade_given_up_with_the_one_before_begins_anew(
     third = deferral_of(task, ours, event_of(second), second.kwargs)
     assert view_of(running, first.trigger.watch["deployment_id"]).outcome == "refused"
     assert third.trigger.watch["deployment_id"] != first.trigger.watch["deployment_id"]
-    assert running.hook().status("flights").state == "running"
+    assert running.hook().client.status("flights").state == "running"
 
 
 def test_a_trigger_whose_task_is_ended_after_the_stop_records_that_and_starts_nothing(
@@ -327,7 +327,7 @@ def test_a_trigger_whose_task_is_ended_after_the_stop_records_that_and_starts_no
     before = phases(running, upgrade_id)
     asyncio.run(StreamStateTrigger(**deferred.trigger.serialize()[1]).on_kill())
     assert phases(running, upgrade_id) == before
-    assert running.hook().look(WaitCondition.from_json(deferred.trigger.watch)).outcome == "done"
+    assert running.hook().client.advance(WaitCondition.from_json(deferred.trigger.watch)).outcome == "done"
     next_try = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
     deferral_of(next_try, ours)
     assert "returned" in phases(running, upgrade_id)
@@ -431,7 +431,7 @@ def test_a_task_that_is_gone_without_a_word_does_not_block_the_stream(
 
 def end_of(home: NamedHome, upgrade_id: str) -> UpgradeView:
     """An upgrade that is approved and brought to its end."""
-    upgrades = home.hook().controller.upgrades
+    upgrades = home.hook().client.upgrades
     upgrades.approve("flights", upgrade_id, is_approved=True)
     return upgrades.run("flights", upgrade_id, 60)
 
@@ -496,7 +496,7 @@ def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
     """It was recorded already, and is over with that; the same request goes on under another id. (Law 2)"""
     ours = context(task_id="second", xcom_push=pushed.push)
     task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=50)
-    upgrades, control = running.hook().controller.upgrades, running.home.control("flights")
+    upgrades, control = running.hook().client.upgrades, running.home.control("flights")
     lost = task.begin(running.hook(), request_id_of(ours, task.wish_digest()))
     control.update_register(lambda now: replace(now, upgrade_id=None), by="test")
     other = scripted_driver.script(tmp_path, "proves", name="other.py")

@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk.bases.sensor import AirflowRescheduleException
 from airflow.sdk.exceptions import TaskDeferralError
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     DataError,
     DeadlineExceededError,
@@ -25,7 +26,6 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.sensors.drain import DrainCompleteSensor
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.triggers.events import EventContent

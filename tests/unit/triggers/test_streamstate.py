@@ -15,8 +15,8 @@ from airflow.providers.common.compat.connection import get_async_connection
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
-from airflow_streamstate.hooks.observing import WaitCondition
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.store.local import LocalStore
@@ -278,8 +278,8 @@ def test_a_driver_that_a_triggerer_starts_has_none_of_airflows_secrets(
 ) -> None:
     """As one that a worker starts: here the flush of a deployment that has failed just before the user's click."""
     hook = named.hook()
-    hook.deploy(DeployRequest("flights", scripted_driver.script(tmp_path, "fails"), master="local[2]"))
-    eventually(lambda: hook.status("flights").state == "failed", "the deployment has failed", 30, every=0.05)
+    hook.client.deploy(DeployRequest("flights", scripted_driver.script(tmp_path, "fails"), master="local[2]"))
+    eventually(lambda: hook.client.status("flights").state == "failed", "the deployment has failed", 30, every=0.05)
     inherited = tmp_path / "inherited"
     submit = Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"
     submit.write_text(f"#!/bin/sh\nenv > {inherited}.part && mv {inherited}.part {inherited}\n")

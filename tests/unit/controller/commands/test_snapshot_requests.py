@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -60,6 +61,18 @@ def test_nobody_who_waits_asks_again_before_the_timeout(asked: AskedStream) -> N
     assert [(date - first).total_seconds() for _, date in dates] == [0, 0, 15, 15, 30]
     asked.polls()
     assert len(asked.taken()) == 1
+
+
+def test_a_look_writes_nothing_and_a_step_of_a_wait_asks_again(asked: AskedStream) -> None:
+    """What is due by a look is done by the step of a wait that looked (Law 1)."""
+    asked.ask()
+    first = asked.requests()
+    asked.stage.clock.advance(TIMEOUT_SECONDS)
+    condition = WaitCondition("snapshot", STREAM, "", request_id=REQUEST)
+    assert asked.stage.controller.look(condition).outcome == "pending"
+    assert asked.requests() == first
+    assert asked.stage.controller.advance(condition).outcome == "pending"
+    assert [request.requested_at for request in asked.requests()] == [asked.stage.clock.now()]
 
 
 def test_a_request_that_is_taken_up_is_not_asked_again(asked: AskedStream) -> None:
@@ -133,7 +146,7 @@ def test_a_request_before_the_first_batch_is_refused_and_may_be_asked_again(tmp_
     asked.polls()
     assert asked.events_of(Rejected)
     with pytest.raises(ConflictError) as refused:
-        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 60)
+        asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 60)
     assert "nothing is committed" in str(refused.value.context["reason"])
     assert asked.stage.controller.snapshots.all(STREAM) == []
     asked.stage.run_batches(2)
@@ -154,7 +167,7 @@ def test_a_deployment_that_failed_has_as_long_to_come_back(asked: AskedStream) -
     with pytest.raises(ConflictError, match="nobody would obey"):
         asked.ask()
     with pytest.raises(DeploymentFailedError):
-        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 600)
+        asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 600)
     asked.resumes()
     assert asked.look() is None
     asked.polls()
@@ -165,7 +178,7 @@ def test_a_wait_that_ends_says_what_it_last_saw(asked: AskedStream) -> None:
     """And the request stands (Law 6)."""
     asked.ask()
     with pytest.raises(DeadlineExceededError) as ended:
-        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 40)
+        asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 40)
     assert "running" in str(ended.value.context["last_seen"])
     (request,) = asked.requests()
     assert (asked.stage.clock.now() - request.requested_at).total_seconds() < TIMEOUT_SECONDS
@@ -181,7 +194,7 @@ def test_a_date_of_the_users_stays_and_a_late_request_ends_the_wait(asked: Asked
     asked.stage.clock.advance(60)
     asked.polls()
     with pytest.raises(ConflictError) as ignored:
-        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 600)
+        asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 600)
     assert "time to live" in str(ignored.value.context["reason"])
     assert asked.taken() == []
 
@@ -220,7 +233,7 @@ def test_one_id_is_one_wish(asked: AskedStream) -> None:
         with pytest.raises(ConflictError, match="used for something else"):
             asked.ask(terms=terms)
     with pytest.raises(InvalidRequestError, match="no snapshot was asked for"):
-        asked.stage.controller.snapshot_requests.look(STREAM, "r-2")
+        asked.stage.controller.advance(WaitCondition("snapshot", STREAM, "", request_id="r-2"))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +262,7 @@ def test_the_deadline_is_the_requests_over_all_its_tries(asked: AskedStream) -> 
     asked.stage.clock.advance(21)
     asked.polls()
     with pytest.raises(DeadlineExceededError):
-        asked.stage.controller.snapshot_requests.wait(STREAM, REQUEST, 60)
+        asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 60)
     assert asked.taken() == []
 
 

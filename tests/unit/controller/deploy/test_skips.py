@@ -14,6 +14,7 @@ import pytest
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.protocol.codec import to_json
@@ -140,7 +141,7 @@ def test_the_wait_ends_with_what_became_of_it(stage: Stage) -> None:
     stage.say(
         Skipped, attempt=2, query_name="counts", batch_id=4, moves=(MOVE,), requested_by="a", reason="b", **fields
     )
-    outcome = stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, 5)
+    outcome = stage.controller.wait(WaitCondition.of(order), 5).end
     assert (outcome.outcome, outcome.state, outcome.reason) == ("skipped", "running", "b")
     (told,) = stage.controller.status(STREAM).to_json()["moves"]  # type: ignore[misc]
     assert (told["query"], told["batch_id"], told["skipped"], told["reason"]) == ("counts", 4, True, "b")
@@ -286,7 +287,7 @@ def test_a_rejected_skip_raises_with_the_reason_of_the_driver(stage: Stage) -> N
     fields = {"command_id": order.command_id, "command_number": 1}
     stage.say(Rejected, attempt=2, key="", reason="the sink holds batch 4 already", **fields)
     with pytest.raises(ConflictError) as refused:
-        stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, 5)
+        stage.controller.wait(WaitCondition.of(order), 5)
     assert refused.value.context["reason"] == "the sink holds batch 4 already"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.controller.deploy.starts import Starts
+from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError
 from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
@@ -29,8 +30,8 @@ def alive(stage: Stage, **queries: QueryBeat) -> Starts:
 def test_the_end_of_the_wait_says_what_is_missing(stage: Stage) -> None:
     """And that the work goes on. (Law 6)"""
     alive(stage, a=beat(UNTOLD))
-    with pytest.raises(DeadlineExceededError, match="not caught up within the timeout; the work goes on") as late:
-        stage.controller.starts.wait_caught_up(STREAM, "d-0001", 3)
+    with pytest.raises(DeadlineExceededError, match=r"\(caught up\) did not come in time; the work goes on") as late:
+        stage.controller.wait(WaitCondition("caught_up", STREAM, "d-0001"), 3)
     assert "rate: it makes up rows as time passes" in str(late.value.context["last_seen"])
 
 
@@ -41,5 +42,5 @@ def test_an_earlier_attempt_that_had_caught_up_says_nothing_of_this_one(stage: S
     stage.beat(counts=beat(NONE_LEFT))
     stage.controller.resume(STREAM)
     stage.come_to_life(attempt=2, queries=("counts",))
-    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is None
+    assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")) == PENDING
     assert stage.controller.status(STREAM).queries["counts"].caught_up is None

@@ -16,6 +16,7 @@ from airflow_streamstate.controller.drivers.secrets import (
     has_references,
     resolve,
 )
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DataError, DeploymentFailedError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
@@ -209,7 +210,7 @@ def test_a_line_that_is_still_being_written_is_not_shown(stage: Stage, vault: Va
     assert stage.controller.logs(STREAM) == "begun\n"
     stage.say(Failed, error="cannot log in", traceback="")
     with pytest.raises(DeploymentFailedError) as raised:
-        stage.controller.wait_healthy(STREAM, "d-0001", 1.0)
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 1.0)
     assert raised.value.context["log_tail"] == "begun"
 
 
@@ -225,7 +226,7 @@ def test_a_log_is_shown_without_the_credentials_of_the_home(stage: Stage, monkey
     stage.say(Failed, error="cannot log in", traceback="")
     stage.end(1)
     with pytest.raises(DeploymentFailedError) as raised:
-        stage.controller.wait_healthy(STREAM, "d-0001", 1.0)
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 1.0)
     assert raised.value.context["log_tail"] == "*** ***"
 
 
@@ -246,6 +247,6 @@ def test_a_log_whose_secrets_nobody_knows_is_not_shown(stage: Stage, vault: Vaul
     with pytest.raises(DataError, match="cannot be shown without"):
         stage.controller.logs(STREAM)
     with pytest.raises(DeploymentFailedError) as raised:
-        stage.controller.wait_healthy(STREAM, "d-0001", 1.0)
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 1.0)
     assert "cannot be shown without" in str(raised.value.context["log_tail"])
     assert "hunter" not in str(raised.value.to_json())

@@ -18,6 +18,7 @@ from airflow_streamstate.controller.observe.caught_up import (
     seconds_to_zero,
     since_snapshot_in_words,
 )
+from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
 from airflow_streamstate.protocol.events import Finished
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from support.fake_clock import START_AT
@@ -97,23 +98,23 @@ def test_every_query_has_to_have_caught_up(stage: Stage) -> None:
     assert not found.is_so
     assert found.why == "query b: 1,200 rows behind, about 40 s"
     stage.beat(a=beat(NONE_LEFT), b=beat(SOME_LEFT, is_idle=True))
-    assert stage.controller.starts.wait_caught_up(STREAM, "d-0001", 5).queries["b"].caught_up
+    assert stage.controller.wait(WaitCondition("caught_up", STREAM, "d-0001"), 5).status.queries["b"].caught_up
 
 
 def test_an_old_sign_of_life_says_nothing_of_now(stage: Stage) -> None:
     """A driver that hangs has not caught up, whatever it said before. (Law 6)"""
     alive(stage, a=beat(NONE_LEFT))
-    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is not None
+    assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")).outcome == "done"
     stage.clock.sleep(stage.spec("d-0001").settings.lost_after_seconds + 5)
-    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is None
-    assert "its last sign of life is" in stage.controller.starts.left_in_words(STREAM, "d-0001")
+    assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")) == PENDING
+    assert "its last sign of life is" in stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")).last_seen
 
 
 def test_a_job_that_finished_by_itself_has_read_what_it_wanted(stage: Stage) -> None:
     """An availableNow job."""
     alive(stage, a=beat(SOME_LEFT))
     stage.say(Finished, snapshot_id=None, queries={})
-    assert stage.controller.starts.is_caught_up(STREAM, "d-0001") is not None
+    assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")).outcome == "done"
 
 
 def test_before_any_query_has_run_nothing_has_caught_up(stage: Stage) -> None:

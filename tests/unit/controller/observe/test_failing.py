@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.controller.observe.observation import State
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.watching import next_step_of
 from airflow_streamstate.errors import DeploymentFailedError
 from airflow_streamstate.launch.interface import LaunchStatus
@@ -142,7 +143,7 @@ def test_status_and_the_error_of_a_wait_say_the_same(stage: Stage) -> None:
     stage.say(Failed, error="SystemExit: 2", traceback="")
     stage.end()
     with pytest.raises(DeploymentFailedError) as failed:
-        stage.controller.wait_finished(STREAM, "d-0001", timeout_seconds=1)
+        stage.controller.wait(WaitCondition("finished", STREAM, "d-0001"), 1)
     assert failed.value.next_step == stage.controller.status(STREAM).next_step == advice(stage, 1)
 
 
@@ -158,7 +159,7 @@ def test_a_drain_that_failed_has_choices_of_its_own(stage: Stage) -> None:
     stage.say(Stopped, snapshot_id="s", queries={})
     stage.end()
     with pytest.raises(DeploymentFailedError, match="drain again") as failed:
-        stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, timeout_seconds=1)
+        stage.controller.wait(WaitCondition.of(order), 1)
     assert failed.value.next_step.startswith("Do one of what the error names")
 
 

@@ -14,6 +14,7 @@ from airflow_streamstate.controller.observe.outcomes import (
     decide_end,
 )
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamStateError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import (
@@ -240,7 +241,7 @@ def test_a_drain_that_is_called_off_is_over_while_the_stream_runs_on(
         assert (found.outcome, found.state, found.snapshot_id) == (outcome, "running", None)
         assert found.reason == "it was called off: late; the stream runs on"
     with pytest.raises(error):
-        stage.controller.wait_for_command(STREAM, "d-0001", drain.command_id, 5)
+        stage.controller.wait(WaitCondition.of(drain), 5)
     stage.controller.drain(STREAM)
     assert stage.controller.drain_outcome(STREAM, "d-0001") is None
 
@@ -272,7 +273,7 @@ def test_a_request_to_take_back_is_answered_by_the_event_that_ends_the_drain(sta
     fields = {"query_name": "", "error": "tests has taken it back", "withdrawn": True}
     answer(stage, drain, DrainFailed, **fields, cause="cancelled", then="runs_on", also_answers=(request.command_id,))
     stage.controller.notifications.clean_up(STREAM)
-    found = stage.controller.wait_for_command(STREAM, "d-0001", request.command_id, 5)
+    found = stage.controller.wait(WaitCondition.of(request), 5).end
     assert (found.outcome, found.state) == ("cancelled", "running")
     again = stage.controller.cancel_drain(STREAM, request_id="r-9")
     assert again.outcome is not None

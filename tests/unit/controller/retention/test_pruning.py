@@ -28,6 +28,7 @@ from airflow_streamstate.controller.retention.needs import needs_of
 from airflow_streamstate.controller.retention.pruning import Pruned, PrunedMirror, settle
 from airflow_streamstate.controller.retention.recreated_stream import SameStream
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.known_good import has_proven_itself
 from airflow_streamstate.errors import DataError, ObjectExistsError, SnapshotNotFoundError, StreamNotFoundError
 from airflow_streamstate.protocol import layout
@@ -461,7 +462,7 @@ def test_a_manifest_that_cannot_be_read_is_named(stage: Stage) -> None:
 def test_a_version_that_was_waited_for_is_known_good(stage: Stage) -> None:
     """By the wait itself; an older one never takes its place again."""
     grow(stage, 1)
-    stage.controller.wait_healthy(STREAM, "d-0001", 10.0)
+    stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 10.0)
     good = Retention(stage.control).read().known_good
     assert good is not None
     assert good.deployment_id == "d-0001"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
     DeploymentFailedError,
+    ExpiredError,
 )
 from airflow_streamstate.protocol.events import Expired, Failed, Fenced, Finished, Ignored, Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
@@ -21,9 +23,9 @@ def test_healthy_is_a_batch_or_an_idle_trigger_of_each_query(stage: Stage) -> No
     stage.start_query("a", batch_id=4)
     stage.start_query("b")
     stage.beat(a=QueryBeat(4, None, True), b=QueryBeat(None, None, True, idle_triggers=1))
-    assert stage.controller.is_healthy(STREAM, "d-0001") is None
+    assert stage.controller.look(WaitCondition("healthy", STREAM, "d-0001")) == PENDING
     stage.beat(a=QueryBeat(5, stage.clock.now(), True), b=QueryBeat(None, None, True, idle_triggers=1))
-    status = stage.controller.wait_healthy(STREAM, "d-0001", 5)
+    status = stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 5).status
     assert status.queries["a"].batch_id == 5
 
 
@@ -34,10 +36,10 @@ def test_a_batch_that_was_planned_before_the_start_is_no_proof(stage: Stage) -> 
     stage.start_query("counts", batch_id=4, planned_batch_id=5)
     for batch_id in (4, 5):
         stage.beat(counts=QueryBeat(batch_id, stage.clock.now(), True))
-        assert stage.controller.is_healthy(STREAM, "d-0001") is None
+        assert stage.controller.look(WaitCondition("healthy", STREAM, "d-0001")) == PENDING
     stage.say(Failed, error="NullPointerException", query_name="counts")
     with pytest.raises(DeploymentFailedError):
-        stage.controller.wait_healthy(STREAM, "d-0001", 5)
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 5)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,8 @@ def test_behind_the_planned_batch_a_query_commits_one_of_its_own_or_none_was_due
     stage.come_to_life()
     stage.start_query("counts", batch_id=4, planned_batch_id=5, trigger=trigger)
     stage.beat(counts=beat)
-    status = stage.controller.is_healthy(STREAM, "d-0001")
-    assert (None if status is None else status.to_json()["proofs"]) == (None if proof is None else {"counts": proof})
+    seen = stage.controller.look(WaitCondition("healthy", STREAM, "d-0001"))
+    assert (None if seen == PENDING else seen.need_result()["proofs"]) == (None if proof is None else {"counts": proof})
 
 
 def test_a_degraded_deployment_will_not_become_healthy(stage: Stage) -> None:
@@ -73,7 +75,7 @@ def test_a_degraded_deployment_will_not_become_healthy(stage: Stage) -> None:
     stage.beat(other=QueryBeat(5, stage.clock.now(), True), counts=QueryBeat(5, stage.clock.now(), False))
     stage.query_failed("counts")
     with pytest.raises(DeploymentFailedError, match="query counts has failed in batch 7: Unlucky") as failed:
-        stage.controller.wait_healthy(STREAM, "d-0001", 5)
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 5)
     assert failed.value.context["state"] == "degraded"
     with pytest.raises(ConflictError, match="its other queries run"):
         stage.controller.resume(STREAM)
@@ -97,11 +99,11 @@ def test_healthy_waits_for_the_queries_that_the_snapshot_knows(stage: Stage) -> 
     """A script starts its queries one after the other: the first one alone is no health. (Law 6)"""
     restored_with_two_queries(stage)
     stage.beat("d-0002", counts=QueryBeat(4, stage.clock.now(), True))
-    assert stage.controller.is_healthy(STREAM, "d-0002") is None
+    assert stage.controller.look(WaitCondition("healthy", STREAM, "d-0002")) == PENDING
     stage.start_query("other", "d-0002", batch_id=3)
     both = {name: QueryBeat(4, stage.clock.now(), True) for name in ("counts", "other")}
     stage.beat("d-0002", **both)
-    assert stage.controller.is_healthy(STREAM, "d-0002") is not None
+    assert stage.controller.look(WaitCondition("healthy", STREAM, "d-0002")).outcome == "done"
 
 
 def test_a_query_that_is_not_started_any_more_does_not_hold_up_health_for_ever(stage: Stage) -> None:
@@ -109,7 +111,7 @@ def test_a_query_that_is_not_started_any_more_does_not_hold_up_health_for_ever(s
     restored_with_two_queries(stage)
     stage.clock.sleep(stage.spec("d-0002").settings.exit_grace_seconds + 1)
     stage.beat("d-0002", counts=QueryBeat(4, stage.clock.now(), True))
-    assert stage.controller.is_healthy(STREAM, "d-0002") is not None
+    assert stage.controller.look(WaitCondition("healthy", STREAM, "d-0002")).outcome == "done"
 
 
 def test_a_heartbeat_of_an_earlier_attempt_is_no_health(stage: Stage) -> None:
@@ -119,7 +121,7 @@ def test_a_heartbeat_of_an_earlier_attempt_is_no_health(stage: Stage) -> None:
     stage.beat(counts=QueryBeat(3, stage.clock.now(), True))
     stage.controller.resume(STREAM)
     stage.come_to_life(attempt=2, queries=("counts",))
-    assert stage.controller.is_healthy(STREAM, "d-0001") is None
+    assert stage.controller.look(WaitCondition("healthy", STREAM, "d-0001")) == PENDING
 
 
 def test_a_job_that_finished_by_itself_was_healthy(stage: Stage) -> None:
@@ -127,7 +129,7 @@ def test_a_job_that_finished_by_itself_was_healthy(stage: Stage) -> None:
     stage.deploy()
     stage.come_to_life()
     stage.say(Finished, snapshot_id=None, queries={})
-    assert stage.controller.wait_healthy(STREAM, "d-0001", 5).state == "finished"
+    assert stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 5).status.state == "finished"
 
 
 def test_a_deadline_says_what_was_last_seen_and_that_the_work_goes_on(stage: Stage) -> None:
@@ -138,7 +140,7 @@ def test_a_deadline_says_what_was_last_seen_and_that_the_work_goes_on(stage: Sta
     stage.beat(a=QueryBeat(None, None, True))
     said: list[str] = []
     with pytest.raises(DeadlineExceededError, match="the work goes on") as late:
-        stage.controller.wait_healthy(STREAM, "d-0001", 5, said.append)
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 5, said.append)
     assert "a before its first batch" in str(late.value.context["last_seen"])
     assert said
     assert stage.clock.monotonic_seconds() == pytest.approx(5, abs=0.5)
@@ -151,7 +153,7 @@ def test_a_failure_carries_the_log_and_the_traceback_without_secrets(stage: Stag
     stage.launcher.log = "\n".join([*(f"line {number}" for number in range(40)), "with hunter2-hunter2", ""])
     stage.say(Failed, error="ValueError: no", traceback="Traceback …\nValueError: no")
     with pytest.raises(DeploymentFailedError) as failed:
-        stage.controller.wait_healthy(STREAM, "d-0001", 5)
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 5)
     context = failed.value.context
     assert context["error"] == "ValueError: no"
     assert str(context["log_tail"]).splitlines()[0] == "line 21"
@@ -168,19 +170,19 @@ def test_waiting_for_what_cannot_come_is_a_conflict(stage: Stage, kind: type, fi
     stage.come_to_life()
     stage.say(kind, **fields)
     with pytest.raises(ConflictError, match="cannot come"):
-        stage.controller.wait_healthy(STREAM, "d-0001", 60)
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 60)
     assert stage.clock.monotonic_seconds() == 0
 
 
 def test_waiting_for_the_end_gives_the_end(stage: Stage) -> None:
-    """wait_finished returns every good end, and raises for a failure. (Law 6)"""
+    """A wait for the end returns every good end, and raises for a failure. (Law 6)"""
     stage.deploy()
     event = stage.stopped()
-    assert stage.controller.wait_finished(STREAM, "d-0001", 5).snapshot_id == event.snapshot_id
+    assert stage.controller.wait(WaitCondition("finished", STREAM, "d-0001"), 5).end.snapshot_id == event.snapshot_id
     stage.deploy("print('v2')\n")
     stage.end("d-0002", state="gone")
     with pytest.raises(DeploymentFailedError):
-        stage.controller.wait_finished(STREAM, "d-0002", 5)
+        stage.controller.wait(WaitCondition("finished", STREAM, "d-0002"), 5)
 
 
 def test_an_order_that_is_fulfilled_is_cleaned_up_by_who_waited(stage: Stage) -> None:
@@ -189,7 +191,7 @@ def test_an_order_that_is_fulfilled_is_cleaned_up_by_who_waited(stage: Stage) ->
     stage.come_to_life()
     order = stage.controller.stop(STREAM)
     stage.say(Stopped, snapshot_id="s-1", queries={}, command_id=order.command_id, command_number=1)
-    outcome = stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, 5)
+    outcome = stage.controller.wait(WaitCondition.of(order), 5).end
     assert (outcome.outcome, outcome.command_id) == ("stopped", order.command_id)
     assert stage.control.journal("d-0001").commands() == []
 
@@ -197,7 +199,7 @@ def test_an_order_that_is_fulfilled_is_cleaned_up_by_who_waited(stage: Stage) ->
 @pytest.mark.parametrize(
     ("kind", "fields", "error"),
     [
-        (Expired, {"command": {"kind": "DrainNotification"}}, DeadlineExceededError),
+        (Expired, {"command": {"kind": "DrainNotification"}}, ExpiredError),
         (Rejected, {"key": "k", "reason": "no"}, ConflictError),
         (Ignored, {"command": {"kind": "DrainNotification"}, "reason": "no"}, ConflictError),
     ],
@@ -211,10 +213,8 @@ def test_an_order_that_is_not_obeyed_is_an_error_with_its_remedy(
     order = stage.controller.drain(STREAM)
     stage.say(kind, command_id=order.command_id, command_number=1, **fields)
     with pytest.raises(error):
-        stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, 60)
-    outcome = stage.controller.outcome_of_command(STREAM, "d-0001", order.command_id)
-    assert outcome is not None
-    assert isinstance(stage.controller.error_of(outcome), error)
+        stage.controller.wait(WaitCondition.of(order), 60)
+    assert isinstance(stage.controller.look(WaitCondition.of(order)).error, error)
 
 
 def test_a_drain_that_was_overtaken_by_a_stop_is_not_reached(stage: Stage) -> None:
@@ -224,4 +224,4 @@ def test_a_drain_that_was_overtaken_by_a_stop_is_not_reached(stage: Stage) -> No
     order = stage.controller.drain(STREAM)
     stage.say(Stopped, snapshot_id="s-1", queries={})
     with pytest.raises(ConflictError):
-        stage.controller.wait_for_command(STREAM, "d-0001", order.command_id, 60)
+        stage.controller.wait(WaitCondition.of(order), 60)

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.controller.observe.views import Outcome
-from airflow_streamstate.errors import ConflictError, DeploymentFailedError, InvalidRequestError
-from airflow_streamstate.hooks.observing import PENDING, WaitCondition, WaitResult, end_result, out_of_time
+from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult, end_result
+from airflow_streamstate.errors import ConflictError, DeploymentFailedError, ExpiredError, InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.events import DrainFailed, Expired, Fenced, Ignored, Rejected
 from airflow_streamstate.protocol.positions import QueryPosition
@@ -27,13 +27,16 @@ DRAINED = {
 }
 
 
+DEADLINE = "2026-03-01T10:00:05.000Z"
+
+
 @pytest.fixture
 def stream(named: NamedHome) -> ScriptedStream:
     return named.stream()
 
 
 def see(named: NamedHome, watch: WaitCondition) -> WaitResult:
-    return named.hook().look(watch)
+    return named.hook().client.advance(watch)
 
 
 def drain_of(attempt: ScriptedAttempt, command_id: str | None = None) -> WaitCondition:
@@ -63,8 +66,8 @@ def test_a_later_deployment_does_not_hide_a_drain(named: NamedHome, stream: Scri
 @pytest.mark.parametrize(
     ("end", "error", "words"),
     [
-        (lambda attempt: attempt.stopped(), ConflictError, "it is stopped"),
-        (lambda attempt: attempt.finished(), ConflictError, "it is finished"),
+        (lambda attempt: attempt.stopped(), ConflictError, "the deployment is stopped"),
+        (lambda attempt: attempt.finished(), ConflictError, "the deployment is finished"),
         (lambda attempt: attempt.failed("ValueError: boom"), DeploymentFailedError, "boom"),
         (
             lambda attempt: attempt.say(Fenced, current_deployment_id="d-0002", current_attempt=1),
@@ -97,7 +100,7 @@ def test_a_deployment_that_was_replaced_is_not_waited_for(named: NamedHome, stre
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"), [(Expired, ConflictError), (Ignored, ConflictError), (Rejected, ConflictError)]
+    ("answer", "error"), [(Expired, ExpiredError), (Ignored, ConflictError), (Rejected, ConflictError)]
 )
 def test_a_notification_that_nobody_obeys_is_known_at_once(
     named: NamedHome, stream: ScriptedStream, answer: type, error: type[Exception]
@@ -178,7 +181,7 @@ def test_any_snapshot_one_snapshot_and_the_snapshot_of_an_order(named: NamedHome
     attempt = stream.deploy().runs()
     any_one = WaitCondition("snapshot", "flights", attempt.deployment_id)
     that_one = WaitCondition("snapshot", "flights", attempt.deployment_id, snapshot_id="d-0001-live-000001")
-    order = named.hook().snapshot("flights")
+    order = named.hook().client.snapshot("flights")
     ordered = WaitCondition("snapshot", "flights", attempt.deployment_id, command_id=order.command_id)
     assert [see(named, watch) for watch in (any_one, that_one, ordered)] == [PENDING] * 3
     assert not attempt.obey("")
@@ -196,12 +199,12 @@ def test_any_snapshot_one_snapshot_and_the_snapshot_of_an_order(named: NamedHome
 def test_a_look_at_a_request_asks_whoever_runs_by_now(named: NamedHome, stream: ScriptedStream) -> None:
     """By the request id alone, in whichever process: a triggerer's too."""
     attempt = stream.deploy().runs()
-    order = named.hook().snapshot("flights", request_id="r-1")
+    order = named.hook().client.snapshot("flights", request_id="r-1")
     watch = WaitCondition("snapshot", "flights", attempt.deployment_id, order.command_id, request_id="r-1")
     attempt.failed("boom")
     successor = stream.deploy().runs()
     assert see(named, watch) == PENDING
-    assert "running" in str(out_of_time(named.hook().controller, watch, "10 s").context["last_seen"])
+    assert "running" in str(named.hook().client.out_of_time(watch, DEADLINE).context["last_seen"])
     assert not successor.obey("")
     assert see(named, watch).need_result()["snapshot_id"] == "d-0002-live-000001"
 
@@ -209,7 +212,7 @@ def test_a_look_at_a_request_asks_whoever_runs_by_now(named: NamedHome, stream: 
 def test_a_request_that_is_refused_is_not_waited_for(named: NamedHome, stream: ScriptedStream) -> None:
     """There is nothing to snapshot; and a request that nobody has asked for is no watch."""
     attempt = stream.deploy().runs()
-    order = named.hook().snapshot("flights", request_id="r-1")
+    order = named.hook().client.snapshot("flights", request_id="r-1")
     attempt.say(Rejected, command_id=order.command_id, command_number=1, key="k", reason="nothing is committed yet")
     watch = WaitCondition("snapshot", "flights", attempt.deployment_id, request_id="r-1")
     assert isinstance(see(named, watch).error, ConflictError)
@@ -236,7 +239,7 @@ def test_what_is_lost_may_still_come(named: NamedHome, stream: ScriptedStream) -
 def test_a_wait_that_ends_says_what_was_last_seen(named: NamedHome, stream: ScriptedStream) -> None:
     """And that the stream goes on (Law 6)."""
     attempt = stream.deploy().runs()
-    error = out_of_time(named.hook().controller, drain_of(attempt), "10 s")
+    error = named.hook().client.out_of_time(drain_of(attempt), DEADLINE)
     assert "running" in str(error.context["last_seen"])
     assert "delays at batch 0" in str(error.context["last_seen"])
     assert "goes on" in str(error)
@@ -254,7 +257,7 @@ def test_a_wait_that_ends_says_what_was_last_seen(named: NamedHome, stream: Scri
 )
 def test_what_is_no_watch_is_told(raw: object) -> None:
     """A watch came through a database."""
-    with pytest.raises(ValueError, match="watch"):
+    with pytest.raises(ValueError, match="wait condition"):
         WaitCondition.from_json(raw)
 
 
