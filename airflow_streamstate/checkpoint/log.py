@@ -15,8 +15,8 @@ from airflow_streamstate.checkpoint.entries import (
     parse_offset_entry,
 )
 from airflow_streamstate.errors import DataError, UnavailableError
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.transfer import keys_below
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _TRIES = 20

@@ -22,7 +22,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol.codec import Message, from_bytes, to_bytes
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 READ_BACK_TRIES = 5

@@ -26,7 +26,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes, to_bytes
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
 from airflow_streamstate.protocol.records import Claim, HomeRecord
-from airflow_streamstate.store.interface import ObjectInfo, Store, StoredObject
+from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.local import LocalStore
 
 SEEN_SECONDS = 5.0

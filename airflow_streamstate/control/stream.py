@@ -32,7 +32,7 @@ from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 class StreamControl:

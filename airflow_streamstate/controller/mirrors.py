@@ -19,7 +19,7 @@ from airflow_streamstate.snapshot.mirror import Mirrored, is_mirrored, mirror_sn
 from airflow_streamstate.snapshot.mirror_place import refuse_another, refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.partial_copies import clear_halves
 from airflow_streamstate.snapshot.wanted import Progress
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 
 

@@ -38,7 +38,7 @@ from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
 from airflow_streamstate.snapshot.placing import as_kept_in
 from airflow_streamstate.snapshot.wanted import Progress
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 @dataclass(frozen=True)

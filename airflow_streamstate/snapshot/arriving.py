@@ -22,7 +22,7 @@ from airflow_streamstate.snapshot.checksums import (
 from airflow_streamstate.snapshot.data import crc32_hex, data_files
 from airflow_streamstate.snapshot.fetch import fetch
 from airflow_streamstate.snapshot.wanted import Fetched, Progress, Wanted
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 def fetch_data(

@@ -40,9 +40,9 @@ from airflow_streamstate.snapshot.making import Making, making
 from airflow_streamstate.snapshot.places import key_of, sizes_of
 from airflow_streamstate.snapshot.placing import SnapshotPlaces, no_snapshots, put_in_place, uri_of
 from airflow_streamstate.snapshot.sharing import Bases
-from airflow_streamstate.store.interface import ObjectInfo, Store
-from airflow_streamstate.store.listing import ListsKeys, versions_below
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.base import ListsKeys, ObjectInfo, Store
+from airflow_streamstate.store.cleanup import delete_below
+from airflow_streamstate.store.transfer import versions_below
 
 # The last acts of taking a snapshot: its data put where they are to be kept, and then its manifest (Law 3).
 #

@@ -11,8 +11,8 @@ from airflow_streamstate.protocol.manifest import FileEntry
 from airflow_streamstate.snapshot.checksums import companion_of
 from airflow_streamstate.snapshot.data import crc32_of
 from airflow_streamstate.snapshot.meanwhile import until_done
-from airflow_streamstate.store.interface import Link, ManyAtOnce, Store
-from airflow_streamstate.store.many import link_many
+from airflow_streamstate.store.base import Link, ManyAtOnce, Store
+from airflow_streamstate.store.transfer import link_many
 
 BUFFER_BYTES = 1 << 18
 LINKS_AT_ONCE = 256

@@ -16,8 +16,8 @@ from airflow_streamstate.snapshot.checksums import ChecksumCheck, companion_of, 
 from airflow_streamstate.snapshot.data import read_chunks
 from airflow_streamstate.snapshot.fetch import LARGE_BYTES
 from airflow_streamstate.snapshot.meanwhile import until_done
-from airflow_streamstate.store.interface import ManyAtOnce, ObjectInfo
-from airflow_streamstate.store.pieces import put_pieces
+from airflow_streamstate.store.base import ManyAtOnce, ObjectInfo
+from airflow_streamstate.store.transfer import put_pieces
 
 TRIES = 3
 READERS = 8

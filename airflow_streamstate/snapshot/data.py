@@ -15,9 +15,8 @@ from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, Snap
 from airflow_streamstate.snapshot.checksums import ServerCheck, WholeCheck, companion_of, parse_checksums
 from airflow_streamstate.snapshot.meanwhile import until_done
 from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
-from airflow_streamstate.store.disk import disk_errors
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.ranges import ReadsRanges
+from airflow_streamstate.store.base import ReadsRanges, Store
+from airflow_streamstate.store.local import disk_errors
 
 READ_BYTES = 1 << 20
 RANGE_BYTES = 1 << 23

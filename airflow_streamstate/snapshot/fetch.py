@@ -24,9 +24,8 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.wanted import Fetched, Progress, Wanted, is_there
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.pieces import put_pieces
-from airflow_streamstate.store.ranges import read_range
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.transfer import put_pieces, read_range
 
 # The pieces of one large file, which arrive in any order, given in their own; few are held at a time.
 

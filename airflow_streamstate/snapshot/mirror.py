@@ -26,7 +26,7 @@ from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.mirror_place import refuse_another
 from airflow_streamstate.snapshot.wanted import Progress
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 @dataclass(frozen=True)

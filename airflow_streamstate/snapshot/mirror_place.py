@@ -16,7 +16,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import deployment_id_for, order_of
 from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 def refuse_place(control: StreamControl, mirror: Store) -> None:

@@ -20,10 +20,9 @@ from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.mirror_place import refuse_place
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.removal import READ_TRIES, REMEMBERED_SECONDS
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.temporaries import clear_left
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import clear_left, delete_below
+from airflow_streamstate.store.transfer import keys_below
 
 _CLOSE_TRIES = 5
 

@@ -31,7 +31,7 @@ from airflow_streamstate.protocol.records import NO_SNAPSHOTS, SnapshotPlace
 from airflow_streamstate.snapshot.arriving import fetch_data
 from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES
-from airflow_streamstate.store.interface import ManyAtOnce, Store
+from airflow_streamstate.store.base import ManyAtOnce, Store
 from airflow_streamstate.store.open import open_store
 
 LONE_TIMEOUT_SECONDS = 120.0

@@ -21,10 +21,9 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot, Condemned, Making, RetentionRegister
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.listing import ListsKeys, keys_below
-from airflow_streamstate.store.many import delete_many
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.base import ListsKeys, Store
+from airflow_streamstate.store.cleanup import delete_below
+from airflow_streamstate.store.transfer import delete_many, keys_below
 
 HALF_SECONDS = 3_600.0
 """So long a snapshot without a manifest, which nobody is known to be taking, is left alone."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from airflow_streamstate.protocol.layout import is_checkpoint_place
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.places import key_of
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 
 _File = tuple[str, str]

@@ -16,7 +16,7 @@ from airflow_streamstate.snapshot.checksums import is_of_bytes
 from airflow_streamstate.snapshot.data import are_one_file, is_on_disk
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.verify import FileReading
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 OLDER_LOOKS = 3
 """So many older snapshots are looked at for one that is sealed."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import companion_of
 from airflow_streamstate.snapshot.places import lying, place_of
-from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.base import ObjectInfo, Store
 
 _DIGEST = re.compile(r'"?(?:[0-9a-f]{32}|[0-9a-f]{64})"?')
 

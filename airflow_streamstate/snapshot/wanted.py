@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from airflow_streamstate.snapshot.data import read_chunks
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 class ArrivalCheck(Protocol):

@@ -22,7 +22,7 @@ from airflow_streamstate.snapshot.partial_copies import clear_halves, close_copi
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store, StoredObject
+from airflow_streamstate.store.base import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import EXAMPLES
 from support.faulty_store import FaultyStore

@@ -32,9 +32,8 @@ from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.copying_in import copy_in
 from airflow_streamstate.snapshot.meanwhile import until_done
-from airflow_streamstate.store.interface import ManyAtOnce, Store
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.many import delete_many
+from airflow_streamstate.store.base import ManyAtOnce, Store
+from airflow_streamstate.store.transfer import delete_many, keys_below
 
 FIRST_TOKEN = 1
 ADOPTED_ID = deployment_id_for(FIRST_TOKEN)

@@ -49,7 +49,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import shortened
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict, SeedTrial
 from airflow_streamstate.snapshot.capture import capture
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.cleanup import delete_below
 
 # Whether the driver of a rehearsal waits to be handed over, may yet, or never will.
 

@@ -20,7 +20,7 @@ from airflow_streamstate.controller.request.resolved_request import (
     digests_of,
 )
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQueryFailure, StartMode
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 _NO_SCRIPT = Path("script.py")
 

@@ -32,8 +32,8 @@ from airflow_streamstate.snapshot.mirror_place import refuse_left_behind, refuse
 from airflow_streamstate.snapshot.partial_copies import clear_halves, close_copies
 from airflow_streamstate.snapshot.removal import Removed, Remover
 from airflow_streamstate.snapshot.room import freed_bytes, shared_bytes
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.temporaries import clear_left
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import clear_left
 
 # Pruning at the mirrors: whole copies of snapshots that the home has let go of.
 #

@@ -63,8 +63,8 @@ from airflow_streamstate.snapshot.placing import known_places
 from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExport, StateOrder, StatePlace, Verb
 from airflow_streamstate.snapshot.state_sizes import bytes_by_partition, operators_in, skew_of
 from airflow_streamstate.snapshot.verify import Problem
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import delete_below
 
 # What is told of a reading: what the driver counted, beside what the manifest says of bytes and positions. Pure.
 

@@ -15,7 +15,7 @@ from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.mirror_place import refuse_same
 from airflow_streamstate.snapshot.partial_copies import clear_halves
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 ROUND_SECONDS = 10.0
 FAILING_SECONDS = 60.0

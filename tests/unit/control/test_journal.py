@@ -24,7 +24,7 @@ from airflow_streamstate.protocol.commands import Command, DrainNotification, Sn
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Noted, Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash

@@ -8,7 +8,7 @@ from airflow_streamstate.errors import SnapshotCorruptError
 from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
 from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.seal import seal
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.server_store import ServerStore
 from support.snapshots import QUERY, SNAPSHOT, Shelf, flip_byte, run_stateful

@@ -31,7 +31,7 @@ from airflow_streamstate.protocol.positions import QueryPosition, StateLeft, Wat
 from airflow_streamstate.snapshot.capture import CAPTURE_TRIES, QueryToCapture
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import QUERY_ID, HookedStore, commit_batch, once, plan_batch

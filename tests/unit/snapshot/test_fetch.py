@@ -20,7 +20,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.snapshot import fetch as fetching
 from airflow_streamstate.snapshot.fetch import fetch
 from airflow_streamstate.snapshot.wanted import Progress, Wanted
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore

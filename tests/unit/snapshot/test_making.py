@@ -13,7 +13,7 @@ from airflow_streamstate.snapshot import copying, meanwhile
 from airflow_streamstate.snapshot.making import making
 from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Link, ObjectInfo
+from airflow_streamstate.store.base import Link, ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.server_store import ServerStore

@@ -20,10 +20,10 @@ from airflow_streamstate.snapshot.partial_copies import clear_halves, close_copi
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import STALE_UPLOAD_SECONDS
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.temporaries import STALE_UPLOAD_SECONDS
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.interleaved import play
 from support.shelf_acts import (

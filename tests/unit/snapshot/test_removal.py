@@ -35,7 +35,7 @@ from airflow_streamstate.snapshot.removal import (
 )
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.base import ObjectInfo, Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.server import Answer, RequestFailure
 
 
 def test_only_what_may_pass_is_tried_again() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.azure import (
     ACCOUNT_VARIABLES,
     ENDPOINT_VARIABLES,
@@ -13,8 +12,8 @@ from airflow_streamstate.store.azure import (
     SAS_VARIABLES,
     AzureClient,
 )
-from airflow_streamstate.store.objects import ObjectStore
 from airflow_streamstate.store.options import AzureOptions
+from airflow_streamstate.store.server import Answer, RequestFailure
 from support.fake_clock import FakeClock
 
 KEYED = AzureOptions(account_name="acc", account_key="a2V5")
@@ -50,7 +49,7 @@ def test_a_shared_access_signature_is_in_the_address(monkeypatch: pytest.MonkeyP
 def test_no_account_is_a_mistake() -> None:
     """It is told when the store is opened, with the variable to set."""
     with pytest.raises(InvalidRequestError) as caught:
-        ObjectStore(lambda: AzureClient("c", AzureOptions()), "az://c")
+        AzureClient("c", AzureOptions())
     assert "AZURE_STORAGE_ACCOUNT_NAME" in str(caught.value)
 
 
@@ -88,5 +87,5 @@ def test_spark_is_given_the_key_of_a_named_account() -> None:
     assert named.for_spark().secret_conf == {"spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net": "a2V5"}
     assert not named.for_spark().conf
     with pytest.raises(InvalidRequestError) as caught:
-        ObjectStore(lambda: AzureClient("c", KEYED), "az://c").for_spark()
+        azure_store("c", "", KEYED).for_spark()
     assert "abfss://c@acc.dfs.core.windows.net" in str(caught.value)

@@ -17,7 +17,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.store.disk import LOCK_NAME, LOCK_SECONDS, FolderSyncs, disk_errors, folder_lock, sync_folder
+from airflow_streamstate.store.local import LOCK_NAME, LOCK_SECONDS, FolderSyncs, disk_errors, folder_lock, sync_folder
 
 
 class TestErrors:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.store.keys import MAX_KEY_BYTES, check_folder, check_key, check_prefix, is_key
+from airflow_streamstate.store.base import MAX_KEY_BYTES, check_folder, check_key, check_prefix, is_key
 
 BAD = ["", "/", "/a", "a/", "a//b", ".", "..", "a/.", "../a", "a/../b", "\0", "a\tb", "a\x7f", "a\x85b", "\ud800"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.listing import ListsKeys, keys_below
+from airflow_streamstate.store.base import ListsKeys, Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.transfer import keys_below
 
 NAMES = ["a-b", "a.b", "a/b", "a/b-c/d", "a/b.c", "a0", "ab", "é", ".dot/x", "A"]
 

@@ -22,9 +22,8 @@ from airflow_streamstate.errors import (
     UnavailableError,
     VersionConflictError,
 )
-from airflow_streamstate.store.disk import folder_lock
-from airflow_streamstate.store.keys import TEMPORARY_PREFIX
-from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.base import TEMPORARY_PREFIX
+from airflow_streamstate.store.local import LocalStore, folder_lock
 
 PACKAGE_FOLDER = Path(__file__).parents[3]
 BIG = b"0123456789" * 30_000

@@ -1,4 +1,4 @@
-"""What ObjectStore is without a server; its promises are held in ``tests/contract/store``."""
+"""What a store of GCS or Azure Blob is without a server; its promises are held in ``tests/contract/store``."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import pytest
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.objects import COPY_SECONDS, ObjectStore
-from airflow_streamstate.store.objects_client import Found, ObjectsClient
-from airflow_streamstate.store.pieces import put_pieces
+from airflow_streamstate.store.obstore import COPY_SECONDS, ObstoreClient
+from airflow_streamstate.store.server import Answer, Found, RequestFailure, ServerStore
+from airflow_streamstate.store.transfer import put_pieces
 from support.fake_clock import FakeClock
 from support.object_stores import object_client
 
 NOWHERE = "http://127.0.0.1:9"
 
 
-def store_at(prefix: str, clock: Clock) -> ObjectStore:
-    return ObjectStore(lambda: object_client("gcs", NOWHERE), "gs://streams", prefix, clock=clock)
+def store_at(prefix: str, clock: Clock) -> ServerStore:
+    return ServerStore(object_client("gcs", NOWHERE, clock), prefix)
 
 
 def test_the_uri_is_bucket_and_prefix() -> None:
@@ -47,13 +46,14 @@ def test_a_server_that_cannot_be_reached_is_unavailable() -> None:
         assert caught.value.next_step
 
 
-class _SlowCopies(ObjectsClient):
+class _SlowCopies(ObstoreClient):
     """A server that answers a copy before it has made it, as Azure may."""
 
     service, uri = "Azure Blob", "az://streams"
 
     def __init__(self, looks: int) -> None:
         self.looks = looks
+        self.clock = FakeClock()
 
     def make_ready(self) -> None: ...
 
@@ -62,9 +62,9 @@ class _SlowCopies(ObjectsClient):
 
     condition_of = found_in = request_for = for_spark = version_in  # type: ignore[assignment]
 
-    def copy(self, source: str, target: str) -> None: ...
+    def order_copy(self, source: str, target: str) -> None: ...
 
-    def head(self, name: str) -> Found:
+    def look(self, name: str) -> Found:
         self.looks -= 1
         return Found(1, "v", "md5:00", None, is_copied=self.looks <= 0)
 
@@ -72,25 +72,15 @@ class _SlowCopies(ObjectsClient):
 def test_a_copy_is_made_when_the_server_says_so() -> None:
     """Not when it took the order; and one that never ends is unknown, after a time. (Laws 6 and 8)"""
     client = _SlowCopies(looks=4)
-    store = ObjectStore(lambda: client, "az://streams", clock=FakeClock())
+    store = ServerStore(client)
     store.copy("a", "b")
     assert client.looks == 0
-    clock = FakeClock()
-    endless = ObjectStore(lambda: _SlowCopies(looks=10_000), "az://streams", clock=clock)
+    endless = _SlowCopies(looks=10_000)
+    clock = endless.clock
     begun = clock.monotonic_seconds()
     with pytest.raises(OutcomeUnknownError):
-        endless.copy("a", "b")
+        ServerStore(endless).copy("a", "b")
     assert clock.monotonic_seconds() - begun < COPY_SECONDS * 1.1
-
-
-def test_wrong_options_are_refused_when_the_store_is_opened() -> None:
-    """Not at the first request."""
-
-    def make() -> ObjectsClient:
-        raise RequestFailure(Answer.REFUSED, 0, "NoAccount", "no account")
-
-    with pytest.raises(InvalidRequestError):
-        ObjectStore(make, "az://streams")
 
 
 class _Parts(_SlowCopies):
@@ -107,7 +97,7 @@ class _Parts(_SlowCopies):
         self.write_ids: list[str] = []
         self.there = Found(3, "v-there", "etag:there", None, write_id="another's")
 
-    def put_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
+    def send_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
         self.write_ids.append(write_id)
         failure = self.failures.pop(0)
         if failure is None or self.taken is None:
@@ -118,7 +108,7 @@ class _Parts(_SlowCopies):
             raise failure
         return "v-put"
 
-    def head(self, name: str) -> Found:
+    def look(self, name: str) -> Found:
         return self.there
 
 
@@ -127,7 +117,7 @@ DENIED = RequestFailure(Answer.REFUSED, 403, "AccessDenied", "struck")
 
 
 def put_25(client: _Parts) -> str:
-    store = ObjectStore(lambda: client, "az://streams", clock=FakeClock(), upload_part_bytes=10)
+    store = ServerStore(client, upload_part_bytes=10)
     return put_pieces(store, "a", iter([b"x" * 4, b"y" * 21]), 25)
 
 
@@ -153,7 +143,7 @@ class TestParts:
         class Mine(_Parts):
             """The put has landed."""
 
-            def head(self, name: str) -> Found:
+            def look(self, name: str) -> Found:
                 return replace(self.there, write_id=self.write_ids[-1])
 
         assert put_25(Mine([failure])) == "v-there"

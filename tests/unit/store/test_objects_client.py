@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.objects_client import check_endpoint, client_options, moment_in, obstore_errors
+from airflow_streamstate.store.obstore import check_endpoint, client_options, moment_in, obstore_errors
+from airflow_streamstate.store.server import Answer, RequestFailure
 
 
 def test_the_time_of_an_object_is_aware() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StoreRefusedError, UnavailableError
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.objects_errors import as_error, classify, failure_in
+from airflow_streamstate.store.obstore_errors import as_error, classify, failure_in
+from airflow_streamstate.store.server import Answer, RequestFailure
 
 ADDRESS = "https://account.blob.core.windows.net/streams/a?sig=hidden"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.pieces import MOST_PARTS, UPLOAD_PART_BYTES, Feed, in_parts, part_bytes_of, put_pieces
+from airflow_streamstate.store.transfer import MOST_PARTS, UPLOAD_PART_BYTES, Feed, in_parts, part_bytes_of, put_pieces
 
 BODY = bytes(range(256))
 

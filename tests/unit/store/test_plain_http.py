@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.objects_client import ask
+from airflow_streamstate.store.obstore import ask
+from airflow_streamstate.store.server import Answer, RequestFailure
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from airflow_streamstate.store.base import ReadsRanges
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.ranges import ReadsRanges, read_range
+from airflow_streamstate.store.transfer import read_range
 
 
 def test_a_store_that_cannot_is_read_whole(tmp_path: Path) -> None:

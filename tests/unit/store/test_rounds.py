@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.store.rounds import in_rounds, side_by_side
+from airflow_streamstate.store.transfer import in_rounds, side_by_side
 
 DEADLINE_SECONDS = 20
 

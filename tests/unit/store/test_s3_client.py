@@ -9,10 +9,10 @@ import pytest
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
-from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.options import ResolvedS3, S3Options
-from airflow_streamstate.store.s3_client import boto_errors, make_clients, resolve
+from airflow_streamstate.store.s3 import boto_errors, make_clients, resolve
 from airflow_streamstate.store.s3_errors import as_error
+from airflow_streamstate.store.server import Answer, RequestFailure
 from support.s3_server import options_for
 
 NAMES = [

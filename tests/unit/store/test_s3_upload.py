@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.pieces import MOST_PARTS, UPLOADS_AT_ONCE
-from airflow_streamstate.store.s3 import Upload
-from airflow_streamstate.store.s3_client import Requests
+from airflow_streamstate.store.s3 import Requests, Upload
+from airflow_streamstate.store.server import Answer, RequestFailure
+from airflow_streamstate.store.transfer import MOST_PARTS, UPLOADS_AT_ONCE
 from support.fake_clock import FakeClock
 
 PART_BYTES = 100

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
-from airflow_streamstate.store.disk import LOCK_NAME
-from airflow_streamstate.store.keys import TEMPORARY_PREFIX
-from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.base import TEMPORARY_PREFIX
+from airflow_streamstate.store.cleanup import end_uploads, left_temporaries, remove_temporaries
+from airflow_streamstate.store.local import LOCK_NAME, LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.temporaries import end_uploads, left_temporaries, remove_temporaries
 from support.fake_clock import FakeClock
 
 

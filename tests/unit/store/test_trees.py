@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.trees import delete_below
 
 KEYS = ("a/b/keep.json", "a/b/plans/q.json", "a/b/data/q/state/0/1.delta", "a/b/data/q/.1.crc", "a/b.json", "a/bc/x")
 

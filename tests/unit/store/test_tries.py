@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
-from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.s3_errors import as_error
-from airflow_streamstate.store.tries import TRIES, TRY_FOR_SECONDS, until_answered, until_known
+from airflow_streamstate.store.server import TRIES, TRY_FOR_SECONDS, Answer, RequestFailure, until_answered, until_known
 from support.fake_clock import FakeClock
 
 BUSY, LOST, AWAY, HELD, NO = (

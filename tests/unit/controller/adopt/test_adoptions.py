@@ -24,7 +24,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.snapshot import meanwhile
-from airflow_streamstate.store.interface import Link
+from airflow_streamstate.store.base import Link
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.s3a import SparkSettings
 from support.adopting import URI, AdoptingStage

@@ -42,10 +42,10 @@ from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import HALF_SECONDS, Removed, Remover
 from airflow_streamstate.snapshot.room import shared_bytes
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.keys import TEMPORARY_PREFIX
+from airflow_streamstate.store.base import TEMPORARY_PREFIX
+from airflow_streamstate.store.cleanup import STALE_SECONDS, STALE_UPLOAD_SECONDS
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.temporaries import STALE_SECONDS, STALE_UPLOAD_SECONDS
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.uploading_store import UploadingStore

@@ -18,7 +18,7 @@ from airflow_streamstate.snapshot.mirror import is_mirrored
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store, StoredObject
+from airflow_streamstate.store.base import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script

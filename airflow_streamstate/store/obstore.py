@@ -1,6 +1,6 @@
-"""obstore's client of one bucket or container, and the one place that translates its errors.
+"""Google Cloud Storage and Azure Blob by obstore: what ``gcs`` and ``azure`` have in common, and its errors.
 
-``gcs`` and ``azure`` make it. It tries once: every repetition is the store's own (``tries``), as on S3.
+obstore tries once, as boto3 does: every repetition but that of a part is ours.
 """
 
 from __future__ import annotations
@@ -11,22 +11,35 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
+from itertools import chain
 from typing import Any
 
 import obstore
 from obstore.exceptions import BaseError
 
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.objects_errors import classify, failure_in
-from airflow_streamstate.store.pieces import UPLOADS_AT_ONCE
-from airflow_streamstate.store.s3a import SparkSettings
-from airflow_streamstate.store.tries import TRIES, TRY_FOR_SECONDS
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.store.base import is_key
+from airflow_streamstate.store.obstore_errors import as_error, classify, failure_in
+from airflow_streamstate.store.server import (
+    REQUEST,
+    TRIES,
+    TRY_FOR_SECONDS,
+    Answer,
+    Condition,
+    Found,
+    RequestFailure,
+    ServerClient,
+)
+from airflow_streamstate.store.transfer import UPLOADS_AT_ONCE, Feed, part_bytes_of
+
+COPY_SECONDS = 300.0
+COPY_PAUSE_SECONDS = 0.5
 
 # One plain HTTP request without a body: for what the client library of an object store cannot ask.
 #
@@ -82,27 +95,6 @@ TRY_PARTS: Any = {"max_retries": TRIES - 1, "retry_timeout": timedelta(seconds=T
 """Of an upload in parts, whose requests may all be sent twice; only the client library knows the parts."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """One object as the server describes it.
-
-    Attributes:
-        size_bytes: exact.
-        version: changes with every write.
-        checksum: as ``ManyAtOnce.checksum_of``.
-        modified_at: by the server's clock.
-        is_copied: False while the server still copies what was asked for.
-        write_id: of the put that wrote it; "" where another program did.
-    """
-
-    size_bytes: int
-    version: str
-    checksum: str
-    modified_at: datetime | None
-    is_copied: bool = True
-    write_id: str = ""
-
-
 @contextmanager
 def obstore_errors() -> Iterator[None]:
     """The one place where obstore's errors become the room's own."""
@@ -112,18 +104,16 @@ def obstore_errors() -> Iterator[None]:
         raise failure_in(type(error).__name__, str(error)) from None
 
 
-class ObjectsClient(ABC):
-    """One bucket or container; names are whole keys of it. Every method raises RequestFailure.
+class ObstoreClient(ServerClient):
+    """One bucket or container; what the two services have in common.
 
     Attributes:
         service: how messages call it.
-        uri: of the bucket or container.
         write_id_name: the metadata under which an object keeps the id of the put that wrote it.
         timeout_seconds: of a request without a body.
     """
 
     service: str
-    uri: str
     write_id_name = "streamstatewrite"
     timeout_seconds: float
     _store: Any
@@ -146,35 +136,111 @@ class ObjectsClient(ABC):
         """Address and headers of a plain request, under the condition of a version where there is one."""
 
     @abstractmethod
-    def for_spark(self) -> SparkSettings:
-        """With what Spark's connector reaches the same place, as far as it is ours to say."""
-
-    @abstractmethod
     def make_ready(self) -> None:
         """Have credentials before a request is made, where they are ours to fetch."""
 
+    def error_of(self, failure: RequestFailure, act: str, key: str, doubtful: bool) -> StreamStateError:
+        return as_error(failure, service=self.service, action=act, place=self.uri, key=key, doubtful=doubtful)
+
     def get(self, name: str) -> tuple[bytes, str, str]:
-        """The bytes, their version, and the id of the put that wrote them ("" where another program did)."""
-        with self._asking():
-            found = obstore.get(self._store, name)
-            attributes: Mapping[str, str] = found.attributes
-            version = self.version_in(found.meta)
-            return bytes(found.bytes()), version, str(attributes.get(self.write_id_name, ""))
+        return self.answered(lambda: self._got(name))
 
     def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
-        """So many bytes from ``start`` on, fewer where the object ends before."""
-        with self._asking():
-            return bytes(obstore.get_range(self._store, name, start=start, length=size_bytes))
+        def send() -> bytes:
+            with self._asking():
+                return bytes(obstore.get_range(self._store, name, start=start, length=size_bytes))
 
-    def put(self, name: str, body: bytes, write_id: str, *, mode: Any) -> str:
-        """Put under obstore's mode; the new version."""
+        return self.answered(send)
+
+    def head(self, name: str, *, checksum: bool = False) -> Found:  # noqa: ARG002 - these servers tell it anyway
+        return self.answered(lambda: self.look(name))
+
+    def describe(self, name: str, *, checksum: bool = False) -> Found:
+        self.get(name)
+        return self.head(name, checksum=checksum)
+
+    def objects(self, start: str) -> Iterator[tuple[str, int, str]]:
+        # In the order of names, whatever the server's: one with folders of its own lists them in another.
+        folder = start.rpartition("/")[0]
+        listed = self.answered(lambda: list(chain.from_iterable(self.pages(folder))))
+        found = [(str(item["path"]), int(item["size"]), self.version_in(item)) for item in listed]
+        yield from self._without_markers(sorted(one for one in found if one[0].startswith(start)))
+
+    def folders(self, start: str) -> list[str]:
+        def send() -> list[str]:
+            with self._asking():
+                listed = obstore.list_with_delimiter(self._store, start.removesuffix("/") or None)
+                return list(listed["common_prefixes"])
+
+        return self.answered(send)
+
+    def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
+        mode: Any = "overwrite" if condition is None else "create"
+        if condition is not None and condition.version is not None:
+            mode = self.condition_of(condition.version)
         with self._asking():
             answer: Any = obstore.put(
                 self._store, name, body, attributes={self.write_id_name: write_id}, mode=mode, use_multipart=False
             )
             return self.version_in(answer)
 
-    def put_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
+    def put_parts(self, name: str, pieces: Iterable[bytes], size_bytes: int, part_bytes: int) -> str:
+        """Each part is tried again by obstore, and the whole only before its first byte was asked for."""
+        part_bytes = part_bytes_of(size_bytes, part_bytes)
+        with Feed(pieces, part_bytes) as feed:
+            return self._put_feed(name, feed, part_bytes)
+
+    def _put_feed(self, name: str, feed: Feed, part_bytes: int) -> str:
+        write_id = self.clock.new_uuid()
+        last = RequestFailure(Answer.UNKNOWN, 0, "NoVersion", "the server did not tell the version")
+        for attempt in REQUEST.begin(self.clock):
+            try:
+                version = self.send_parts(name, feed, write_id, part_bytes)
+                if version:
+                    return version
+            except RequestFailure as failure:
+                last = failure
+            if feed.failure is not None:
+                raise feed.failure
+            if feed.is_begun or not last.answer.may_pass or attempt.is_last:
+                break
+        if not feed.is_ended:  # it was not completed, so no reader sees what was put
+            raise replace(last, answer=Answer.NOT_DONE) if last.answer is Answer.UNKNOWN else last
+        found = self._looked_up(name)
+        if found is not None and found.write_id == write_id:
+            return found.version
+        if found is not None and last.answer is Answer.REFUSED:  # as a rule of a part, which is told late
+            raise last
+        raise replace(last, answer=Answer.UNKNOWN)  # it may land yet, or was written over since (Law 8)
+
+    def copy(self, source: str, target: str, size_bytes: int | None) -> str:  # noqa: ARG002 - of any size at once
+        self.answered(lambda: self.order_copy(source, target))
+        # Azure may go on after its answer.
+        until = self.clock.monotonic_seconds() + COPY_SECONDS
+        while True:
+            found = self.head(target)
+            if found.is_copied:
+                return found.checksum
+            if self.clock.monotonic_seconds() >= until:
+                raise RequestFailure(Answer.UNKNOWN, 0, "CopyPending", "the server is still copying")
+            self.clock.sleep(COPY_PAUSE_SECONDS)
+
+    def delete(self, name: str, version: str | None) -> None:
+        try:
+            self._plain("DELETE", name, version)
+        except RequestFailure as failure:
+            # Azure says of what is gone that it has another version.
+            is_gone = failure.answer is Answer.PRECONDITION and self._looked_up(name) is None
+            if failure.answer is not Answer.ABSENT and not is_gone:
+                raise
+
+    # one request, once
+
+    def look(self, name: str) -> Found:
+        """HEAD."""
+        return self.found_in(self._plain("HEAD", name, None))
+
+    def send_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
         """Put parts that come one after the other, whatever is there; the new version. Raises what ``parts`` raise."""
         with self._asking():
             answer: Any = obstore.put(
@@ -188,8 +254,8 @@ class ObjectsClient(ABC):
             )
             return self.version_in(answer)
 
-    def copy(self, source: str, target: str) -> None:
-        """Ask the server to copy; ``head`` of the target says when it has."""
+    def order_copy(self, source: str, target: str) -> None:
+        """Ask the server to copy; ``look`` at the target says when it has."""
         with self._asking():
             obstore.copy(self._store, source, target)
 
@@ -204,18 +270,35 @@ class ObjectsClient(ABC):
                 return
             yield list(page)
 
-    def folders(self, folder: str) -> list[str]:
-        """The whole names of the folders right below a folder."""
+    def _got(self, name: str) -> tuple[bytes, str, str]:
         with self._asking():
-            return list(obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"])
+            found = obstore.get(self._store, name)
+            attributes: Mapping[str, str] = found.attributes
+            version = self.version_in(found.meta)
+            return bytes(found.bytes()), version, str(attributes.get(self.write_id_name, ""))
 
-    def head(self, name: str) -> Found:
-        """What the server says of an object without its bytes."""
-        return self.found_in(self._plain("HEAD", name, None))
+    def _looked_up(self, name: str) -> Found | None:
+        try:
+            return self.head(name)
+        except RequestFailure:
+            return None
 
-    def delete(self, name: str, version: str | None) -> None:
-        """Delete, under the condition of a version where there is one; ABSENT where there is no object."""
-        self._plain("DELETE", name, version)
+    def _without_markers(self, found: Sequence[tuple[str, int, str]]) -> Iterator[tuple[str, int, str]]:
+        """Hadoop's connectors mark folders by empty objects whose names end in a slash, which obstore leaves out."""
+        folders = {name.rpartition("/")[0] for name, _, _ in found}
+        for name, size_bytes, version in found:
+            if size_bytes == 0 and is_key(name) and (name in folders or not self._is_there(name)):
+                continue
+            yield name, size_bytes, version
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self.head(name)
+        except RequestFailure as failure:
+            if failure.answer is not Answer.ABSENT:
+                raise
+            return False
+        return True
 
     def _plain(self, method: str, name: str, version: str | None) -> Mapping[str, str]:
         self.make_ready()

@@ -1,19 +1,18 @@
-"""What a process that was killed in the middle of a write left: temporary files on a disk, uploads in parts on S3."""
+"""Removing what lies below a folder, and what killed processes left there: temporary files, uploads in parts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.store.disk import LOCK_NAME
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.keys import TEMPORARY_PREFIX
-from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.base import TEMPORARY_PREFIX, HoldsMarkers, HoldsUploads, Store
+from airflow_streamstate.store.local import LOCK_NAME, LocalStore, disk_errors
+from airflow_streamstate.store.transfer import delete_many, keys_below
 
 STALE_SECONDS = 86_400.0
 STALE_UPLOAD_SECONDS = 7 * 86_400.0
@@ -49,14 +48,6 @@ def remove_temporaries(paths: Iterable[Path]) -> int:
     return count
 
 
-@runtime_checkable
-class HoldsUploads(Protocol):
-    """A store in which the parts of an upload that was never completed stay, unseen and paid for."""
-
-    def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
-        """As ``end_uploads``, which says what it may raise."""
-
-
 def end_uploads(store: Store, folder: str, before: datetime, *, is_dry: bool = False) -> int:
     """End the uploads below a folder that were begun before a moment; how many there were.
 
@@ -86,3 +77,30 @@ def clear_left(store: Store, folder: str, now: datetime, *, is_dry: bool = False
     stale = list(left_temporaries(store, folder, now - timedelta(seconds=STALE_SECONDS)))
     count = len(stale) if is_dry else remove_temporaries(stale)
     return count + end_uploads(store, folder, now - timedelta(seconds=STALE_UPLOAD_SECONDS), is_dry=is_dry)
+
+
+def delete_below(store: Store, folder: str, *, but: Collection[str] = ()) -> None:
+    """Delete what lies below a folder; doing it again goes on where it was cut short.
+
+    Args:
+        store: where.
+        folder: its key, without a slash at its end.
+        but: names of objects and folders right below it that stay, each with all that is in it.
+
+    Raises:
+        UnavailableError, InvalidRequestError: something cannot be deleted.
+    """
+    start = len(folder) + 1
+    keys = [key for key in keys_below(store, f"{folder}/") if key[start:].partition("/")[0] not in but]
+    delete_many(store, keys)
+    if isinstance(store, HoldsMarkers):
+        store.delete_markers(folder, but)
+    if not isinstance(store, LocalStore):
+        return
+    path = store.path_of(folder)
+    with disk_errors("delete", folder, store.root):
+        for child in sorted(path.iterdir()) if path.is_dir() else ():
+            if child.name not in but and child.is_dir():
+                shutil.rmtree(child, ignore_errors=True)
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()

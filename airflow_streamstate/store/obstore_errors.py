@@ -12,7 +12,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.server import Answer, RequestFailure
 
 NO_CREDENTIALS = "NoCredentials"
 CREDENTIALS_AWAY = "CredentialsAway"
