@@ -270,7 +270,7 @@ class HomePresence:
 class GuardedHome:
     """The store of a home, in which absence is believed and anything written only while the home is there.
 
-    It promises what ``store.interface.Store`` promises; beside its errors each method raises what ``HomePresence.need``
+    It promises what ``store.base.Store`` promises; beside its errors each method raises what ``HomePresence.need``
     raises.
 
     Args:

@@ -113,7 +113,7 @@ def companion_of(path: str) -> str:
 
 
 def is_of_bytes(checksum: str) -> bool:
-    """Whether a server's checksum (``store.interface.ManyAtOnce.checksum_of``) speaks of the bytes alone."""
+    """Whether a server's checksum (``store.base.ManyAtOnce.checksum_of``) speaks of the bytes alone."""
     return bool(checksum) and not checksum.startswith("etag:")
 
 
@@ -121,7 +121,7 @@ class ServerCheck:
     """Compares a file with what the server said of it while its bytes stream by.
 
     Args:
-        checksum: as ``store.interface.ManyAtOnce.checksum_of``.
+        checksum: as ``store.base.ManyAtOnce.checksum_of``.
     """
 
     def __init__(self, checksum: str) -> None:

@@ -1,4 +1,4 @@
-"""Every promise of ``store/interface.py``, held against every backend."""
+"""Every promise of ``store/base.py``, held against every backend."""
 
 from __future__ import annotations
 

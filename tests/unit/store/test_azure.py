@@ -6,6 +6,7 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.azure import (
+    azure_store,
     ACCOUNT_VARIABLES,
     ENDPOINT_VARIABLES,
     KEY_VARIABLES,
@@ -13,7 +14,6 @@ from airflow_streamstate.store.azure import (
     AzureClient,
 )
 from airflow_streamstate.store.options import AzureOptions
-from airflow_streamstate.store.server import Answer, RequestFailure
 from support.fake_clock import FakeClock
 
 KEYED = AzureOptions(account_name="acc", account_key="a2V5")
@@ -54,10 +54,9 @@ def test_no_account_is_a_mistake() -> None:
 
 
 def test_a_key_that_is_none_is_refused() -> None:
-    """When it is used, without repeating it."""
-    with pytest.raises(RequestFailure) as caught:
-        AzureClient("c", AzureOptions("acc", "hidden!")).request_for("HEAD", "a", None)
-    assert caught.value.answer is Answer.REFUSED
+    """When the store is opened, without repeating it."""
+    with pytest.raises(InvalidRequestError) as caught:
+        AzureClient("c", AzureOptions("acc", "hidden!"))
     assert "hidden" not in str(caught.value)
 
 
