@@ -1,15 +1,16 @@
-"""Trying again: how often, for how long and with which pauses. The only place that repeats an act."""
+"""Trying again: how often, for how long and with which pauses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from airflow_streamstate.clock import Clock
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 
 Result = TypeVar("Result")
-Passing = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
+Failure = TypeVar("Failure", bound=Exception)
+Passing = type[Failure] | tuple[type[Failure], ...] | Callable[[Exception], bool]
 """The errors after which another try is in order: their classes, or a function that tells."""
 
 
@@ -33,16 +34,17 @@ class Retry:
     most_pause_seconds: float = float("inf")
     spreads: bool = False
 
-    def begin(self, clock: Clock) -> Tries:
-        """The tries of one act, for a loop: ``for attempt in RETRY.begin(clock)``."""
+    def begin(self, clock: Clock = SYSTEM_CLOCK) -> Tries:
+        """The tries of one act, for a loop: ``for attempt in RETRY.begin(clock)``. Only pauses and ``for_seconds`` need
+        the clock."""
         return Tries(self, clock)
 
     def call(
         self,
         clock: Clock,
         act: Callable[[], Result],
-        passing: Passing,
-        on_failure: Callable[[Exception], None] = lambda _error: None,
+        passing: Passing[Failure],
+        on_failure: Callable[[Failure], None] = lambda _error: None,
     ) -> Result:
         """Call ``act`` until it succeeds.
 
@@ -61,7 +63,7 @@ class Retry:
             except Exception as error:
                 if not _is_passing(error, passing) or attempt.is_last:
                     raise
-                on_failure(error)
+                on_failure(cast(Failure, error))
         raise AssertionError("the last try neither returned nor raised")
 
 
@@ -100,7 +102,7 @@ class Tries:
             self._clock.sleep(seconds * (0.5 + self._clock.jitter()) if retry.spreads else seconds)
 
 
-def _is_passing(error: Exception, passing: Passing) -> bool:
+def _is_passing(error: Exception, passing: Passing[Failure]) -> bool:
     if isinstance(passing, type | tuple):
         return isinstance(error, passing)
     return passing(error)

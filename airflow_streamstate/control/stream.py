@@ -266,7 +266,7 @@ class StreamControl:
 
         Args:
             manifest: of it.
-            over: the version of the record of an abandoned half that stands in its place; None where nothing does.
+            over: the version of the tombstone of an abandoned one in its place; None where nothing does.
 
         Raises:
             ObjectExistsError: it exists already, or was abandoned meanwhile.

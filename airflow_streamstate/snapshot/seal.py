@@ -99,7 +99,7 @@ class _Older:
         return None
 
     def sha256_of(self, manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
-        """The digest of a file that is the very same one; "" where it is not, or nobody knows."""
+        """The digest of a file that is the very same one; "" where it is not, or that cannot be told."""
         was = self._files.get((query_name, entry.path))
         if was is None or (was.size_bytes, was.spark_crc32) != (entry.size_bytes, entry.spark_crc32):
             return ""

@@ -80,7 +80,7 @@ class Store(Protocol):
     def create(self, key: str, body: bytes) -> str:
         """Write only if nothing is there; whole or not at all; durable on return. Returns the new version.
 
-        A reply that was lost is made good by reading back, also beside others who write equal bytes; an outcome that
+        A reply that was lost is made good by reading back, also beside other writers of equal bytes; an outcome that
         stays unknown raises OutcomeUnknownError.
 
         Raises:
@@ -101,7 +101,7 @@ class Store(Protocol):
         """Every object whose key starts with ``prefix`` (a folder prefix ends in ``/``), in ascending key order.
 
         Left-over temporary files of the backend itself and directory markers (keys that end in a slash) are not
-        objects. Other programs' temporary files are: who knows the program, knows their names.
+        objects. Other programs' temporary files are: their names are known only to what knows the program.
         """
 
     def list_folders(self, folder: str) -> list[str]:

@@ -16,7 +16,8 @@ from airflow_streamstate.store.transfer import delete_many, keys_below
 
 STALE_SECONDS = 86_400.0
 STALE_UPLOAD_SECONDS = 7 * 86_400.0
-"""By when it was begun, for nobody tells whether parts of it still come: so long may the largest file take."""
+"""By when it was begun, as no server tells whether parts of it still come: the upload of the largest file may take so
+long."""
 
 
 def left_temporaries(store: Store, folder: str, before: datetime) -> Iterator[Path]:
@@ -71,7 +72,7 @@ def clear_left(store: Store, folder: str, now: datetime, *, is_dry: bool = False
     Args:
         store: where.
         folder: its key.
-        now: what is a day old then, of uploads a week, is nobody's any more.
+        now: what is a day old then, of uploads a week, has no writer any more.
         is_dry: only count them.
     """
     stale = list(left_temporaries(store, folder, now - timedelta(seconds=STALE_SECONDS)))

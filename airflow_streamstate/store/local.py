@@ -135,7 +135,7 @@ def folder_lock(folder: Path, clock: Clock) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed while it is held: whoever waits on the removed file sees that below and opens a new one.
+        # Removed while it is held: a process that waits on the removed file sees that below and opens a new one.
         with suppress(OSError):
             path.unlink()
         os.close(descriptor)
@@ -183,7 +183,7 @@ class FolderSyncs:
     def sync(self, descriptor: int | None = None) -> None:
         """Make every noted folder durable, and the bytes of this open file.
 
-        One caller at a time: nobody may return while a folder that it counts on is still being synced by another.
+        One caller at a time: none may return while a folder that it counts on is still being synced by another.
         Many are synced side by side: a journalling file system then makes one commit of them, where one after the other
         each would wait for a flush of the disk (100 folders on ext4: 0.03 s instead of 0.45 s).
 
@@ -473,7 +473,7 @@ class LocalStore:
             self._syncs.sync_file(file.fileno())
 
     def _name_once(self, temporary: Path, target: Path, key: str) -> None:
-        """Give the temporary file its name if nobody has it: whole and at most once, by one system call."""
+        """Give the temporary file its name if that is free: whole and at most once, by one system call."""
         try:
             os.link(temporary, target)
         except FileExistsError:
@@ -481,7 +481,7 @@ class LocalStore:
         except OSError as error:
             if error.errno not in LINK_REFUSED:
                 raise
-            # No hard links here: exclusive among all who use this store, by the lock that they all take.
+            # No hard links here: exclusive among all users of this store, by the lock that they all take.
             with folder_lock(target.parent, self._clock):
                 if os.path.lexists(target):
                     raise _exists(key, target) from None

@@ -332,7 +332,7 @@ def make_clients(options: S3Options) -> tuple[Any, Any]:
 
 
 def resolve(options: S3Options) -> ResolvedS3:
-    """What boto3 makes of the options, its environment, files and roles: for others who have to reach the same place.
+    """What boto3 makes of the options, its environment, files and roles: for other clients of the same place.
 
     Raises:
         RequestFailure: boto3 takes the options for wrong.
@@ -372,7 +372,7 @@ def _client(session: Any, options: S3Options, config: Config) -> Any:
         shown = re.sub(r"//[^/\s]*@", "//***@", str(error))
         raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, shown) from None
     if "@" in client.meta.endpoint_url.partition("://")[2].partition("/")[0]:
-        # It would be in errors, and in Spark's settings under a name that nobody takes for a secret's.
+        # It would be in errors, and in Spark's settings under a name that does not look like a secret's.
         raise RequestFailure(Answer.REFUSED, 0, NAMED_ENDPOINT, "it is not shown")
     return client
 
@@ -411,7 +411,7 @@ class Upload:
         """Put the pieces, which together have this size, in parts of that size or larger; the entity tag.
 
         Raises:
-            RequestFailure: UNKNOWN where nobody knows whether it landed; otherwise nothing was changed.
+            RequestFailure: UNKNOWN where it is not known whether it landed; otherwise nothing was changed.
             Exception: what ``pieces`` raised.
         """
         try:
@@ -420,7 +420,7 @@ class Upload:
                 self._upload = {"UploadId": begun["UploadId"]}
                 parts, crc32 = self._send_parts(pieces, part_bytes_of(size_bytes, part_bytes))
             except RequestFailure as failure:
-                if failure.answer is Answer.UNKNOWN:  # of a part: nobody sees it
+                if failure.answer is Answer.UNKNOWN:  # of a part: no reader sees it
                     raise replace(failure, answer=Answer.NOT_DONE) from failure
                 raise _gone_is_not_done(failure) from failure
             return self._complete(parts, crc32)
@@ -490,7 +490,7 @@ class Upload:
 
 
 def _gone_is_not_done(failure: RequestFailure) -> RequestFailure:
-    """An upload that somebody has ended meanwhile, as a rule of the bucket may: it can be begun anew."""
+    """An upload that was ended meanwhile, as by a rule of the bucket: it can be begun anew."""
     return replace(failure, answer=Answer.NOT_DONE) if failure.code == _ENDED else failure
 
 

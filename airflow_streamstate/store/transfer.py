@@ -8,7 +8,9 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPo
 from functools import partial
 from typing import Self, TypeVar
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import OutcomeUnknownError, UnavailableError
+from airflow_streamstate.retry import Retry
 from airflow_streamstate.store.base import Link, ListsKeys, ManyAtOnce, ObjectInfo, PutsPieces, ReadsRanges, Store
 
 Result = TypeVar("Result")
@@ -36,7 +38,8 @@ def versions_below(store: Store, prefix: str) -> dict[str, ObjectInfo]:
 
 # many objects
 
-LINK_TRIES = 3
+LINK = Retry(tries=3)
+"""Linking the same bytes again is as good as finding out whether they are linked (Law 8)."""
 
 
 def link_many(store: Store, links: Iterable[Link]) -> list[str]:
@@ -50,18 +53,8 @@ def link_many(store: Store, links: Iterable[Link]) -> list[str]:
     if isinstance(store, ManyAtOnce):
         return store.link_many(wanted)
     for link in wanted:
-        _link(store, link)
+        LINK.call(SYSTEM_CLOCK, partial(store.link, link.source_key, link.target_key), OutcomeUnknownError)
     return [""] * len(wanted)
-
-
-def _link(store: Store, link: Link) -> None:
-    for _ in range(LINK_TRIES - 1):
-        try:
-            store.link(link.source_key, link.target_key)
-            return
-        except OutcomeUnknownError:
-            continue  # linking the same bytes again is the same as finding out (Law 8)
-    store.link(link.source_key, link.target_key)
 
 
 def delete_many(store: Store, keys: Iterable[str]) -> None:
@@ -131,9 +124,9 @@ def in_parts(pieces: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
 
 
 class Feed:
-    """Parts for somebody who asks for them and says little of what went wrong; to be closed by ``with``.
+    """Parts for a client library that asks for them and tells little of what went wrong; to be closed by ``with``.
 
-    They are made in a thread of their own: whoever asks may be in the middle of a call that bears no other one (as
+    They are made in a thread of their own: the library may be in the middle of a call that bears no other one (as
     obstore is, which would panic), while pieces are read from a store as a rule.
 
     Args:
@@ -204,7 +197,7 @@ def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -
     failures: list[BaseException] = []
 
     def unless_failed(act: Callable[[], Result]) -> Result:
-        if failures:  # the pool goes on until somebody tells it
+        if failures:  # the pool goes on until it is told
             raise CancelledError
         try:
             return act()
@@ -245,3 +238,19 @@ def in_rounds(acts: Sequence[Callable[[], Result]]) -> list[Result]:
                 raise
         else:
             return [done[number] for number in range(len(acts))]
+
+
+# one act that takes long
+
+LOOK_SECONDS = 1.0
+
+
+def until_done(task: Future[Result], go_on: Callable[[], None]) -> Result:
+    """The result of a task, or what it raised; ``go_on`` is called again and again until it is there.
+
+    Raises:
+        Exception: what ``go_on`` raised to give up; the task is not waited for then.
+    """
+    while not wait([task], LOOK_SECONDS).done:
+        go_on()
+    return task.result()

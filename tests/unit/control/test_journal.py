@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.journal import CREATE_TRIES, CommandSlot, Journal, command_number_of
+from airflow_streamstate.control.journal import CREATE, CommandSlot, Journal, command_number_of
 from airflow_streamstate.control.objects import Cells
 from airflow_streamstate.errors import (
     ConflictError,
@@ -177,7 +177,7 @@ def test_writing_a_command_ends_when_others_never_do() -> None:
 
     with pytest.raises(ConflictError, match="others kept taking"):
         journal(Busy(store, plan)).write_command(drain("own"), 1)
-    assert len(plan.writes) == CREATE_TRIES
+    assert len(plan.writes) == CREATE.tries
 
 
 def test_a_command_is_written_in_the_protocol_of_its_reader() -> None:
@@ -328,7 +328,7 @@ def test_appending_ends_when_others_never_do() -> None:
     plan = FaultPlan()
     with pytest.raises(ConflictError, match="others kept taking"):
         journal(Busy(store, plan)).append(noted("own"))
-    assert len(plan.writes) == CREATE_TRIES
+    assert len(plan.writes) == CREATE.tries
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.azure import (
-    azure_store,
     ACCOUNT_VARIABLES,
     ENDPOINT_VARIABLES,
     KEY_VARIABLES,
     SAS_VARIABLES,
     AzureClient,
+    azure_store,
 )
 from airflow_streamstate.store.options import AzureOptions
 from support.fake_clock import FakeClock

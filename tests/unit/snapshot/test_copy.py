@@ -17,9 +17,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.snapshot import fetch as fetching
-from airflow_streamstate.snapshot.fetch import fetch
-from airflow_streamstate.snapshot.wanted import Progress, Wanted
+from airflow_streamstate.snapshot import copy as copying
+from airflow_streamstate.snapshot.copy import FileToCopy, GivenUpError, InOrder, Progress, copy, is_there
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
@@ -51,17 +50,17 @@ class Differs:
         return "" if hashlib.sha256(self.body).digest() == self.found.digest() else "it is altered"
 
 
-WANTED = [Wanted(key, len(body), partial(Differs, body)) for key, body in BODIES.items()]
+WANTED = [FileToCopy(key, len(body), partial(Differs, body)) for key, body in BODIES.items()]
 
 
 @pytest.fixture(params=[1 << 20, 150], ids=["whole", "streamed"], autouse=True)
 def _large_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every promise holds of a file that is held whole, and of one that is put as it comes."""
-    monkeypatch.setattr(fetching, "LARGE_BYTES", request.param)
+    monkeypatch.setattr(copying, "LARGE_BYTES", request.param)
 
 
 def bring(places: list[Place], target: Store, **more: object) -> list[tuple[str, str]]:
-    return list(fetch(places, target, WANTED, batch_bytes=100, **more).dropped)  # type: ignore[arg-type]
+    return list(copy(places, target, WANTED, batch_bytes=100, **more).dropped)  # type: ignore[arg-type]
 
 
 def bodies_of(store: Store) -> dict[str, bytes]:
@@ -171,7 +170,7 @@ def test_a_fetch_goes_on_where_it_was_cut_short() -> None:
     assert bodies_of(target) == BODIES
     assert there.isdisjoint({key for key, _, _ in place.asked})
     place.asked.clear()
-    assert fetch([place], target, WANTED).files == 0
+    assert copy([place], target, WANTED).files == 0
     assert place.asked == []
 
 
@@ -192,10 +191,10 @@ class TestLargeFiles:
 
     @pytest.fixture(autouse=True)
     def _streamed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fetching, "LARGE_BYTES", 150)
+        monkeypatch.setattr(copying, "LARGE_BYTES", 150)
 
-    def wanted(self) -> list[Wanted]:
-        return [Wanted(self.KEY, len(self.BODY), partial(Differs, self.BODY))]
+    def wanted(self) -> list[FileToCopy]:
+        return [FileToCopy(self.KEY, len(self.BODY), partial(Differs, self.BODY))]
 
     def place(self, name: str = "first", body: bytes = BODY) -> Place:
         place = Place(name)
@@ -219,7 +218,7 @@ class TestLargeFiles:
                 return self.put(key, b"".join(taken))
 
         target = Slow()
-        fetch([place], target, self.wanted(), batch_bytes=100)
+        copy([place], target, self.wanted(), batch_bytes=100)
         assert target.get(self.KEY).body == self.BODY
         assert len(ahead) == -(-len(self.BODY) // 100)
         assert max(ahead) <= 2
@@ -228,11 +227,11 @@ class TestLargeFiles:
         """What was put of it until it was known to be altered is cleared away; then each place is asked alone."""
         altered = self.BODY[:-1] + b"x"
         bad, good, target = self.place("bad", altered), self.place("good"), Watched()
-        fetch([bad, good], target, self.wanted(), batch_bytes=100)
+        copy([bad, good], target, self.wanted(), batch_bytes=100)
         assert target.versions == [self.BODY]
         alone = Watched()
         with pytest.raises(SnapshotCorruptError) as caught:
-            fetch([bad], alone, self.wanted(), batch_bytes=100)
+            copy([bad], alone, self.wanted(), batch_bytes=100)
         assert caught.value.context["key"] == self.KEY
         assert alone.versions == []
 
@@ -249,14 +248,14 @@ class TestLargeFiles:
                 raise StopError
 
         with pytest.raises(StopError):
-            fetch([place], target, self.wanted(), batch_bytes=1, go_on=stop)
+            copy([place], target, self.wanted(), batch_bytes=1, go_on=stop)
         assert target.versions == []
         assert target.under_way == 0
 
     @pytest.mark.parametrize("is_altered", [False, True], ids=["unknown", "altered"])
     def test_nobody_begins_anew_what_is_over(self, monkeypatch: pytest.MonkeyPatch, is_altered: bool) -> None:
         """A target may say how a put went when nobody waits for it any more: then no thread waits for pieces."""
-        monkeypatch.setattr(fetching, "CLEAR_SECONDS", 0.0)
+        monkeypatch.setattr(copying, "CLEAR_SECONDS", 0.0)
         is_taken, is_over, begun = threading.Event(), threading.Event(), list[str]()
         before = set(threading.enumerate())
 
@@ -279,7 +278,7 @@ class TestLargeFiles:
 
         place = self.place(body=self.BODY[:-1] + b"x" if is_altered else self.BODY)
         with pytest.raises(InterruptedError):
-            fetch([place], Late(), self.wanted(), batch_bytes=100, go_on=stop)
+            copy([place], Late(), self.wanted(), batch_bytes=100, go_on=stop)
         is_over.set()
         for thread in set(threading.enumerate()) - before:
             thread.join(5)
@@ -290,14 +289,14 @@ class TestLargeFiles:
         """The same bytes again are as good as finding out; not for ever. (Law 8)"""
         plan = FaultPlan(at_write={1: Fault.REPLY_LOST})
         target = FaultyStore(MemoryStore(), plan)
-        fetch([self.place()], target, self.wanted(), batch_bytes=100)
+        copy([self.place()], target, self.wanted(), batch_bytes=100)
         assert target.get(self.KEY).body == self.BODY
         assert [call.method for call in plan.writes] == ["put", "put"]
         plan.every_write = Fault.REPLY_LOST
         target.inner.delete(self.KEY)
         with pytest.raises(OutcomeUnknownError):
-            fetch([self.place()], target, self.wanted(), batch_bytes=100)
-        assert len(plan.writes) == 2 + fetching.WRITE_TRIES
+            copy([self.place()], target, self.wanted(), batch_bytes=100)
+        assert len(plan.writes) == 2 + (copying.WRITE.tries or 0)
 
 
 class Watched(MemoryStore):
@@ -316,3 +315,87 @@ class Watched(MemoryStore):
             self.under_way -= 1
         self.versions.append(body)
         return self.put(key, body)
+
+
+def begun(size_bytes: int, most_pieces: int) -> tuple[InOrder, list[int]]:
+    asked: list[int] = []
+    changed = threading.Condition()
+    in_order = InOrder(changed, size_bytes, 10, most_pieces, asked.append)
+    with changed:
+        in_order.begin()
+    return in_order, asked
+
+
+def test_they_come_in_order_and_few_are_asked_for() -> None:
+    """The next one is asked for when one is taken; the last may be short."""
+    in_order, asked = begun(45, 3)
+    assert asked == [0, 10, 20]
+    for start in (20, 0, 10):
+        with in_order._changed:
+            in_order.put(start, b"%02d" % start)
+    pieces = in_order.pieces()
+    assert [next(pieces), next(pieces), next(pieces)] == [b"00", b"10", b"20"]
+    assert asked == [0, 10, 20, 30, 40]
+    with in_order._changed:
+        in_order.put(40, b"40")
+        in_order.put(30, b"30")
+    assert list(pieces) == [b"30", b"40"]
+    assert asked == [0, 10, 20, 30, 40]
+
+
+def test_whoever_waits_hears_of_the_end() -> None:
+    """Also in the middle of a wait; and nothing is given after it."""
+    in_order, _ = begun(30, 2)
+    heard = threading.Event()
+
+    def wait() -> None:
+        with pytest.raises(GivenUpError):
+            next(in_order.pieces())
+        heard.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    with in_order._changed:
+        in_order.give_up()
+    waiting.join(20)
+    assert heard.is_set()
+    with in_order._changed:
+        in_order.put(0, b"late")
+    with pytest.raises(GivenUpError):
+        next(in_order.pieces())
+
+
+class OnlyZeros:
+    """Complains of any other byte."""
+
+    def __init__(self) -> None:
+        self.seen = b""
+
+    def update(self, data: bytes) -> None:
+        self.seen += data
+
+    def complaint(self) -> str:
+        return "there is another byte" if self.seen.strip(b"\0") else ""
+
+
+def test_only_what_its_check_accepts_is_there() -> None:
+    """By its size first, then by its bytes, at the key that it goes to."""
+    target, wanted = MemoryStore(), FileToCopy("a", 3, OnlyZeros, "b")
+    assert not is_there(target, wanted)
+    for body, found in ((bytes(3), True), (bytes(4), False), (b"\0x\0", False)):
+        target.put("b", body)
+        assert is_there(target, wanted) is found
+    assert FileToCopy("a", 3, OnlyZeros).goes_to == "a"
+    target.put("b", bytes(3))
+    with pytest.raises(InterruptedError):
+        is_there(target, wanted, stop)
+
+
+def stop() -> None:
+    """Somebody wants it to end."""
+    raise InterruptedError
+
+
+def test_progress_has_words() -> None:
+    """For people."""
+    assert Progress(3, 1, 2_000, 1_000).in_words == "1 of 3 files, 1,000 of 2,000 bytes"

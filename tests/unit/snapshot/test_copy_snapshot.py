@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import SnapshotCorruptError
-from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
+from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.seal import seal
 from airflow_streamstate.store.base import Store
@@ -24,7 +24,7 @@ def shelf_with(store: Store) -> Shelf:
 def bring(shelf: Shelf, target: Store) -> None:
     manifest = shelf.control.need_manifest(SNAPSHOT)
     sealed = sealed_in(shelf.control, SNAPSHOT)
-    fetch_data(manifest, sealed, [shelf.checkpoints], target, batch_bytes=64, timeout_seconds=20)
+    copy_snapshot(manifest, sealed, [shelf.checkpoints], target, batch_bytes=64, timeout_seconds=20)
 
 
 def test_every_file_arrives_under_its_key() -> None:

@@ -1,4 +1,4 @@
-"""What is known of the bytes of a snapshot's files, held against them as they arrive somewhere else."""
+"""Copying the files of a snapshot from the places that hold it, each compared with all that is known of its bytes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from airflow_streamstate.snapshot.checksums import (
     is_of_bytes,
     parse_checksums,
 )
+from airflow_streamstate.snapshot.copy import Copied, FileToCopy, Progress, copy
 from airflow_streamstate.snapshot.data import crc32_hex, data_files
-from airflow_streamstate.snapshot.fetch import fetch
-from airflow_streamstate.snapshot.wanted import Fetched, Progress, Wanted
 from airflow_streamstate.store.base import Store
 
 
-def fetch_data(
+def copy_snapshot(
     manifest: SnapshotManifest,
     sealed: Mapping[str, Mapping[str, str]],
-    places: list[Store],
+    sources: list[Store],
     target: Store,
     *,
     batch_bytes: int,
@@ -37,28 +36,28 @@ def fetch_data(
     arrives_as: SnapshotManifest | None = None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
-) -> Fetched:
-    """Bring the files of a snapshot to another store; its manifest is not among them (Law 3).
+) -> Copied:
+    """Copy the files of a snapshot to another store; its manifest is not among them (Law 3).
 
-    Each is held against its size, what the server that kept it said of its bytes, its sealed sha256, and Spark's own
+    Each is compared with its size, the checksum of the server that kept it, its sealed sha256, and Spark's own
     checksums, whose files come first.
 
     Args:
         manifest: of the snapshot.
         sealed: sha256 by query and path; empty where it is not sealed.
-        places, target, batch_bytes, timeout_seconds, clock, on_progress, go_on: as in ``fetch``.
+        sources, target, batch_bytes, timeout_seconds, clock, on_progress, go_on: as in ``copy``.
         arrives_as: a manifest of the same files by whose keys they are to lie at the target; None for the same keys.
 
     Raises:
-        UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``fetch``.
+        UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``copy``.
     """
-    checksum_files, others = _wanted(manifest, sealed, target, arrives_as or manifest)
-    totals = Fetched(0, 0, ())
-    for wanted in (checksum_files, others):
-        found = fetch(
-            places,
+    checksum_files, others = _files(manifest, sealed, target, arrives_as or manifest)
+    totals = Copied(0, 0)
+    for files in (checksum_files, others):
+        found = copy(
+            sources,
             target,
-            wanted,
+            files,
             batch_bytes=batch_bytes,
             timeout_seconds=timeout_seconds,
             clock=clock,
@@ -66,7 +65,7 @@ def fetch_data(
             go_on=go_on,
         )
         dropped = tuple(dict((*totals.dropped, *found.dropped)).items())
-        totals = Fetched(totals.files + found.files, totals.size_bytes + found.size_bytes, dropped)
+        totals = Copied(totals.files + found.files, totals.size_bytes + found.size_bytes, dropped)
     return totals
 
 
@@ -79,11 +78,11 @@ def sealed_in(control: StreamControl, snapshot_id: str) -> Mapping[str, Mapping[
     return {} if seal is None else seal.sha256
 
 
-def _wanted(
+def _files(
     manifest: SnapshotManifest, sealed: Mapping[str, Mapping[str, str]], target: Store, arrives_as: SnapshotManifest
-) -> tuple[list[Wanted], list[Wanted]]:
-    checksum_files: dict[str, Wanted] = {}
-    others: dict[str, Wanted] = {}
+) -> tuple[list[FileToCopy], list[FileToCopy]]:
+    checksum_files: dict[str, FileToCopy] = {}
+    others: dict[str, FileToCopy] = {}
     for name, query in sorted(manifest.queries.items()):
         keys, there = data_files(manifest, name), data_files(arrives_as, name)
         crc32_of = {companion_of(entry.path): entry.spark_crc32 for entry in query.files if entry.spark_crc32}
@@ -96,12 +95,12 @@ def _wanted(
                 beside = there.get(companion_of(entry.path), "") if entry.spark_crc32 else ""
                 check = partial(_Check, entry, sha256, checksums=partial(_checksums_at, target, beside, entry))
             files = checksum_files if entry.path in crc32_of else others
-            files[keys[entry.path]] = Wanted(keys[entry.path], entry.size_bytes, check, there[entry.path])
+            files[keys[entry.path]] = FileToCopy(keys[entry.path], entry.size_bytes, check, there[entry.path])
     return list(checksum_files.values()), list(others.values())
 
 
 class _Check:
-    """One file, held against all that is known of it.
+    """Compares one file with all that is known of it.
 
     Args:
         entry: the file.

@@ -1,4 +1,4 @@
-"""Removing snapshots, so that no file goes which another one needs, whoever else takes or removes one meanwhile.
+"""Deleting snapshots, so that no file goes which another one needs, whatever is taken or deleted meanwhile.
 
 First it is said in the register of what is kept, then the manifest goes (Law 3), then each file to which no manifest
 refers. A snapshot to which one in the making may refer is not touched at all. New references to a file can only be
@@ -18,18 +18,24 @@ from airflow_streamstate.errors import DataError, ObjectExistsError, StreamState
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.retention import AbandonedSnapshot, Condemned, Making, RetentionRegister
+from airflow_streamstate.protocol.retention import (
+    AbandonedSnapshot,
+    PendingDeletion,
+    RetentionRegister,
+    SnapshotInProgress,
+)
+from airflow_streamstate.retry import Retry
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.store.base import ListsKeys, Store
 from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.transfer import delete_many, keys_below
 
-HALF_SECONDS = 3_600.0
-"""So long a snapshot without a manifest, which nobody is known to be taking, is left alone."""
+PARTIAL_SECONDS = 3_600.0
+"""So long a snapshot without a manifest that no process is known to be taking is left alone."""
 REMEMBERED_SECONDS = 86_400.0
-"""So long it is known that a snapshot was removed: an id is not taken again while somebody may still be deleting."""
-READ_TRIES = 10
+"""So long it is known that a snapshot was removed: an id is not taken again while a process may still be deleting."""
+READ = Retry(tries=10)
 
 Condemn = Callable[[RetentionRegister], Collection[str]]
 
@@ -40,7 +46,7 @@ class Removed:
 
     Attributes:
         files: how many files went, of snapshots and of what was left over from halves.
-        abandoned: snapshots that nobody completes any more.
+        abandoned: snapshots that will never be completed.
         problems: why files were left that could have gone.
     """
 
@@ -62,7 +68,7 @@ class _View:
         unreadable: snapshots whose manifest is damaged.
     """
 
-    condemned: Mapping[str, Condemned]
+    condemned: Mapping[str, PendingDeletion]
     needed: set[str] = field(default_factory=set)
     needed_elsewhere: set[str] = field(default_factory=set)
     at_rest: dict[str, int] = field(default_factory=dict)
@@ -75,7 +81,7 @@ class Remover:
     Args:
         control: the stream.
         places: where the data may lie.
-        by: who asks, for the record.
+        by: the caller, for the record.
         before_deleting: called right before anything is condemned or deleted; raises to give up.
     """
 
@@ -95,7 +101,7 @@ class Remover:
         self._before_deleting = before_deleting
 
     def condemn(self, manifests: Mapping[str, SnapshotManifest], choose: Condemn) -> list[str]:
-        """Record which snapshots are to go; from then on nobody begins to read, pin or share them.
+        """Record which snapshots are to go; from then on none of them can be read, pinned or shared anew.
 
         Args:
             manifests: of the stream, by id.
@@ -110,7 +116,7 @@ class Remover:
             now = self._clock.now()
             held = {*held_in(register, now), *register.condemned}
             chosen = [one for one in choose(register) if one in manifests and one not in held]
-            gone = {one: Condemned(now, manifests[one].take, manifests[one].data_uri) for one in chosen}
+            gone = {one: PendingDeletion(now, manifests[one].take, manifests[one].data_uri) for one in chosen}
             if not gone:
                 return register
             self._before_deleting()
@@ -148,15 +154,15 @@ class Remover:
     # halves
 
     def _abandon(self, stores: Mapping[str, Store]) -> list[str]:
-        """Close what was in the making for too long, or for which nobody said that it is; note what is new of that."""
+        """Close what was in the making for too long, or has no record that it is; note what is new of that."""
         register, now = self._retention.read(), self._clock.now()
         listed = self._listed(stores)
-        unknown = [one for one in listed if self._is_half(register, one)]
+        unknown = [one for one in listed if self._is_partial(register, one)]
         over = {key: made for key, made in register.makings.items() if made.expires_at <= now}
-        late = [one for one in unknown if register.halves.get(one, now) <= now - timedelta(seconds=HALF_SECONDS)]
+        late = [one for one in unknown if register.halves.get(one, now) <= now - timedelta(seconds=PARTIAL_SECONDS)]
         done = {key for key, made in register.makings.items() if self._control.readable_manifest(made.snapshot_id)}
         closed = [made.snapshot_id for key, made in over.items() if key not in done and self._close(made)]
-        closed += [one for one in late if self._close_half(one, stores)]
+        closed += [one for one in late if self._close_partial(one, stores)]
 
         def edit(before: RetentionRegister) -> RetentionRegister:
             makings = without(before.makings, {*over, *done})
@@ -168,7 +174,7 @@ class Remover:
         self._retention.change(edit)
         return sorted(closed)
 
-    def _is_half(self, register: RetentionRegister, snapshot_id: str) -> bool:
+    def _is_partial(self, register: RetentionRegister, snapshot_id: str) -> bool:
         if snapshot_id in register.condemned or _is_made(register, snapshot_id):
             return False
         try:
@@ -176,7 +182,7 @@ class Remover:
         except DataError:
             return False  # a manifest that cannot be read is told of, and never taken for none
 
-    def _close(self, made: Making) -> bool:
+    def _close(self, made: SnapshotInProgress) -> bool:
         """Put a record in the place of the manifest; False where that is there after all."""
         record = AbandonedSnapshot(
             stream_id=self._control.stream_id,
@@ -193,18 +199,18 @@ class Remover:
                 self._control.cells.create(key, record)
             elif not isinstance(slot.value, AbandonedSnapshot):
                 return False
-            elif slot.value.take < made.take:  # else whoever took it has to begin anew already
+            elif slot.value.take < made.take:  # else its writer has to begin anew already
                 self._control.cells.replace(key, record, slot.version)
         except (ObjectExistsError, VersionConflictError, DataError):
             return False  # completed, or abandoned by another, in this very moment; or damaged since, and told of
         return True
 
-    def _close_half(self, snapshot_id: str, stores: Mapping[str, Store]) -> bool:
+    def _close_partial(self, snapshot_id: str, stores: Mapping[str, Store]) -> bool:
         folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
         names = {name for store in stores.values() for name in store.list_folders(folder)}
         take = max((found for name in names if (found := layout.take_of(name)) is not None), default=1)
         now = self._clock.now()
-        return self._close(Making(snapshot_id, (), take, now, now))
+        return self._close(SnapshotInProgress(snapshot_id, (), take, now, now))
 
     # files
 
@@ -218,7 +224,7 @@ class Remover:
 
     def _view(self, removed: Removed, stores: Mapping[str, Store]) -> _View | None:
         """What refers to what, as of one moment; None where that cannot be told."""
-        for _ in range(READ_TRIES):
+        for _ in READ.begin():
             before = self._retention.read()
             view = _View(condemned=before.condemned)
             for snapshot_id in self._listed(stores):
@@ -257,7 +263,7 @@ class Remover:
                 needed.update(key_of(manifest, name, entry) for entry in query.files)
 
     def _folders_at_rest(self, view: _View, store: Store) -> Iterator[str]:
-        """Folders of data in which nobody writes any more what could still be completed."""
+        """Folders of data whose snapshot can no longer be completed."""
         takes = {**view.at_rest, **{one: condemned.take for one, condemned in view.condemned.items()}}
         for snapshot_id, last in sorted(takes.items()):
             folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
@@ -293,7 +299,7 @@ class Remover:
                     delete_below(store, folder)
         there = set(self._listed(stores))
         left = {uri for uri, store in stores.items() if store.list_folders(layout.snapshots_folder(stream_id))}
-        # Looked for before the leases are read: whoever gathers had his lease by then.
+        # Looked for before the leases are read: a reader that gathers had its lease by then.
         gathered = self._checkpoints.list_folders(layout.gathered_folders(stream_id))
 
         def edit(before: RetentionRegister) -> RetentionRegister:

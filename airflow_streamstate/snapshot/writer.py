@@ -1,4 +1,4 @@
-"""A snapshot in the making: recorded before its first file, so that nobody removes what it is made of (Law 1).
+"""Writing a snapshot: it is recorded before its first file, so that no prune removes what it is made of (Law 1).
 
 Its manifest completes it (Law 3). Where it took so long that it was abandoned, a record stands in the manifest's place:
 then nothing is completed, and the same snapshot is begun anew, in a data folder of its own.
@@ -27,14 +27,14 @@ RENEW_AFTER_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Making:
+class SnapshotWriter:
     """One try to take a snapshot.
 
     Attributes:
         take: which data folder is its own.
-        bases: what it may share files with; None where it copies all, because nobody can keep those files for it.
+        bases: what it may share files with; None where it copies all, because nothing can keep those files for it.
         place_uri: of the place of its data; "" for with the checkpoints.
-        go_on: called between any two files: it says from time to time that somebody is still at it.
+        go_on: called between any two files: it records from time to time that the try goes on.
     """
 
     control: StreamControl
@@ -64,7 +64,7 @@ class Making:
                 ) from None
             manifest = found
         if self.begun is not None:
-            with suppress(StreamStateError):  # it is complete; who prunes finds that, too
+            with suppress(StreamStateError):  # it is complete, and a prune finds that, too
                 Retention(self.control, manifest.taken_by).finish(self.begun, completed=manifest)
         return manifest
 
@@ -82,19 +82,19 @@ class Making:
         except StreamStateError:
             return  # then it is as well known as before, and what counts is the manifest
         if self.begun.making_id not in makings:
-            raise ObjectExistsError("nobody knows any more that this snapshot is taken", key=manifest.snapshot_id)
+            raise ObjectExistsError("the record that this snapshot is being taken is gone", key=manifest.snapshot_id)
 
 
 @contextmanager
-def making(
+def snapshot_writer(
     control: StreamControl,
     snapshot_id: str,
     deployment_id: str,
     taken_by: str,
     needs: Collection[str],
     place_uri: str = "",
-) -> Iterator[Making]:
-    """Take a snapshot in here, and end with ``Making.complete``.
+) -> Iterator[SnapshotWriter]:
+    """Take a snapshot in this block, and end it with ``SnapshotWriter.complete``.
 
     The position of a running stream that a rehearsal forks is none that is kept: it has no record, and copies all.
 
@@ -104,13 +104,13 @@ def making(
         deployment_id: whose checkpoints it is of.
         taken_by: ``agent`` or ``controller``.
         needs: snapshots that it is also made of.
-        place_uri: as in ``Making``; only what lies at the same place shares files.
+        place_uri: as in ``SnapshotWriter``; only what lies at the same place shares files.
 
     Raises:
         UnavailableError: the register of what is kept cannot be changed now.
     """
     if is_rehearsal_id(snapshot_id):
-        yield Making(control, 1, None, None, None)
+        yield SnapshotWriter(control, 1, None, None, None)
         return
     retention = Retention(control, taken_by)
     try:
@@ -125,7 +125,7 @@ def making(
     beside = {base: found for base, found in manifests.items() if found is not None and found.data_uri == place_uri}
     try:
         bases, go_on = Bases(deployment_id, beside), _Signs(retention, begun, control.clock).give
-        yield Making(control, begun.take, bases, begun, begun.abandoned_version, place_uri, go_on)
+        yield SnapshotWriter(control, begun.take, bases, begun, begun.abandoned_version, place_uri, go_on)
     except Exception:
         with suppress(StreamStateError):  # it expires
             retention.finish(begun)
@@ -133,7 +133,7 @@ def making(
 
 
 class _Signs:
-    """Says from time to time that a snapshot is still being taken."""
+    """Records from time to time that a snapshot is still being taken."""
 
     def __init__(self, retention: Retention, begun: Begun, clock: Clock) -> None:
         self._retention = retention
@@ -142,7 +142,7 @@ class _Signs:
         self._given_at_seconds = clock.monotonic_seconds()
 
     def give(self) -> None:
-        """Say it where that is due; what cannot be said now is tried again at the next file."""
+        """Record it where that is due; where it fails it is tried again at the next file."""
         now_seconds = self._clock.monotonic_seconds()
         if now_seconds - self._given_at_seconds < MAKING_SECONDS * RENEW_AFTER_SHARE:
             return
@@ -151,8 +151,8 @@ class _Signs:
             self._given_at_seconds = now_seconds
 
 
-def _unrecorded(control: StreamControl, snapshot_id: str, place_uri: str) -> Making:
+def _unrecorded(control: StreamControl, snapshot_id: str, place_uri: str) -> SnapshotWriter:
     slot = control.snapshot_slot(snapshot_id)
     if slot is None or not isinstance(slot.value, AbandonedSnapshot):
-        return Making(control, 1, None, None, None, place_uri)
-    return Making(control, slot.value.take + 1, None, None, slot.version, place_uri)
+        return SnapshotWriter(control, 1, None, None, None, place_uri)
+    return SnapshotWriter(control, slot.value.take + 1, None, None, slot.version, place_uri)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
-from airflow_streamstate.store.base import TEMPORARY_PREFIX
-from airflow_streamstate.store.cleanup import end_uploads, left_temporaries, remove_temporaries
+from airflow_streamstate.store.base import TEMPORARY_PREFIX, Store
+from airflow_streamstate.store.cleanup import delete_below, end_uploads, left_temporaries, remove_temporaries
 from airflow_streamstate.store.local import LOCK_NAME, LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
@@ -53,3 +53,37 @@ def test_whoever_may_not_look_for_uploads_goes_on(error: StreamStateError | None
             return 2
 
     assert end_uploads(Server(), "orders", FakeClock().now(), is_dry=True) == (0 if error else 2)
+
+
+KEYS = ("a/b/keep.json", "a/b/plans/q.json", "a/b/data/q/state/0/1.delta", "a/b/data/q/.1.crc", "a/b.json", "a/bc/x")
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    made: Store = MemoryStore() if request.param == "memory" else LocalStore(tmp_path / "home")
+    for key in KEYS:
+        made.put(key, b"1")
+    return made
+
+
+def keys(store: Store) -> set[str]:
+    return {info.key for info in store.list_objects("")}
+
+
+def test_what_is_named_stays_and_all_else_below_goes(store: Store) -> None:
+    """Neighbours whose names begin alike are not below it; twice is once."""
+    for _ in range(2):
+        delete_below(store, "a/b", but=("keep.json", "plans"))
+        assert keys(store) == {"a/b/keep.json", "a/b/plans/q.json", "a/b.json", "a/bc/x"}
+
+
+def test_a_disk_keeps_no_empty_folders(tmp_path: Path) -> None:
+    """What is gone is gone from a listing by hand, too."""
+    store = LocalStore(tmp_path / "home")
+    for key in KEYS:
+        store.put(key, b"1")
+    delete_below(store, "a/b", but=("plans",))
+    assert sorted(path.name for path in (tmp_path / "home" / "a" / "b").iterdir()) == ["plans"]
+    delete_below(store, "a/b")
+    assert not (tmp_path / "home" / "a" / "b").exists()
+    assert keys(store) == {"a/b.json", "a/bc/x"}

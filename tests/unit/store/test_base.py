@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.store.base import MAX_KEY_BYTES, check_folder, check_key, check_prefix, is_key
+from airflow_streamstate.store.base import MAX_KEY_BYTES, Store, check_folder, check_key, check_prefix, is_key
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.server import ServerStore
+from support.faulty_store import FaultyStore
 
 BAD = ["", "/", "/a", "a/", "a//b", ".", "..", "a/.", "../a", "a/../b", "\0", "a\tb", "a\x7f", "a\x85b", "\ud800"]
 
@@ -62,3 +68,14 @@ def test_a_key_never_leaves_its_folder(text: str) -> None:
     assert text.encode().decode() == text
     for end in range(len(text) + 1):
         check_prefix(text[:end])
+
+
+METHODS = [name for name in vars(Store) if not name.startswith("_") and name != "uri"]
+
+
+@pytest.mark.parametrize("backend", [LocalStore, MemoryStore, ServerStore, FaultyStore])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_backend_can_stand_for_another(backend: type, name: str) -> None:
+    """Names, order and defaults of parameters are the interface's."""
+    assert inspect.signature(getattr(backend, name)) == inspect.signature(getattr(Store, name))
+    assert isinstance(inspect.getattr_static(backend, "uri"), property)

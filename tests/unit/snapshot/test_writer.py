@@ -9,10 +9,11 @@ import pytest
 
 from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.snapshot import copying, meanwhile
-from airflow_streamstate.snapshot.making import making
-from airflow_streamstate.snapshot.removal import REMEMBERED_SECONDS
+from airflow_streamstate.snapshot import capture
+from airflow_streamstate.snapshot.deletion import REMEMBERED_SECONDS
 from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.snapshot.writer import snapshot_writer
+from airflow_streamstate.store import transfer
 from airflow_streamstate.store.base import Link, ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
@@ -97,7 +98,7 @@ def test_it_is_recorded_for_as_long_as_it_is_made() -> None:
 def test_what_a_rehearsal_forks_is_none_that_is_kept() -> None:
     """It goes with its rehearsal: no record, and nothing shared."""
     shelf = Shelf()
-    with making(shelf.control, REHEARSAL, DEPLOYMENT, "controller", ()) as made:
+    with snapshot_writer(shelf.control, REHEARSAL, DEPLOYMENT, "controller", ()) as made:
         assert (made.take, made.bases, made.begun) == (1, None, None)
     assert shelf.checkpoints.head(f"{STREAM}/retention.json") is None
 
@@ -118,7 +119,7 @@ def test_what_takes_hours_is_not_abandoned_while_somebody_is_at_it(kept_at: str)
 
 def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """It copies many side by side; between two lists of them whoever takes the snapshot says that he is at it."""
-    monkeypatch.setattr(copying, "LINKS_AT_ONCE", 3)
+    monkeypatch.setattr(capture, "LINKS_AT_ONCE", 3)
     server = SlowServer()
     shelf = Shelf(server)
     run_stateful(shelf.checkpoint(), 2)
@@ -132,7 +133,7 @@ def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_file_that_a_server_copies_for_hours_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever takes the snapshot says that he is at it while the server is."""
-    monkeypatch.setattr(meanwhile, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.01)
     server = SlowerServer()
     shelf = Shelf(server)
     run_stateful(shelf.checkpoint(), 2)

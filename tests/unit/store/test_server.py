@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.errors import (
+    ConflictError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    StreamStateError,
+    UnavailableError,
+    VersionConflictError,
+)
 from airflow_streamstate.store.s3_errors import as_error
-from airflow_streamstate.store.server import TRIES, TRY_FOR_SECONDS, Answer, RequestFailure, until_answered, until_known
+from airflow_streamstate.store.server import (
+    TRIES,
+    TRY_FOR_SECONDS,
+    Answer,
+    Condition,
+    RequestFailure,
+    ServerClient,
+    ServerStore,
+    until_answered,
+    until_known,
+)
 from support.fake_clock import FakeClock
 
 BUSY, LOST, AWAY, HELD, NO = (
@@ -109,3 +127,92 @@ def test_a_write_that_was_only_turned_away_is_not_done() -> None:
         until_known(FakeClock(), sending(*[BUSY] * TRIES), lambda _: None, CONFLICT, report)
     with pytest.raises(OutcomeUnknownError):
         until_known(FakeClock(), sending(LOST, NO), lambda _: None, CONFLICT, report)
+
+
+def test_only_what_may_pass_is_tried_again() -> None:
+    """A refusal, an absence and a condition that does not hold are answers, not weather."""
+    assert {answer for answer in Answer if answer.may_pass} == {Answer.BUSY, Answer.NOT_DONE, Answer.UNKNOWN}
+
+
+def test_an_answer_without_a_body_is_mute() -> None:
+    """Its status alone does not say what is missing; no connection is no answer at all."""
+    assert RequestFailure(Answer.ABSENT, 404, "404", "").is_mute
+    assert not RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "").is_mute
+    assert not RequestFailure(Answer.NOT_DONE, 0, "", "").is_mute
+
+
+LOST = RequestFailure(Answer.UNKNOWN, 500, "InternalError", "")
+HELD = RequestFailure(Answer.PRECONDITION, 412, "PreconditionFailed", "")
+
+
+class Server(ServerClient):
+    """One object, and what goes wrong: each write lands or not, and is answered or not."""
+
+    uri = "s3://b"
+
+    def __init__(self, *answers: tuple[bool, RequestFailure | None]) -> None:
+        self.there: tuple[bytes, str, str] | None = None
+        self.answers = list(answers)
+        self.clock = FakeClock()
+
+    def get(self, name: str) -> tuple[bytes, str, str]:
+        if self.there is None:
+            raise RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "")
+        return self.there
+
+    def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
+        version = f"v-{write_id}"
+        self._answer(lambda: setattr(self, "there", (body, version, write_id)))
+        return version
+
+    def delete(self, name: str, version: str | None) -> None:
+        self._answer(lambda: setattr(self, "there", None))
+
+    def _answer(self, land: Callable[[], None]) -> None:
+        lands, failure = self.answers.pop(0) if self.answers else (True, None)
+        if lands:
+            land()
+        if failure is not None:
+            raise failure
+
+    def error_of(self, failure: RequestFailure, act: str, key: str, doubtful: bool) -> StreamStateError:
+        return OutcomeUnknownError("lost", key=key) if doubtful else UnavailableError("away", key=key)
+
+    def _unasked(self, *_: object, **__: object) -> Any:
+        raise NotImplementedError
+
+    copy = describe = folders = for_spark = get_range = head = objects = put_parts = _unasked
+
+
+def test_a_create_whose_answer_was_lost_is_known_by_its_id() -> None:
+    """It landed, and the try after it is refused by it: written, by us. (Law 8)"""
+    server = Server((True, LOST), (False, HELD))
+    version = ServerStore(server).create("k", b"1")
+    assert server.there == (b"1", version, version[2:])
+
+
+def test_equal_bytes_of_another_are_not_ours() -> None:
+    """A create that did not land beside another's with the same bytes is lost. (Law 8)"""
+    server = Server((False, LOST))
+    server.there = (b"1", "v", "another")
+    with pytest.raises(ObjectExistsError):
+        ServerStore(server).create("k", b"1")
+
+
+def test_a_replace_that_others_overtook_is_unknown() -> None:
+    """It may have landed and been written over: neither done nor refused. (Law 8)"""
+    server = Server((False, LOST))
+    server.there = (b"9", "newer", "another")
+    with pytest.raises(OutcomeUnknownError):
+        ServerStore(server).replace("k", b"2", "older")
+
+
+def test_a_delete_of_another_version_is_refused() -> None:
+    """After a lost answer the object is looked at: absence is success, another version is not ours to delete."""
+    server = Server((True, LOST), *[(False, LOST)] * 9)
+    server.there = (b"1", "v", "ours")
+    ServerStore(server).delete("k", "v")
+    assert server.there is None
+    server.there = (b"9", "newer", "another")
+    with pytest.raises(VersionConflictError):
+        ServerStore(server).delete("k", "older")

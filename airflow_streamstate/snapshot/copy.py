@@ -1,18 +1,19 @@
-"""Fetching objects from any of several places at once, piece by piece, each verified as it arrives.
+"""Copying objects from any of several sources at once, piece by piece, each verified as it arrives.
 
-Every place has readers of its own that take the next piece from one queue, so a fast place gives more than a slow one.
-A place that leaves a piece unanswered for too long is dropped, and its pieces go to the others. A file is at its
-target when all its pieces are there and nothing speaks against them; a large one is put as its pieces come, so that
-only some of them are held. What makes a snapshot of the files, its manifest, is not fetched here and comes last
-(Law 3): half fetched, nobody reads it, and a second fetch goes on.
+Every source has readers of its own that take the next piece from one queue, so a fast source gives more than a slow
+one. A source that leaves a piece unanswered for too long is dropped, and its pieces go to the others. A file is at its
+target when all its pieces are there and its check has no complaint; a large one is put as its pieces come, so that
+only some of them are held. A copy that was cut short is continued by a second one: what makes the files a snapshot or
+a checkpoint (the manifest, ``metadata``) is copied last, by the caller (Law 3).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import (
@@ -23,15 +24,116 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.snapshot.wanted import Fetched, Progress, Wanted, is_there
+from airflow_streamstate.retry import Retry
+from airflow_streamstate.snapshot.data import read_chunks
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.transfer import put_pieces, read_range
+
+
+class CopyCheck(Protocol):
+    """Compares one file with what is known of it while its bytes arrive."""
+
+    def update(self, data: bytes) -> None:
+        """The next bytes."""
+
+    def complaint(self) -> str:
+        """After the last ones: what is wrong with the file; "" for nothing.
+
+        Raises:
+            StreamStateError: it is wrong in a way that another source or try does not mend: the copy ends.
+        """
+
+
+@dataclass(frozen=True)
+class FileToCopy:
+    """One object to copy, under the same key at every source.
+
+    Attributes:
+        key: its key.
+        size_bytes: exact.
+        check: makes the check of one try.
+        target_key: its key at the target; "" for the same.
+    """
+
+    key: str
+    size_bytes: int
+    check: Callable[[], CopyCheck]
+    target_key: str = ""
+
+    @property
+    def goes_to(self) -> str:
+        """Its key at the target."""
+        return self.target_key or self.key
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a copy has come."""
+
+    files: int
+    files_done: int
+    size_bytes: int
+    bytes_done: int
+
+    @property
+    def in_words(self) -> str:
+        """For people."""
+        return f"{self.files_done} of {self.files} files, {self.bytes_done:,} of {self.size_bytes:,} bytes"
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a copy did.
+
+    Attributes:
+        files, size_bytes: what was copied; what was at the target already is not counted.
+        dropped: sources that were given up, each with why.
+    """
+
+    files: int
+    size_bytes: int
+    dropped: tuple[tuple[str, str], ...] = ()
+
+
+class CopyErrors:
+    """The errors of a copy, in the words of a snapshot that is kept at several places."""
+
+    def no_source(self, dropped: Mapping[str, StreamStateError]) -> StreamStateError:
+        """Every source was dropped: its URI and why."""
+        return UnavailableError(
+            "no place of the snapshot answers",
+            places={uri: str(why) for uri, why in dropped.items()},
+            next_step="Try again when one does: what was fetched is not fetched again.",
+        )
+
+    def no_copy(self, key: str, problems: Mapping[str, str], *, is_missing: bool) -> StreamStateError:
+        """No source that answers has the file as it should be: what is wrong at each URI, and whether it is at none."""
+        kind = SnapshotIncompleteError if is_missing else SnapshotCorruptError
+        return kind(
+            "a file of the snapshot is at no place as it was captured",
+            key=key,
+            places=dict(problems),
+            next_step="Take an older snapshot, or put the file back from a backup.",
+        )
+
+
+def is_there(target: Store, file: FileToCopy, go_on: Callable[[], None] = lambda: None) -> bool:
+    """Whether it lies at the target already, and its check has no complaint; ``go_on`` is called while it is read."""
+    info = target.head(file.goes_to)
+    if info is None or info.size_bytes != file.size_bytes:
+        return False
+    chunks, check = read_chunks(target, file.goes_to), file.check()
+    for chunk in chunks or ():
+        check.update(chunk)
+        go_on()
+    return chunks is not None and not check.complaint()
+
 
 # The pieces of one large file, which arrive in any order, given in their own; few are held at a time.
 
 
 class GivenUpError(Exception):
-    """The file is begun anew, or nobody wants it any more: what was put of it is to go."""
+    """The file is begun anew, or the copy is over: what was put of it is to go."""
 
 
 class InOrder:
@@ -72,7 +174,7 @@ class InOrder:
         self._changed.notify_all()
 
     def give_up(self) -> None:
-        """End it: whoever takes the pieces is told so."""
+        """End it: ``pieces`` raises GivenUpError."""
         self._is_given_up = True
         self._held.clear()
         self._changed.notify_all()
@@ -96,23 +198,24 @@ class InOrder:
             self._changed.notify_all()
 
 
-FETCH_BATCH_BYTES = AgentSettings.fetch_batch_bytes
-FETCH_TIMEOUT_SECONDS = AgentSettings.fetch_timeout_seconds
-READERS = 4
-"""Of each place."""
+COPY_BATCH_BYTES = AgentSettings.fetch_batch_bytes
+COPY_TIMEOUT_SECONDS = AgentSettings.fetch_timeout_seconds
+READERS = 8
+"""Of all sources together, but of each at least half as many."""
 OPEN_BYTES = 64 * 1024 * 1024
 """Files are begun as long as those under way have no more bytes than this together."""
 LARGE_BYTES = OPEN_BYTES // 4
 """A larger file is put piece by piece, about so much of it held; others are whole here before they are put."""
-WRITE_TRIES = 3
+WRITE = Retry(tries=3)
+"""The same bytes again are as good as finding out whether they landed (Law 8)."""
 LOOK_SECONDS = 0.05
 CLEAR_SECONDS = 5.0
-"""So long whoever gives up waits for what was put of a large file to be cleared away."""
+"""For so long a copy that ends early waits until what was put of a large file is cleared away."""
 
 
 @dataclass
 class _File:
-    wanted: Wanted
+    wanted: FileToCopy
     body: bytearray
     left: int
     in_order: InOrder | None = None
@@ -121,7 +224,7 @@ class _File:
     sources: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     only: int | None = None
-    """Read from one place alone, after pieces of several did not make the file."""
+    """Read from one source alone, after pieces of several did not make the file."""
 
 
 @dataclass(eq=False)
@@ -131,42 +234,60 @@ class _Piece:
     size_bytes: int
 
 
-def fetch(
-    places: Sequence[Store],
+def copy(
+    sources: Sequence[Store],
     target: Store,
-    wanted: Sequence[Wanted],
+    files: Sequence[FileToCopy],
     *,
-    batch_bytes: int = FETCH_BATCH_BYTES,
-    timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
+    batch_bytes: int = COPY_BATCH_BYTES,
+    timeout_seconds: float = COPY_TIMEOUT_SECONDS,
     clock: Clock = SYSTEM_CLOCK,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
-) -> Fetched:
-    """Bring these objects to the target; doing it again goes on where it was cut short.
+    is_new: bool = False,
+    errors: CopyErrors | None = None,
+) -> Copied:
+    """Copy these objects to the target; doing it again continues where it was cut short.
 
     Args:
-        places: where they may lie; the first is asked no more than the others.
+        sources: where they may lie; the first is asked no more than the others.
         target: where they go, whole or not at all.
-        wanted: which.
+        files: which.
         batch_bytes: the largest piece that is asked for at once.
-        timeout_seconds: a place that leaves a piece unanswered for longer is dropped.
+        timeout_seconds: a source that leaves a piece unanswered for longer is dropped.
         clock: for the time of that.
         on_progress: called after each file, from the calling thread.
         go_on: called again and again, from the calling thread; raises to give up.
+        is_new: nothing lies at the target, so it is not looked. However the copy ends, nothing is put after its end;
+            else it waits ``CLEAR_SECONDS`` for that.
+        errors: what is raised where the sources do not give a file.
 
     Raises:
-        UnavailableError: no place answers any more, or the target does not.
-        SnapshotIncompleteError: a file is at none of the places that answer.
-        SnapshotCorruptError: no place that answers has a file as it was captured.
+        UnavailableError: no source answers any more (``CopyErrors.no_source``), or the target does not.
+        SnapshotIncompleteError: a file is at none of the sources that answer (``CopyErrors.no_copy``).
+        SnapshotCorruptError: no source that answers has a file that its check accepts (``CopyErrors.no_copy``).
     """
-    return _Fetch(places, target, batch_bytes, timeout_seconds, clock).run(wanted, on_progress, go_on)
+    run = _Copy(sources, target, batch_bytes, timeout_seconds, clock, errors or CopyErrors(), is_new=is_new)
+    return run.run(files, on_progress, go_on)
 
 
-class _Fetch:
+class _Copy:
     def __init__(
-        self, places: Sequence[Store], target: Store, batch_bytes: int, timeout_seconds: float, clock: Clock
+        self,
+        sources: Sequence[Store],
+        target: Store,
+        batch_bytes: int,
+        timeout_seconds: float,
+        clock: Clock,
+        errors: CopyErrors,
+        *,
+        is_new: bool,
     ) -> None:
-        self._places = list(places)
+        self._sources = list(sources)
+        self._errors = errors
+        self._is_new = is_new
+        self._writes = 0
+        self._readers = max(READERS // 2, READERS // max(1, len(self._sources)))
         self._target = target
         self._batch_bytes = max(1, batch_bytes)
         self._timeout_seconds = timeout_seconds
@@ -174,7 +295,7 @@ class _Fetch:
         self._changed = threading.Condition()
         self._pieces: deque[_Piece] = deque()
         self._asked: dict[_Piece, tuple[int, float]] = {}
-        self._dropped: dict[int, str] = {}
+        self._dropped: dict[int, StreamStateError] = {}
         self._done: list[_File] = []
         self._open: list[_File] = []
         self._writers: list[threading.Thread] = []
@@ -182,22 +303,25 @@ class _Fetch:
         self._is_over = False
 
     def run(
-        self, wanted: Sequence[Wanted], on_progress: Callable[[Progress], None], go_on: Callable[[], None]
-    ) -> Fetched:
-        left = deque[Wanted]()
+        self,
+        wanted: Sequence[FileToCopy],
+        on_progress: Callable[[Progress], None],
+        go_on: Callable[[], None],
+    ) -> Copied:
+        left = deque[FileToCopy]()
         for one in wanted:
             go_on()
-            if not is_there(self._target, one, go_on):
+            if self._is_new or not is_there(self._target, one, go_on):
                 left.append(one)
         files, size_bytes = len(wanted), sum(one.size_bytes for one in wanted)
         files_done, bytes_done = files - len(left), size_bytes - sum(one.size_bytes for one in left)
         there = files_done, bytes_done
         on_progress(Progress(files, files_done, size_bytes, bytes_done))
         if not left:
-            return Fetched(0, 0, ())
-        for number in range(len(self._places)):
-            for _ in range(READERS):
-                threading.Thread(target=self._read, args=(number,), name="streamstate-fetch", daemon=True).start()
+            return Copied(0, 0)
+        for number in range(len(self._sources)):
+            for _ in range(self._readers):
+                threading.Thread(target=self._read, args=(number,), name="streamstate-copy", daemon=True).start()
         try:
             while left or self._open:
                 go_on()
@@ -207,8 +331,8 @@ class _Fetch:
                     on_progress(Progress(files, files_done, size_bytes, bytes_done))
         finally:
             self._end()
-        dropped = tuple((self._places[number].uri, why) for number, why in sorted(self._dropped.items()))
-        return Fetched(files_done - there[0], bytes_done - there[1], dropped)
+        dropped = tuple((self._sources[number].uri, str(why)) for number, why in sorted(self._dropped.items()))
+        return Copied(files_done - there[0], bytes_done - there[1], dropped)
 
     # the calling thread
 
@@ -219,10 +343,12 @@ class _Fetch:
                 if file.in_order is not None:
                     file.in_order.give_up()
             self._changed.notify_all()
+            if self._is_new:
+                self._changed.wait_for(lambda: not self._writes)
         for writer in self._writers:
-            writer.join(CLEAR_SECONDS)
+            writer.join(None if self._is_new else CLEAR_SECONDS)
 
-    def _begin(self, left: deque[Wanted]) -> None:
+    def _begin(self, left: deque[FileToCopy]) -> None:
         with self._changed:
             under_way = sum(_weight(file.wanted) for file in self._open)
             while left and (not self._open or under_way + _weight(left[0]) <= OPEN_BYTES):
@@ -248,11 +374,11 @@ class _Fetch:
             for start in starts:
                 ask(start)
             return
-        at_once = max(2, min(LARGE_BYTES // self._batch_bytes, 2 * READERS * len(self._places)))
+        at_once = max(2, min(LARGE_BYTES // self._batch_bytes, 2 * self._readers * len(self._sources)))
         file.in_order = InOrder(self._changed, file.wanted.size_bytes, self._batch_bytes, at_once, ask)
         file.in_order.begin()
         writer = threading.Thread(
-            target=self._put_large, args=(file, file.in_order), name="streamstate-fetch", daemon=True
+            target=self._put_large, args=(file, file.in_order), name="streamstate-copy", daemon=True
         )
         self._writers.append(writer)
         writer.start()
@@ -262,8 +388,8 @@ class _Fetch:
         with self._changed:
             self._drop_silent()
             if self._failure is None and not self._done:
-                if len(self._dropped) == len(self._places) and any(file.left for file in self._open):
-                    raise self._nobody()
+                if len(self._dropped) == len(self._sources) and any(file.left for file in self._open):
+                    raise self._no_source()
                 self._changed.wait(LOOK_SECONDS)
             if self._failure is not None:
                 raise self._failure
@@ -274,9 +400,9 @@ class _Fetch:
         now = self._clock.monotonic_seconds()
         for number, asked_at in list(self._asked.values()):
             if now - asked_at > self._timeout_seconds:
-                self._drop(number, f"it did not answer within {self._timeout_seconds:g} s")
+                self._drop(number, UnavailableError(f"it did not answer within {self._timeout_seconds:g} s"))
 
-    def _drop(self, number: int, why: str) -> None:
+    def _drop(self, number: int, why: StreamStateError) -> None:
         """Called with the lock held."""
         if number in self._dropped:
             return
@@ -286,26 +412,22 @@ class _Fetch:
             self._pieces.appendleft(piece)
         for file in [file for file in self._open if file.only == number and file.left]:
             file.only = None
-            self._again(file, number, why)
+            self._again(file, number, str(why))
         self._changed.notify_all()
 
-    def _nobody(self) -> StreamStateError:
-        return UnavailableError(
-            "no place of the snapshot answers",
-            places={self._places[number].uri: why for number, why in self._dropped.items()},
-            next_step="Try again when one does: what was fetched is not fetched again.",
-        )
+    def _no_source(self) -> StreamStateError:
+        return self._errors.no_source({self._sources[number].uri: why for number, why in self._dropped.items()})
 
     # readers
 
     def _read(self, number: int) -> None:
-        place = self._places[number]
+        source = self._sources[number]
         while (piece := self._next(number)) is not None:
             try:
-                part = read_range(place, piece.file.wanted.key, piece.start, piece.size_bytes)
+                part = read_range(source, piece.file.wanted.key, piece.start, piece.size_bytes)
             except StreamStateError as error:
                 with self._changed:
-                    self._drop(number, str(error))
+                    self._drop(number, error)
                 return
             except BaseException as error:
                 self._fail(error)
@@ -338,7 +460,7 @@ class _Fetch:
         file = piece.file
         with self._changed:
             if self._asked.pop(piece, None) is None:
-                return  # dropped meanwhile: somebody else reads it
+                return  # dropped meanwhile: another reader has it
             expected = min(piece.size_bytes, file.wanted.size_bytes - piece.start)
             if part is None or len(part) != expected:
                 self._again(file, number, "missing" if part is None else "of another size")
@@ -368,16 +490,16 @@ class _Fetch:
             self._changed.notify_all()
 
     def _mistrust(self, file: _File, complaint: str) -> None:
-        """Whose pieces are wrong is not to be seen where they came from several: each place alone, then."""
+        """Where pieces came from several sources, the wrong one is not known: each source alone, then."""
         if len(file.sources) == 1:
             self._again(file, next(iter(file.sources)), complaint)
         else:
             self._again(file, None, complaint)
 
     def _again(self, file: _File, refused: int | None, why: str) -> None:
-        """Read a file anew, without a place whose copy is none; called with the lock held."""
+        """Read a file anew, without a source whose copy is none; called with the lock held."""
         if self._is_over:
-            return  # nobody reads any more, and whoever began to put it would wait for ever
+            return  # no reader is left: a writer that begins now would wait for ever
         if refused is not None:
             file.refused[refused] = why
         for piece in [piece for piece in self._asked if piece.file is file]:
@@ -385,36 +507,35 @@ class _Fetch:
         self._pieces = deque(piece for piece in self._pieces if piece.file is not file)
         if file.in_order is not None:
             file.in_order.give_up()
-        open_places = [
-            number for number in range(len(self._places)) if number not in file.refused and number not in self._dropped
+        open_sources = [
+            number for number in range(len(self._sources)) if number not in file.refused and number not in self._dropped
         ]
-        if not open_places:
+        if not open_sources:
             self._failure = self._failure or self._lost(file)
         else:
-            file.only = open_places[0]
+            file.only = open_sources[0]
             self._ask_for(file)
         self._changed.notify_all()
 
     def _lost(self, file: _File) -> StreamStateError:
-        if len(self._dropped) == len(self._places):
-            return self._nobody()
-        said = {self._places[number].uri: why for number, why in {**self._dropped, **file.refused}.items()}
-        kind = SnapshotIncompleteError if set(file.refused.values()) <= {"missing"} else SnapshotCorruptError
-        return kind(
-            "a file of the snapshot is at no place as it was captured",
-            key=file.wanted.key,
-            places=said,
-            next_step="Take an older snapshot, or put the file back from a backup.",
-        )
+        if len(self._dropped) == len(self._sources):
+            return self._no_source()
+        problems = {**{number: str(why) for number, why in self._dropped.items()}, **file.refused}
+        is_missing = set(file.refused.values()) <= {"missing"}
+        said = {self._sources[number].uri: why for number, why in problems.items()}
+        return self._errors.no_copy(file.wanted.key, said, is_missing=is_missing)
 
     def _write(self, file: _File, body: bytes) -> None:
-        for _ in range(WRITE_TRIES - 1):
-            try:
-                self._target.put(file.wanted.goes_to, body)
+        with self._changed:
+            if self._is_over:
                 return
-            except OutcomeUnknownError:
-                continue  # the same bytes again are as good as finding out (Law 8)
-        self._target.put(file.wanted.goes_to, body)
+            self._writes += 1
+        try:
+            WRITE.call(self._clock, lambda: self._target.put(file.wanted.goes_to, body), OutcomeUnknownError)
+        finally:
+            with self._changed:
+                self._writes -= 1
+                self._changed.notify_all()
 
     # a thread for each try to put a large file
 
@@ -426,7 +547,7 @@ class _Fetch:
         except OutcomeUnknownError as error:
             with self._changed:
                 file.writes += 1
-                if file.writes < WRITE_TRIES:
+                if file.writes < (WRITE.tries or 0):
                     self._again(file, None, str(error))
                     return
             self._fail(error)
@@ -436,7 +557,7 @@ class _Fetch:
             self._finish(file)
 
     def _checked(self, file: _File, in_order: InOrder) -> Iterator[bytes]:
-        """The pieces, and after the last one that nothing speaks against them: before that nobody sees the file."""
+        """The pieces, and after the last one the check's complaint: before that the file is not seen at the target."""
         check = file.wanted.check()
         for piece in in_order.pieces():
             check.update(piece)
@@ -448,10 +569,10 @@ class _Fetch:
             raise GivenUpError
 
 
-def _is_large(wanted: Wanted) -> bool:
+def _is_large(wanted: FileToCopy) -> bool:
     return wanted.size_bytes > LARGE_BYTES
 
 
-def _weight(wanted: Wanted) -> int:
+def _weight(wanted: FileToCopy) -> int:
     """With what its upload holds, a large file counts for twice as much as is held of it here."""
     return 2 * LARGE_BYTES if _is_large(wanted) else wanted.size_bytes

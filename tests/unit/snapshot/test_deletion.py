@@ -16,23 +16,23 @@ from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, Una
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
-    Condemned,
     Lease,
-    Making,
+    PendingDeletion,
     Pin,
     RetentionRegister,
+    SnapshotInProgress,
 )
-from airflow_streamstate.snapshot.leases import SnapshotLease, leased
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import (
-    HALF_SECONDS,
-    READ_TRIES,
+from airflow_streamstate.snapshot.deletion import (
+    PARTIAL_SECONDS,
+    READ,
     REMEMBERED_SECONDS,
     Removed,
     Remover,
     has_data,
     held_in,
 )
+from airflow_streamstate.snapshot.leases import SnapshotLease, leased
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import ObjectInfo, Store
@@ -255,9 +255,9 @@ def test_a_half_that_nobody_recorded_is_collected_after_its_time() -> None:
     shelf.checkpoints.put(shelf.data_key("offsets/0", snapshot_id=IDS[2]), b"half")
     remover = Remover(shelf.control, shelf.places, "test")
     remover.sweep()
-    shelf.clock.sleep(HALF_SECONDS / 2)
+    shelf.clock.sleep(PARTIAL_SECONDS / 2)
     assert remover.sweep().abandoned == []
-    shelf.clock.sleep(HALF_SECONDS)
+    shelf.clock.sleep(PARTIAL_SECONDS)
     assert remover.sweep().abandoned == [IDS[2]]
     assert data_keys(shelf, IDS[2]) == []
 
@@ -323,7 +323,7 @@ def test_on_a_disk_it_keeps_what_a_restored_home_has_of_older_ones(tmp_path: Pat
     flip_byte(disk, layout.manifest_key(STREAM, IDS[1]), at=40)
     for _ in range(3):
         Remover(restored.control, restored.places, "test").sweep()
-        shelf.clock.sleep(HALF_SECONDS + 1)
+        shelf.clock.sleep(PARTIAL_SECONDS + 1)
     assert whole is not None
     disk.put(layout.manifest_key(STREAM, IDS[1]), whole.body)
     assert verify(restored.control, disk, IDS[1]) == []
@@ -373,7 +373,7 @@ def test_each_snapshot_that_the_register_keeps_is_told_with_for_whom() -> None:
     """A pin counts for more than a lease, and both for more than one in the making."""
     register = replace(
         REGISTER,
-        makings={"m": Making("s-5", ("s-1", "s-2", "s-3"), 1, AT, LATER)},
+        makings={"m": SnapshotInProgress("s-5", ("s-1", "s-2", "s-3"), 1, AT, LATER)},
         leases={"a": Lease("s-2", "ada", AT, LATER), "b": Lease("s-4", "bob", AT, AT)},
         pins={"s-3": Pin(AT, "ada")},
     )
@@ -390,7 +390,7 @@ def test_what_is_condemned_is_recorded_with_its_take_and_its_place() -> None:
     manifests = kept(shelf)
     asked: list[str] = []
     remover = Remover(shelf.control, shelf.places, "ada", lambda: asked.append("asked"))
-    change(shelf, condemned={IDS[3]: Condemned(AT)}, generation=7)
+    change(shelf, condemned={IDS[3]: PendingDeletion(AT)}, generation=7)
     assert remover.condemn(manifests, lambda _register: []) == []
     assert remover.condemn(manifests, lambda _register: ["d-0009-live-000001", IDS[3]]) == []
     assert (asked, Retention(shelf.control).read().generation) == ([], 7)
@@ -399,7 +399,7 @@ def test_what_is_condemned_is_recorded_with_its_take_and_its_place() -> None:
     register = Retention(shelf.control).read()
     now = shelf.clock.now()
     assert register.condemned == {
-        IDS[3]: Condemned(AT), IDS[0]: Condemned(now, 1, ""), IDS[1]: Condemned(now, 1, PLACE),
+        IDS[3]: PendingDeletion(AT), IDS[0]: PendingDeletion(now, 1, ""), IDS[1]: PendingDeletion(now, 1, PLACE),
     }  # fmt: skip
     assert (asked, register.generation, register.updated_by) == (["asked"], 8, "ada")
     assert remover.condemn(manifests, lambda _register: [IDS[1], IDS[2]]) == [IDS[2]]
@@ -436,7 +436,7 @@ def test_what_a_sweep_did_is_counted() -> None:
     assert register.halves == {IDS[2]: shelf.clock.now()}
     assert remover.sweep() == Removed()
     assert Retention(shelf.control).read() == register
-    shelf.clock.sleep(HALF_SECONDS)
+    shelf.clock.sleep(PARTIAL_SECONDS)
     assert remover.sweep() == Removed(1, [IDS[2]], [])
     assert Retention(shelf.control).read().halves == {}
 
@@ -454,7 +454,7 @@ def test_a_half_is_closed_under_the_number_of_its_newest_folder() -> None:
             shelf.checkpoints.put(f"{folder}/offsets/0", b"half")
         remover = Remover(shelf.control, shelf.places, "ada")
         remover.sweep()
-        shelf.clock.sleep(HALF_SECONDS)
+        shelf.clock.sleep(PARTIAL_SECONDS)
         assert remover.sweep().abandoned == [IDS[2]]
         slot = shelf.control.snapshot_slot(IDS[2])
         assert slot is not None
@@ -471,7 +471,7 @@ def test_a_half_of_which_there_is_no_data_yet_is_closed_as_the_first_take() -> N
     shelf.checkpoints.put(layout.data_note_key(STREAM, IDS[2]), b"it was to be durable")
     remover = Remover(shelf.control, shelf.places, "test")
     remover.sweep()
-    shelf.clock.sleep(HALF_SECONDS)
+    shelf.clock.sleep(PARTIAL_SECONDS)
     assert remover.sweep() == Removed(0, [IDS[2]], [])
     slot = shelf.control.snapshot_slot(IDS[2])
     assert slot is not None
@@ -495,7 +495,7 @@ def test_what_a_dead_reader_gathered_goes() -> None:
 def test_a_making_that_is_over_closes_its_own_try_and_no_later_one() -> None:
     """One that was abandoned before is abandoned again under its own number; one that is complete is forgotten."""
     shelf = shelf_with(1)
-    made = Making(IDS[2], (), 2, AT, AT)
+    made = SnapshotInProgress(IDS[2], (), 2, AT, AT)
     for before, expected in ((None, 2), (1, 2), (2, 2), (5, 5)):
         shelf.checkpoints.delete(layout.manifest_key(STREAM, IDS[2]))
         if before is not None:
@@ -521,11 +521,11 @@ def test_what_was_completed_in_this_very_moment_is_not_told_as_abandoned() -> No
     """Its manifest came between the look at the makings and the record that would take its place."""
     shelf = shelf_with(1)
     manifest = shelf.control.need_manifest(IDS[0])
-    change(shelf, makings={"m": Making(IDS[2], (), 1, AT, AT)})
+    change(shelf, makings={"m": SnapshotInProgress(IDS[2], (), 1, AT, AT)})
     key = layout.manifest_key(STREAM, IDS[2])
     for number in count(1):
         shelf.checkpoints.delete(key)
-        change(shelf, makings={"m": Making(IDS[2], (), 1, AT, AT)})
+        change(shelf, makings={"m": SnapshotInProgress(IDS[2], (), 1, AT, AT)})
 
         def complete() -> None:
             if shelf.control.snapshot_slot(IDS[2]) is None:
@@ -550,7 +550,7 @@ def test_a_stray_folder_at_any_place_is_left_alone() -> None:
             store.put(key, b"x")
     for _ in range(2):
         assert Remover(shelf.control, shelf.places, "test").sweep() == Removed()
-        shelf.clock.sleep(HALF_SECONDS + 1)
+        shelf.clock.sleep(PARTIAL_SECONDS + 1)
     assert all(store.get(key) for store in (shelf.checkpoints, place) for key in strays)
 
 
@@ -569,8 +569,11 @@ def test_what_is_forgotten_in_its_time() -> None:
             IDS[0]: Pin(old, "ada"), IDS[1]: Pin(old, "ada"), IDS[2]: Pin(old + timedelta(seconds=1), "ada"),
             IDS[3]: Pin(old, "ada"),
         },
-        makings={"m": Making(IDS[3], (), 1, now, LATER)},
-        condemned={"d-0009-live-000001": Condemned(old), "d-0009-live-000002": Condemned(old + timedelta(seconds=1))},
+        makings={"m": SnapshotInProgress(IDS[3], (), 1, now, LATER)},
+        condemned={
+            "d-0009-live-000001": PendingDeletion(old),
+            "d-0009-live-000002": PendingDeletion(old + timedelta(seconds=1)),
+        },
     )  # fmt: skip
     Remover(shelf.control, shelf.places, "test").sweep()
     register = Retention(shelf.control).read()
@@ -586,7 +589,7 @@ def test_a_place_is_forgotten_when_nothing_lies_there() -> None:
     prune(shelf, IDS[0])
     for info in list(place.list_objects(f"{STREAM}/snapshots/")):
         place.delete(info.key)
-    making = Making(IDS[3], (), 1, shelf.clock.now(), shelf.clock.now() + timedelta(seconds=60))
+    making = SnapshotInProgress(IDS[3], (), 1, shelf.clock.now(), shelf.clock.now() + timedelta(seconds=60))
     change(shelf, makings={"m": making}, places=(PLACE,))
     Remover(shelf.control, shelf.places, "test").sweep()
     assert Retention(shelf.control).read().places == (PLACE,)
@@ -612,7 +615,7 @@ def test_where_snapshots_are_taken_all_the_time_no_file_goes() -> None:
     removed = Remover(shelf.control, SnapshotPlaces(Busy(), shelf.elsewhere.__getitem__, shelf.clock), "test").sweep()
     assert removed.problems == ["snapshots are being taken all the time: the next prune goes on"]
     assert (removed.files, data_keys(shelf, IDS[0])) == (0, before)
-    assert len(looks) > READ_TRIES
+    assert len(looks) > (READ.tries or 0)
 
 
 def test_a_manifest_of_another_stream_of_this_name_is_not_removed() -> None:
@@ -747,7 +750,7 @@ def test_what_was_linked_on_the_way_to_a_place_is_collected() -> None:
     for store in (shelf.checkpoints, place):
         store.put(f"{STREAM}/snapshots/d-0001-live-000009/data/counts/metadata", b"half")
     prune(shelf, *IDS)
-    shelf.clock.advance(HALF_SECONDS + 1)
+    shelf.clock.advance(PARTIAL_SECONDS + 1)
     prune(shelf, *IDS)
     assert shelf.checkpoints.get(left) is None
     assert [key for store in (shelf.checkpoints, place) for key in below_snapshots(store) if "000009/data" in key] == []

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
 
 import pytest
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from airflow_streamstate.store.obstore import COPY_SECONDS, ObstoreClient
+from airflow_streamstate.store.obstore import (
+    COPY_SECONDS,
+    ObstoreClient,
+    ask,
+    check_endpoint,
+    client_options,
+    moment_in,
+    obstore_errors,
+)
 from airflow_streamstate.store.server import Answer, Found, RequestFailure, ServerStore
 from airflow_streamstate.store.transfer import put_pieces
 from support.fake_clock import FakeClock
@@ -147,3 +158,102 @@ class TestParts:
                 return replace(self.there, write_id=self.write_ids[-1])
 
         assert put_25(Mine([failure])) == "v-there"
+
+
+def test_the_time_of_an_object_is_aware() -> None:
+    """As every server says it; a header that is no time is none."""
+    assert moment_in({"last-modified": "Sun, 22 Nov 2026 18:32:36 GMT"}) == datetime(
+        2026, 11, 22, 18, 32, 36, tzinfo=UTC
+    )
+    assert moment_in({"last-modified": "soon"}) is None
+    assert moment_in({}) is None
+
+
+def test_every_request_is_bounded() -> None:
+    """Plain HTTP only where the endpoint says so; a silent server ends a request. (Law 6)"""
+    assert client_options(None, 5, 60)["allow_http"] is False
+    options = client_options("http://127.0.0.1:1", 5, 60)
+    assert options["allow_http"] is True
+    assert options["read_timeout"] == timedelta(seconds=60)
+
+
+def test_an_endpoint_holds_no_password() -> None:
+    """It would be in errors and in Spark's settings."""
+    check_endpoint("https://host/a@b")
+    with pytest.raises(RequestFailure) as caught:
+        check_endpoint("https://user:hidden@host")
+    assert caught.value.answer is Answer.REFUSED
+    assert "hidden" not in str(caught.value)
+
+
+def test_errors_of_the_library_do_not_leave_the_room() -> None:
+    """Absence and refusal come as Python's own errors, and are translated as well."""
+    with pytest.raises(RequestFailure) as caught, obstore_errors():
+        raise FileNotFoundError("Object at location a not found")
+    assert caught.value.answer is Answer.ABSENT
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def do_DELETE(self) -> None:
+        if self.path.startswith("/silent"):
+            self.close_connection = True
+            return
+        held = self.headers.get("If-Match") == '"old"'
+        body = b"<Error><Code>ConditionNotMet</Code><Message>It differs.</Message></Error>" if held else b""
+        self.send_response(412 if held else 204)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        self.send_response(200 if self.path.startswith("/there") else 404)
+        self.send_header("ETag", '"v"')
+        self.send_header("x-ms-error-code", "BlobNotFound")
+        self.end_headers()
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+def test_success_gives_the_headers(address: str) -> None:
+    """Their names in lower case, whatever the server writes."""
+    assert ask("HEAD", f"{address}/there", {}, 5)["etag"] == '"v"'
+    assert ask("DELETE", f"{address}/there", {"If-Match": '"new"'}, 5) is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "answer", "code", "reason"),
+    [
+        ("DELETE", "/there?sig=hidden", {"If-Match": '"old"'}, Answer.PRECONDITION, "ConditionNotMet", "It differs."),
+        ("HEAD", "/gone?sig=hidden", {}, Answer.ABSENT, "BlobNotFound", "Not Found"),
+    ],
+)
+def test_an_answer_that_is_no_success_is_classified(
+    address: str, method: str, path: str, headers: dict[str, str], answer: Answer, code: str, reason: str
+) -> None:
+    """By its status and code; an answer to HEAD, which has no body, by the code among its headers."""
+    with pytest.raises(RequestFailure) as caught:
+        ask(method, address + path, headers, 5)
+    assert (caught.value.answer, caught.value.code, caught.value.reason) == (answer, code, reason)
+
+
+def test_a_broken_request_may_have_landed(address: str) -> None:
+    """No answer is unknown; no connection is not done. (Law 8)"""
+    with pytest.raises(RequestFailure) as lost:
+        ask("DELETE", f"{address}/silent?sig=hidden", {}, 5)
+    assert lost.value.answer is Answer.UNKNOWN
+    with pytest.raises(RequestFailure) as away:
+        ask("DELETE", "http://127.0.0.1:9/x?sig=hidden", {}, 5)
+    assert away.value.answer is Answer.NOT_DONE
+    assert "hidden" not in lost.value.reason + away.value.reason
