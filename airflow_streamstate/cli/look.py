@@ -32,9 +32,9 @@ _NO_FACTS = {
 
 
 def print_events(console: Console, rows: Sequence[Row]) -> None:
-    """After print_events, oldest first."""
+    """After events, oldest first."""
     if not rows:
-        console.print("no print_events yet")
+        console.print("no events yet")
         return
     table = plain_table("n", "at", "attempt", "event", "facts")
     for row in rows:

@@ -31,7 +31,7 @@ _MAX_CHARACTERS = 2_000
 
 
 def print_state(console: Console, row: Row) -> None:
-    """After print_state."""
+    """After state."""
     console.print(shown(f"{row['stream_id']} {_snapshot(row)}"))
     for name, query in row["queries"].items():
         _query(console, name, query)
@@ -44,7 +44,7 @@ def print_state(console: Console, row: Row) -> None:
 
 
 def print_diff(console: Console, row: Row) -> None:
-    """After print_diff."""
+    """After diff."""
     console.print(shown(f"{row['stream_id']}: from {_snapshot(row['before'])}"))
     console.print(shown(f"{' ' * len(row['stream_id'])}    to {_snapshot(row['after'])}"))
     table = plain_table("query", "table", ">added", ">changed", ">gone")
@@ -68,7 +68,7 @@ def _query(console: Console, name: str, query: Row) -> None:
     batch = "nothing committed" if query["batch_id"] is None else f"batch {query['batch_id']}"
     console.print(shown(f"{name}: {batch}{watermark}", "bold"))
     if not query["operators"]:
-        console.print("  it keeps no print_state")
+        console.print("  it keeps no state")
         return
     table = plain_table("  operator", ">partitions", ">rows", ">bytes", ">fullest", ">median", ">skew")
     for one in query["operators"]:
@@ -101,7 +101,7 @@ def _contents(console: Console, operators: Sequence[Row]) -> None:
 
 
 def _export(console: Console, export: Row, since: str | None) -> None:
-    what = f"changes since {since}" if since else "print_state"
+    what = f"changes since {since}" if since else "state"
     whole = "" if export["complete"] else ", not complete"
     console.print(shown(f"{what} written to {export['uri']} ({export['format']}{whole})"))
     columns = (">upserts", ">deletes", "by") if since else (">rows",)
