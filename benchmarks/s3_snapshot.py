@@ -18,7 +18,7 @@ from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from benchmarks.results import Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.written_state import DEPLOYMENT, QUERY, WrittenState
@@ -68,8 +68,8 @@ class _Bench:
         options = s3_server.options_for(server_url)
         self._bucket = s3_server.BUCKET
         self._proxy = proxy
-        self._store = S3Store(self._bucket, NAME, options)
-        self._counted = S3Store(self._bucket, NAME, s3_server.options_for(proxy.endpoint_url))
+        self._store = s3_store(self._bucket, NAME, options)
+        self._counted = s3_store(self._bucket, NAME, s3_server.options_for(proxy.endpoint_url))
         self._client = boto3.client(
             "s3",
             region_name=options.region,

@@ -15,7 +15,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.checksums import companion_of
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 DEPLOYMENT, QUERY = "d-0001", "counts"
 FILE_BYTES = 10_000_000

@@ -28,8 +28,9 @@ from airflow_streamstate.errors import (
     OutcomeUnknownError,
     VersionConflictError,
 )
+from airflow_streamstate.retry import Retry
 
-_FENCE_TRIES = 10
+_FENCE = Retry(tries=10)
 
 
 class QueryView(Protocol):
@@ -294,7 +295,7 @@ def put_fence(checkpoint: Checkpoint, mark: BarrierMark, *, before_each: Callabl
     Raises:
         ConflictError: somebody else keeps writing this log.
     """
-    for _ in range(_FENCE_TRIES):
+    for _ in _FENCE.begin():
         position = checkpoint.position()
         top = position.barriers[-1] if position.barriers else None
         if top is not None and top.entry.mark is not None and top.entry.mark.kind == "fence":

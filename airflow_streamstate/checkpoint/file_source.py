@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_streamstate.errors import DataError
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 _LOG_NAME = re.compile(r"(0|[1-9][0-9]{0,17})(\.compact)?")
 

@@ -21,7 +21,7 @@ from airflow_streamstate.checkpoint.file_source import (
 from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of
 from airflow_streamstate.checkpoint.state_files import state_file_keys
 from airflow_streamstate.errors import ObjectMissingError
-from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.transfer import keys_below
 
 KEPT_COMMITS = 2
 

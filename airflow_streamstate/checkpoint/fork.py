@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from airflow_streamstate.checkpoint.entries import parse_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import ConflictError, DataError, ObjectMissingError
-from airflow_streamstate.store.interface import Link, Store
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.many import delete_many, link_many
+from airflow_streamstate.store.base import Link, Store
 from airflow_streamstate.store.s3a import s3a_uri
+from airflow_streamstate.store.transfer import delete_many, keys_below, link_many
 
 _SCHEMA_FOLDER = "/_stateSchema/"
 

@@ -15,11 +15,12 @@ from airflow_streamstate.checkpoint.entries import (
     parse_offset_entry,
 )
 from airflow_streamstate.errors import DataError, UnavailableError
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.retry import Retry
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.transfer import keys_below
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
-_TRIES = 20
+_READ = Retry(tries=20)
 GAP_WINDOW = 2
 """A gap just below the last commit is refused; an older one is history, which going on does not change: it is told
 (``batches_passed_over``)."""
@@ -175,7 +176,7 @@ class Checkpoint:
             DataError: the logs contradict each other, or an entry is damaged.
             UnavailableError: the query moved on during each of many reads.
         """
-        for _ in range(_TRIES):
+        for _ in _READ.begin():
             commits = self.commit_ids()
             offsets = self.offset_ids()
             committed = commits[-1] if commits else None

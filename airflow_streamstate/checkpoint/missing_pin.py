@@ -17,7 +17,7 @@ from airflow_streamstate.checkpoint.entries import format_offset_entry, parse_of
 from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
 from airflow_streamstate.checkpoint.state_files import operator_stores
 from airflow_streamstate.errors import DataError, OutcomeUnknownError, VersionConflictError
-from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.transfer import keys_below
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 

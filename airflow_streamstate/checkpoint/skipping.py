@@ -17,8 +17,7 @@ from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork, place_files, wipe
 from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of
 from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, OutcomeUnknownError
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.many import delete_many
+from airflow_streamstate.store.transfer import delete_many, keys_below
 
 _VERSION = re.compile(r"\.?([1-9][0-9]*)(?:_[0-9a-f-]+)?\.(?:zip|changelog|delta|snapshot)(?:\.crc)?")
 

@@ -21,7 +21,7 @@ from typing import Any
 from airflow_streamstate.checkpoint.entries import CommitEntry
 from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of
 from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
-from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.transfer import keys_below
 
 _UNSUPPORTED = re.compile(r"^[0-9]+_[0-9a-f-]+\.(delta|snapshot)$")
 _VERSION = re.compile(r"([1-9][0-9]*)(?:_([0-9a-f-]+))?\.(zip|changelog|delta|snapshot)")

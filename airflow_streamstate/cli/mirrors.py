@@ -12,8 +12,8 @@ from airflow_streamstate.cli.options import HelpfulCommand, Verb, pass_session, 
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
-from airflow_streamstate.snapshot.wanted import Progress
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.snapshot.copy import Progress
+from airflow_streamstate.store.base import Store
 
 
 def mirror_of(session: Session, uri: str) -> Store:

@@ -11,7 +11,7 @@ from airflow_streamstate.cli.tables import plain_table, shown
 from airflow_streamstate.controller.retention.pruning import KeptSnapshot
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.manifest import QuerySnapshot
-from airflow_streamstate.snapshot.content import content_digest
+from airflow_streamstate.snapshot.checksums import content_digest
 
 Row = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.registry import SOURCES, Found, find_adapters
 from airflow_streamstate.connectors.source import NO_OFFSET, Lag, MeasuringAdapter, SourceAdapter
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 FILE = "file"
 """The adapter whose offsets count looks into a folder."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectExistsError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import Artifact
-from airflow_streamstate.store.disk import disk_errors
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.local import disk_errors
 
 
 def pin(home: Store, stream_id: str, path: Path) -> Artifact:

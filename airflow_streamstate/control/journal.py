@@ -12,8 +12,9 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import Command
 from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.retry import Retry
 
-CREATE_TRIES = 50
+CREATE = Retry(tries=50)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Journal:
         Raises:
             ConflictError: others kept taking the next number.
         """
-        for _ in range(CREATE_TRIES):
+        for _ in CREATE.begin():
             known, highest = self._numbers_in_use(command.command_id)
             if known is not None:
                 return known, layout.command_key(self.stream_id, self.deployment_id, known)
@@ -87,7 +88,7 @@ class Journal:
             except ObjectExistsError:
                 continue
             return highest + 1, key
-        raise ConflictError("others kept taking the next command number", tries=CREATE_TRIES)
+        raise ConflictError("others kept taking the next command number", tries=CREATE.tries)
 
     def renew_command(self, slot: CommandSlot, command: Command, protocol: int) -> None:
         """Put the same command with a later date in the place of one that nobody has taken up.
@@ -128,14 +129,14 @@ class Journal:
     def append(self, event: Event, after: int = 0) -> int:
         """Create the event under the next number above ``after``. Returns its number."""
         number = max(after, 0) + 1
-        for _ in range(CREATE_TRIES):
+        for _ in CREATE.begin():
             try:
                 self.cells.create(layout.event_key(self.stream_id, self.deployment_id, number), event)
             except ObjectExistsError:
                 number = self._highest_event_number() + 1
                 continue
             return number
-        raise ConflictError("others kept taking the next event number", tries=CREATE_TRIES)
+        raise ConflictError("others kept taking the next event number", tries=CREATE.tries)
 
     def _highest_event_number(self) -> int:
         keys = self.cells.store.list_objects(layout.events_prefix(self.stream_id, self.deployment_id))

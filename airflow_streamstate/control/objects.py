@@ -23,11 +23,11 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol.codec import Message, from_bytes, to_bytes
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.retry import Retry
+from airflow_streamstate.store.base import Store
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
-READ_BACK_TRIES = 5
-READ_BACK_SECONDS = 0.2
+READ_BACK = Retry(tries=5, pause_seconds=0.2, growth=2)
 EDIT_TRIES = 30
 AT_ONCE_TRIES = 5
 """So often an edit is tried again at once: mostly one other writer was first, and a start is not to wait for that."""
@@ -151,21 +151,16 @@ class Cells:
         self.store.put(key, to_bytes(value))
 
     def _read_back(self, key: str, unknown: StreamStateError) -> tuple[bytes, str] | None:
-        last: StreamStateError = unknown
-        for attempt in range(READ_BACK_TRIES):
-            try:
-                stored = self.store.get(key)
-            except UnavailableError as error:
-                last = error
-                self.clock.sleep(READ_BACK_SECONDS * (attempt + 1))
-                continue
-            return None if stored is None else (stored.body, stored.version)
-        raise OutcomeUnknownError(
-            "the store did not say whether this write landed, and does not answer now",
-            key=key,
-            last_seen=str(last),
-            next_step="Run the same command again; it finds what landed.",
-        )
+        try:
+            stored = READ_BACK.call(self.clock, lambda: self.store.get(key), UnavailableError)
+        except UnavailableError as error:
+            raise OutcomeUnknownError(
+                "the store did not say whether this write landed, and does not answer now",
+                key=key,
+                last_seen=str(error),
+                next_step="Run the same command again; it finds what landed.",
+            ) from unknown
+        return None if stored is None else (stored.body, stored.version)
 
 
 class Register(Generic[AnyMessage]):

@@ -26,7 +26,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes, to_bytes
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
 from airflow_streamstate.protocol.records import Claim, HomeRecord
-from airflow_streamstate.store.interface import ObjectInfo, Store, StoredObject
+from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.local import LocalStore
 
 SEEN_SECONDS = 5.0
@@ -270,7 +270,7 @@ class HomePresence:
 class GuardedHome:
     """The store of a home, in which absence is believed and anything written only while the home is there.
 
-    It promises what ``store.interface.Store`` promises; beside its errors each method raises what ``HomePresence.need``
+    It promises what ``store.base.Store`` promises; beside its errors each method raises what ``HomePresence.need``
     raises.
 
     Args:

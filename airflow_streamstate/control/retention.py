@@ -21,9 +21,9 @@ from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
     KnownGood,
     Lease,
-    Making,
     Pin,
     RetentionRegister,
+    SnapshotInProgress,
 )
 
 MAKING_SECONDS = 3_600.0
@@ -127,7 +127,7 @@ class Retention:
             wanted = dict.fromkeys((*needs, *((register.newest_snapshot_id,) if register.newest_snapshot_id else ())))
             bases = tuple(base for base in wanted if base not in register.condemned and base != snapshot_id)
             now = self._clock.now()
-            making = Making(snapshot_id, bases, behind + 1, now, now + timedelta(seconds=MAKING_SECONDS))
+            making = SnapshotInProgress(snapshot_id, bases, behind + 1, now, now + timedelta(seconds=MAKING_SECONDS))
             places = tuple(dict.fromkeys((*register.places, *((place_uri,) if place_uri else ()))))
             return _moved(register, makings={**register.makings, making_id: making}, places=places)
 

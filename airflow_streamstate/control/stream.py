@@ -34,7 +34,7 @@ from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 class StreamControl:
@@ -285,7 +285,7 @@ class StreamControl:
 
         Args:
             manifest: of it.
-            over: the version of the record of an abandoned half that stands in its place; None where nothing does.
+            over: the version of the tombstone of an abandoned one in its place; None where nothing does.
 
         Raises:
             ObjectExistsError: it exists already, or was abandoned meanwhile.

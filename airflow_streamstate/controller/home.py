@@ -26,7 +26,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options

@@ -15,11 +15,17 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.snapshot.mirror import Mirrored, is_mirrored, mirror_snapshot
-from airflow_streamstate.snapshot.mirror_place import refuse_another, refuse_left_behind, refuse_same
-from airflow_streamstate.snapshot.partial_copies import clear_halves
-from airflow_streamstate.snapshot.wanted import Progress
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.snapshot.copy import Progress
+from airflow_streamstate.snapshot.mirror import (
+    Mirrored,
+    is_mirrored,
+    mirror_snapshot,
+    refuse_another,
+    refuse_left_behind,
+    refuse_same,
+)
+from airflow_streamstate.snapshot.partial_copies import delete_partial_copies
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 
 
@@ -96,7 +102,7 @@ class Mirrors:
         Args:
             stream_id: which.
             mirrors: where to.
-            batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``; None: as its current deployment is set.
+            batch_bytes, timeout_seconds: as in ``snapshot.copy.copy``; None: as its current deployment is set.
             on_progress: told the URI, the snapshot, and how far it has come.
 
         Raises:
@@ -133,7 +139,7 @@ class Mirrors:
         yield from self._copy_snapshots(control, settings, mirror, on_progress, failures)
         if spec is not None:
             refuse_left_behind(control, mirror)  # that took its time
-        clear_halves(control, mirror, self._means.requested_by, of_all=True)
+        delete_partial_copies(control, mirror, self._means.requested_by, of_all=True)
 
     def _copy_snapshots(
         self,

@@ -34,11 +34,11 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
+from airflow_streamstate.snapshot.copy import Progress
+from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
 from airflow_streamstate.snapshot.placing import as_kept_in
-from airflow_streamstate.snapshot.wanted import Progress
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Restoring:
         home: the new one, or what is left of the old.
         mirrors: where from; a file may come from each of them.
         requested_by: who asks.
-        batch_bytes, timeout_seconds: as in ``snapshot.fetch.fetch``; None: as the settings are by default.
+        batch_bytes, timeout_seconds: as in ``snapshot.copy.copy``; None: as the settings are by default.
 
     Raises:
         InvalidRequestError: one of these is out of its range.
@@ -141,7 +141,7 @@ class Restoring:
         Raises:
             ConflictError: the home has this stream; or something ran behind the newest snapshot, and nobody accepts it.
             SnapshotNotFoundError: no mirror has a complete snapshot of it.
-            UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``fetch``.
+            UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``copy``.
         """
         check_stream_id(stream_id)
         control = self._home.control(stream_id, begins=True)
@@ -167,7 +167,7 @@ class Restoring:
         with suppress(DataError):  # then nothing is removed by it
             Retention(control, self._requested_by).spare(manifest.snapshot_id)  # as what is left of the old home has it
         sealed = sealed_in(found.holders[0], manifest.snapshot_id)
-        fetched = fetch_data(
+        fetched = copy_snapshot(
             manifest,
             sealed,
             [holder.home for holder in found.holders],

@@ -17,7 +17,7 @@ from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.cleanup import delete_below
 
 LATE_SECONDS = 15.0
 """Seconds after its deadline, by its own clock, by which a driver that lives has ended itself."""

@@ -39,7 +39,7 @@ from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.snapshot.state_order import StateOrder
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
 

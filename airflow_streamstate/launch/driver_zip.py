@@ -22,7 +22,7 @@ from airflow_streamstate.launch.folder import write_file
 PACKAGE = "airflow_streamstate"
 DISTRIBUTION = "airflow-streamstate"
 TRAVELLING = (
-    *("errors", "clock", "protocol", "store", "control", "checkpoint", "snapshot", "plan", "connectors"),
+    *("errors", "clock", "retry", "protocol", "store", "control", "checkpoint", "snapshot", "plan", "connectors"),
     "driver",
 )
 ZIP_NAME = "airflow_streamstate_runtime.zip"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.state_files import KeptVariable, OperatorStores, operator_stores
 from airflow_streamstate.plan.model import QueryPlan, StateVariable, VariableKind
-from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.transfer import keys_below
 
 _KINDS: dict[str, VariableKind] = {
     "ValueState": "value",

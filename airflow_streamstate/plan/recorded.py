@@ -14,7 +14,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, ObjectExistsError
 from airflow_streamstate.plan.model import QueryPlan, RecordedPlan
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.store.listing import keys_below
+from airflow_streamstate.store.transfer import keys_below
 
 
 def record_plan(control: StreamControl, record: RecordedPlan) -> RecordedPlan:

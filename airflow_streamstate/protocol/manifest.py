@@ -23,7 +23,7 @@ class FileEntry:
         size_bytes: its size.
         spark_crc32: hex digest over the bytes of Spark's own ``.crc`` companion; "" where Spark wrote none.
         checksum: what the server that keeps the file said of its bytes when it had copied them, as
-            ``store.interface.ManyAtOnce.checksum_of``; "" where the store keeps none, as a disk.
+            ``store.base.ManyAtOnce.checksum_of``; "" where the store keeps none, as a disk.
         source_version: the version of the checkpoint's file that it was copied from, where the store's listings tell
             versions: what still has it is not copied again.
         shared_from: the ``layout.data_place`` of an older snapshot in which it lies, or the ``layout.checkpoint_place``

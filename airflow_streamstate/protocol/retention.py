@@ -14,13 +14,13 @@ from airflow_streamstate.protocol.manifest import SnapshotSlot
 
 
 @dataclass(frozen=True)
-class Making:
+class SnapshotInProgress:
     """A snapshot that is being taken.
 
     Attributes:
         snapshot_id: which.
         base_ids: the snapshots whose files it may refer to; none of them is removed meanwhile.
-        take: how often its id was begun anew behind a half that was abandoned; from 1.
+        take: how often its id was begun anew after a partial one that was abandoned; from 1.
         begun_at, expires_at: behind the latter it counts as abandoned.
     """
 
@@ -50,7 +50,7 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Condemned:
+class PendingDeletion:
     """A snapshot that is being removed.
 
     Attributes:
@@ -99,7 +99,7 @@ class RetentionRegister(Message):
         makings: by the id of the try.
         leases: by id.
         pins, used, condemned: by snapshot; ``used``: when it was last read.
-        halves: snapshots without a manifest that nobody is known to be taking: since when that is known.
+        halves: snapshots without a manifest that no process is known to be taking: since when that is known.
         unused_artifacts: by digest, since when no deployment runs them.
         known_good: the last known good version; None where none has been healthy yet.
         settled: of beginnings whose evidence is gone; None while there are none.
@@ -112,11 +112,11 @@ class RetentionRegister(Message):
     updated_by: str
     generation: int = 0
     newest_snapshot_id: str | None = None
-    makings: Mapping[str, Making] = field(default_factory=dict)
+    makings: Mapping[str, SnapshotInProgress] = field(default_factory=dict)
     leases: Mapping[str, Lease] = field(default_factory=dict)
     pins: Mapping[str, Pin] = field(default_factory=dict)
     used: Mapping[str, datetime] = field(default_factory=dict)
-    condemned: Mapping[str, Condemned] = field(default_factory=dict)
+    condemned: Mapping[str, PendingDeletion] = field(default_factory=dict)
     halves: Mapping[str, datetime] = field(default_factory=dict)
     unused_artifacts: Mapping[str, datetime] = field(default_factory=dict)
     known_good: KnownGood | None = None
@@ -127,10 +127,10 @@ class RetentionRegister(Message):
 @message
 @dataclass(frozen=True)
 class AbandonedSnapshot(SnapshotSlot):
-    """In the place of a manifest: nobody completes this half any more. Who still was at it finds this, and begins anew.
+    """Tombstone in the place of a manifest: this partial snapshot was abandoned; its writer must start over.
 
     Attributes:
-        take: of the half; the next one is begun under the next number.
+        take: of the partial snapshot; the next one is begun under the next number.
     """
 
     stream_id: str

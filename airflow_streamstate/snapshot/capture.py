@@ -7,7 +7,8 @@ wakes up in the middle can at most link the same files again (Law 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -32,17 +33,110 @@ from airflow_streamstate.protocol.ids import SnapshotKind, check_id, is_rehearsa
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS
-from airflow_streamstate.snapshot.checksums import is_of_bytes
-from airflow_streamstate.snapshot.content import content_digest
-from airflow_streamstate.snapshot.copying import DataFolder, ReferredFolder, gone
+from airflow_streamstate.retry import Retry
+from airflow_streamstate.snapshot.checksums import companion_of, content_digest, is_of_bytes
+from airflow_streamstate.snapshot.data import crc32_of
 from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.making import Making, making
 from airflow_streamstate.snapshot.places import key_of, sizes_of
 from airflow_streamstate.snapshot.placing import SnapshotPlaces, no_snapshots, put_in_place, uri_of
 from airflow_streamstate.snapshot.sharing import Bases
-from airflow_streamstate.store.interface import ObjectInfo, Store
-from airflow_streamstate.store.listing import ListsKeys, versions_below
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.snapshot.writer import SnapshotWriter, snapshot_writer
+from airflow_streamstate.store.base import Link, ListsKeys, ManyAtOnce, ObjectInfo, Store
+from airflow_streamstate.store.cleanup import delete_below
+from airflow_streamstate.store.transfer import link_many, until_done, versions_below
+
+BUFFER_BYTES = 1 << 18
+LINKS_AT_ONCE = 256
+"""Where a link is a copy, so many are under way or waiting at once."""
+
+# The folder of one query, and what the manifest says of the files in it.
+
+
+class DataFolder:
+    """Where the files of one query of a snapshot are put.
+
+    Args:
+        checkpoints: the store.
+        folder: the key of the folder.
+        go_on: called again and again while files are linked.
+    """
+
+    def __init__(self, checkpoints: Store, folder: str, go_on: Callable[[], None] = lambda: None) -> None:
+        self._checkpoints = checkpoints
+        self._folder = folder
+        self._go_on = go_on
+        self._place = ""
+
+    def take(self, keys: Sequence[str], paths: Sequence[str]) -> tuple[FileEntry, ...]:
+        """Link files, without a byte through us; what lies there now, not what lay where they came from.
+
+        Args:
+            keys: of the files.
+            paths: of each in the folder.
+
+        Raises:
+            ObjectMissingError: one of them is not there (any more).
+            UnavailableError: it cannot be linked now.
+        """
+        checksums = self._put(keys, paths)
+        sizes = {info.key: info.size_bytes for info in self._checkpoints.list_objects(f"{self._folder}/")}
+        named, buffer = set(paths), bytearray(BUFFER_BYTES)
+        entries = []
+        for path, checksum in zip(paths, checksums, strict=True):
+            self._go_on()
+            key = f"{self._folder}/{path}"
+            if key not in sizes:
+                raise gone(key)
+            companion = companion_of(path)
+            crc32 = self._companion_crc32(companion, buffer) if companion in named else ""
+            entries.append(FileEntry(path, sizes[key], crc32, checksum, shared_from=self._place))
+        return tuple(entries)
+
+    def _put(self, keys: Sequence[str], paths: Sequence[str]) -> list[str]:
+        links = [Link(key, f"{self._folder}/{path}") for key, path in zip(keys, paths, strict=True)]
+        at_once = LINKS_AT_ONCE if isinstance(self._checkpoints, ManyAtOnce) else 1
+        checksums: list[str] = []
+        for start in range(0, len(links), at_once):
+            checksums += self._link(links[start : start + at_once])
+            self._go_on()
+        return checksums
+
+    def _link(self, links: Sequence[Link]) -> list[str]:
+        """Some files; a server may be at a large one for as long as it likes, and is asked from a thread of its own."""
+        if not isinstance(self._checkpoints, ManyAtOnce):
+            return link_many(self._checkpoints, links)
+        with ThreadPoolExecutor(1, "streamstate-link") as pool:
+            return until_done(pool.submit(link_many, self._checkpoints, links), self._go_on)
+
+    def _companion_crc32(self, path: str, buffer: bytearray) -> str:
+        crc32 = crc32_of(self._checkpoints, f"{self._folder}/{path}", buffer)
+        if crc32 is None:
+            raise gone(f"{self._folder}/{path}")
+        return crc32
+
+
+class ReferredFolder(DataFolder):
+    """The checkpoint of a query itself, whose files a snapshot only names: nothing of them is kept apart.
+
+    Args:
+        checkpoints: the store.
+        stream_id, deployment_id, query_name: whose checkpoint it is.
+    """
+
+    def __init__(self, checkpoints: Store, stream_id: str, deployment_id: str, query_name: str) -> None:
+        super().__init__(checkpoints, layout.checkpoint_folder(stream_id, deployment_id, query_name))
+        self._place = layout.checkpoint_place(deployment_id)
+
+    def _put(self, keys: Sequence[str], paths: Sequence[str]) -> list[str]:  # noqa: ARG002 - they lie where they are
+        if not isinstance(self._checkpoints, ManyAtOnce):
+            return [""] * len(keys)
+        return [checksum or "" for checksum in self._checkpoints.checksums_of(list(keys))]
+
+
+def gone(key: str) -> ObjectMissingError:
+    """A file that is not there any more: the query has moved on."""
+    return ObjectMissingError("a file went while it was being captured", key=key)
+
 
 # The last acts of taking a snapshot: its data put where they are to be kept, and then its manifest (Law 3).
 #
@@ -51,7 +145,7 @@ from airflow_streamstate.store.trees import delete_below
 
 
 def completed(
-    made: Making, places: SnapshotPlaces, staged: SnapshotManifest, go_on: Callable[[], None] = lambda: None
+    made: SnapshotWriter, places: SnapshotPlaces, staged: SnapshotManifest, go_on: Callable[[], None] = lambda: None
 ) -> SnapshotManifest:
     """Complete a snapshot whose files were linked beside the checkpoints, or shared, or are only named.
 
@@ -93,7 +187,7 @@ def completed(
     return manifest
 
 
-def _with_shared(made: Making, places: SnapshotPlaces, staged: SnapshotManifest) -> SnapshotManifest:
+def _with_shared(made: SnapshotWriter, places: SnapshotPlaces, staged: SnapshotManifest) -> SnapshotManifest:
     """Without copies of what an older snapshot has at the same place, byte for byte."""
     if made.bases is None:
         return staged
@@ -177,8 +271,7 @@ def _lacks(source_id: str, query_name: str, path: str = "") -> SnapshotIncomplet
     )
 
 
-CAPTURE_TRIES = 8
-CAPTURE_PAUSE_SECONDS = 0.05
+CAPTURE = Retry(tries=8, pause_seconds=0.05, growth=1.5)
 TakeOver = Callable[[str, QuerySnapshot, str], QuerySnapshot]
 """A query that was never started, by its name and the snapshot that holds it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -288,7 +381,7 @@ def capture(
         raise no_snapshots(deployment_id)
     places = places or SnapshotPlaces(checkpoints, clock=control.clock)
     needs = sorted({query.carried_snapshot_id for query in queries.values() if query.carried_snapshot_id is not None})
-    with making(control, snapshot_id, deployment_id, taken_by, needs, uri_of(kept_at)) as made:
+    with snapshot_writer(control, snapshot_id, deployment_id, taken_by, needs, uri_of(kept_at)) as made:
         carrying = Carrying(control, places, made.bases, made.place_uri, made.go_on)
         bases = None if kept_at == NO_SNAPSHOTS else made.bases
         captured: dict[str, QuerySnapshot] = {}
@@ -366,9 +459,7 @@ class _Shot:
     def _take_checkpoint(self, checkpoint: Checkpoint, *, with_planned: bool) -> QuerySnapshot:
         seen: list[int | None] = []
         missed: ObjectMissingError | None = None
-        for attempt in range(CAPTURE_TRIES):
-            if missed is not None:
-                self._clock.sleep(CAPTURE_PAUSE_SECONDS * attempt)
+        for _ in CAPTURE.begin(self._clock):
             position = checkpoint.position()
             seen.append(position.batch_id)
             kept = Position(position.batch_id, position.planned if with_planned else None)

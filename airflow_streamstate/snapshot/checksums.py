@@ -7,12 +7,15 @@ big-endian CRC-32 (zlib's) per chunk. With it, altered bytes are told before any
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
 
 # The CRC-32 of a whole file from those of its chunks: a file is held against them by one checksum of all its bytes.
 #
@@ -113,7 +116,7 @@ def companion_of(path: str) -> str:
 
 
 def is_of_bytes(checksum: str) -> bool:
-    """Whether a server's checksum (``store.interface.ManyAtOnce.checksum_of``) speaks of the bytes alone."""
+    """Whether a server's checksum (``store.base.ManyAtOnce.checksum_of``) speaks of the bytes alone."""
     return bool(checksum) and not checksum.startswith("etag:")
 
 
@@ -121,7 +124,7 @@ class ServerCheck:
     """Compares a file with what the server said of it while its bytes stream by.
 
     Args:
-        checksum: as ``store.interface.ManyAtOnce.checksum_of``.
+        checksum: as ``store.base.ManyAtOnce.checksum_of``.
     """
 
     def __init__(self, checksum: str) -> None:
@@ -236,3 +239,29 @@ class ChecksumCheck:
             differing = (number for number, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1])
             self.first_altered = (self._next + next(differing, len(expected))) * self._checksums.chunk_bytes
         self._next += len(found)
+
+
+def content_digest(queries: Mapping[str, QuerySnapshot]) -> str:
+    """Hex sha256 over the position of each query and its items: path, size, checksums.
+
+    An entity tag of a server says something of one key only, and is left out.
+
+    Args:
+        queries: of the snapshot, by name.
+    """
+    content = {
+        name: {
+            "batch_id": query.position.batch_id,
+            "planned_batch_id": query.position.planned_batch_id,
+            "end_offsets": list(query.position.end_offsets),
+            "items": [_item(entry) for entry in query.files],
+        }
+        for name, query in queries.items()
+    }
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def _item(entry: FileEntry) -> list[object]:
+    checksum = entry.checksum if is_of_bytes(entry.checksum) else ""
+    return [entry.path, entry.size_bytes, entry.spark_crc32, checksum]

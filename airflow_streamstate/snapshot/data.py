@@ -13,11 +13,10 @@ from typing import Protocol, TypeVar, runtime_checkable
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import ServerCheck, WholeCheck, companion_of, parse_checksums
-from airflow_streamstate.snapshot.meanwhile import until_done
 from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
-from airflow_streamstate.store.disk import disk_errors
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.ranges import ReadsRanges
+from airflow_streamstate.store.base import ReadsRanges, Store
+from airflow_streamstate.store.local import disk_errors
+from airflow_streamstate.store.transfer import until_done
 
 READ_BYTES = 1 << 20
 RANGE_BYTES = 1 << 23
@@ -101,7 +100,7 @@ def side_by_side(
     Args:
         store: that the items are read from.
         read: called in threads of its own where a large file is read piece by piece, with an item, and with what it
-            calls after each piece: that raises where nobody waits for it any more.
+            calls after each piece: that raises where its result is not awaited any more.
         items: what to read.
         go_on: called again and again while one of them takes long; raises to give up.
     """
@@ -211,7 +210,7 @@ def is_on_disk(store: Store) -> bool:
 
 
 def are_one_file(store: Store, key: str, other_key: str) -> bool:
-    """Whether two objects are links of one file of this machine, and so have the same bytes; False if nobody knows."""
+    """Whether two objects are links of one file of this machine, with the same bytes; False where it is unknown."""
     if not isinstance(store, _OnDisk):
         return False
     try:

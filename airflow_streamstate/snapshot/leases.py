@@ -25,8 +25,8 @@ from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.places import gathered, gathered_logs, one_folder
 from airflow_streamstate.snapshot.placing import SnapshotPlaces, land
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import delete_below
 
 LEASE_SECONDS = 900.0
 

@@ -7,26 +7,30 @@ themselves. The manifest comes last there, too (Law 3).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
+    DeploymentNotFoundError,
+    InvalidRequestError,
     ObjectExistsError,
     SnapshotNotFoundError,
+    StreamStateError,
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import deployment_id_for, order_of
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
-from airflow_streamstate.snapshot.arriving import fetch_data, sealed_in
-from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES, FETCH_TIMEOUT_SECONDS
+from airflow_streamstate.snapshot.copy import COPY_BATCH_BYTES, COPY_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.mirror_place import refuse_another
-from airflow_streamstate.snapshot.wanted import Progress
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ def mirror_snapshot(
     mirror: Store,
     snapshot_id: str,
     *,
-    batch_bytes: int = FETCH_BATCH_BYTES,
-    timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
+    batch_bytes: int = COPY_BATCH_BYTES,
+    timeout_seconds: float = COPY_TIMEOUT_SECONDS,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Mirrored:
@@ -65,12 +69,12 @@ def mirror_snapshot(
         checkpoints: where its data lie (``SnapshotPlaces.of``).
         mirror: where it goes.
         snapshot_id: which.
-        batch_bytes, timeout_seconds, on_progress, go_on: as in ``fetch``, by the clock of ``control``.
+        batch_bytes, timeout_seconds, on_progress, go_on: as in ``copy``, by the clock of ``control``.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id, or no more; no manifest is at the mirror.
         SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; no manifest is at the mirror.
-        ConflictError: it was given up as a half meanwhile, or the mirror has another stream of this name.
+        ConflictError: it was given up as partial meanwhile, or the mirror has another stream of this name.
         UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
     """
     refuse_another(control, mirror, control.spec(control.need_manifest(snapshot_id).deployment_id))
@@ -83,10 +87,10 @@ def mirror_snapshot(
             lease.renew()
             go_on()
 
-        closed = mirror.get(layout.manifest_key(control.stream_id, snapshot_id))  # a record that an older half left
+        closed = mirror.get(layout.manifest_key(control.stream_id, snapshot_id))  # a record of an older partial copy
         manifest = control.need_manifest(snapshot_id)
         try:
-            fetched = fetch_data(
+            copied = copy_snapshot(
                 manifest,
                 sealed_in(control, snapshot_id),
                 [checkpoints],
@@ -98,13 +102,13 @@ def mirror_snapshot(
                 go_on=still_there,
             )
         except DataError:
-            control.need_manifest(snapshot_id)  # whoever slept for longer than its lease: it is removed, not damaged
+            control.need_manifest(snapshot_id)  # its lease may have expired: it is removed, not damaged
             raise
         carry_records(control, mirror, manifest.deployment_id, still_there)
         still_there()
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
         _complete(control, mirror, snapshot_id, None if closed is None else closed.version)
-    return Mirrored(snapshot_id, fetched.files, fetched.size_bytes)
+    return Mirrored(snapshot_id, copied.files, copied.size_bytes)
 
 
 def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_version: str | None) -> None:
@@ -117,7 +121,7 @@ def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_ve
             "the snapshot was removed while it was copied",
             stream_id=control.stream_id,
             snapshot_id=snapshot_id,
-            next_step="`streamstate snapshots` lists those that are kept; `streamstate mirror` clears the half.",
+            next_step="`streamstate snapshots` lists those that are kept; `streamstate mirror` deletes partial ones.",
         )
     try:
         if closed_version is None:
@@ -127,7 +131,7 @@ def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_ve
     except (ObjectExistsError, VersionConflictError):
         if not is_mirrored(control, mirror, snapshot_id):
             raise ConflictError(
-                "this copy was given up as a half while it was made",
+                "this partial copy was given up while it was made",
                 stream_id=control.stream_id,
                 snapshot_id=snapshot_id,
                 mirror=mirror.uri,
@@ -184,4 +188,116 @@ def carry(source: Store, target: Store, key: str) -> None:
     try:
         target.create(key, stored.body)
     except ObjectExistsError:
-        return  # somebody else did the same in this moment
+        return  # another process did the same in this moment
+
+
+# Whether a place may be a mirror of a stream: not its home, not of another stream, and not ahead of it.
+
+
+def refuse_place(control: StreamControl, mirror: Store) -> None:
+    """See that a mirror is no place of the stream's snapshots: there it would have no copy, and what is just being
+    taken would be deleted as a partial copy.
+
+    Raises:
+        InvalidRequestError: it is.
+    """
+    key = layout.place_record_key(control.stream_id)
+    if mirror.head(key) is not None:
+        raise InvalidRequestError(
+            "a mirror is another place than that of the snapshots",
+            stream_id=control.stream_id,
+            mirror=mirror.uri,
+            key=key,
+            next_step="Name another disk, bucket or region.",
+        )
+
+
+def refuse_same(control: StreamControl, mirror: Store, checkpoints: Store) -> None:
+    """See that a mirror is not the home, or the checkpoints, by another name (a symlink, a bind mount, another way to
+    spell it): there every snapshot counts as copied, or what is just being taken as a partial copy of one that is gone.
+
+    Called once for each mirror, before anything else is done there.
+
+    Args:
+        control: the stream in its home.
+        mirror: where its snapshots are to go.
+        checkpoints: the store of the checkpoints.
+
+    Raises:
+        InvalidRequestError: it is.
+        UnavailableError: one of them does not answer, or takes nothing.
+    """
+    key, body = layout.mirror_trial_key(control.stream_id), json.dumps(control.clock.new_uuid()).encode()
+    mirror.put(key, body)
+    try:
+        found = [(store, store.get(key)) for store in (control.home, checkpoints)]
+    finally:
+        with suppress(StreamStateError):  # there are mirrors at which nothing may be deleted
+            mirror.delete(key)
+    same = next((store for store, stored in found if stored is not None and stored.body == body), None)
+    if same is not None:
+        raise InvalidRequestError(
+            "a mirror is another place than the home, and this is the same one by another name",
+            stream_id=control.stream_id,
+            mirror=mirror.uri,
+            same_as=same.uri,
+            next_step="Name another disk, bucket or region.",
+        )
+
+
+def refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) -> None:
+    """See that a deployment of this id at the mirror is this one.
+
+    Raises:
+        ConflictError: it is another.
+        InvalidRequestError: as ``refuse_place``.
+    """
+    refuse_place(control, mirror)
+    try:
+        there = StreamControl(mirror, control.stream_id, control.clock).spec(spec.deployment_id)
+    except (DeploymentNotFoundError, DataError):  # a restore reports a damaged one
+        return
+    if there.identity != spec.identity:
+        raise ConflictError(
+            "the mirror has another deployment of this id, of another stream of this name",
+            stream_id=control.stream_id,
+            deployment_id=spec.deployment_id,
+            mirror_uri=mirror.uri,
+            created_at=there.created_at,
+            created_here_at=spec.created_at,
+            next_step="Mirror to another place, or move away what lies there.",
+        )
+
+
+def refuse_left_behind(control: StreamControl, mirror: Store) -> None:
+    """See that the stream has not gone on elsewhere, in a home that was restored from this mirror: what is just being
+    copied from there would be deleted as partial, with files that its next copies share.
+
+    A home that was itself restored behind its newest deployment knows of that by its fencing token.
+
+    Args:
+        control: the stream in this home.
+        mirror: where its snapshots are.
+
+    Raises:
+        ConflictError: it has.
+        InvalidRequestError: as ``refuse_place``.
+        StreamNotFoundError: the stream was deleted meanwhile.
+    """
+    there = StreamControl(mirror, control.stream_id, control.clock).deployment_ids()
+    register, known = control.need_register().value, set(control.deployment_ids())  # last: a deploy may have come in
+    reached = order_of(deployment_id_for(register.fencing_token))
+    newer = [one for one in there if order_of(one) > reached]
+    for deployment_id in known.intersection(newer):  # given up here, and maybe another one of the next free id
+        with suppress(DeploymentNotFoundError):
+            refuse_another(control, mirror, control.spec(deployment_id))
+    newer = [one for one in newer if one not in known]
+    if newer:
+        raise ConflictError(
+            "the mirror has a newer deployment, of which this home knows nothing: the stream went on elsewhere",
+            stream_id=control.stream_id,
+            deployment_id=register.deployment_id,
+            newest_deployment_id=newer[-1],
+            mirror=mirror.uri,
+            next_step="Do this from the home in which it runs, or mirror to another place.",
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 OUTRUN = "the driver of this deployment went on after its end was taken: the sink may hold these batches twice"
 

@@ -1,9 +1,9 @@
-"""Copies at a mirror of snapshots that were removed from the home: halves, and whole ones that are not to be kept.
+"""Deleting copies at a mirror of snapshots that the home removed: partial ones, and whole ones that are not kept.
 
-Whoever was at such a copy may wake up at any time, so it is closed before anything goes: a record takes the place of
-its manifest, and nobody completes it any more (Law 3). A file goes if no manifest refers to it, at the mirror or in the
-home. What the home has is read first, as of one moment, and what it removes after that: a copy of which not even a
-folder is there yet is of a snapshot that one of the two names, so that its files stay, or it is closed as well.
+The process that made such a copy may continue at any time, so the copy is closed before a file goes: a record takes
+the place of its manifest, and no process completes it any more (Law 3). A file goes if no manifest refers to it, at the
+mirror or in the home. What the home has is read first, as of one moment, and what it removes after that: a copy that
+has not even a folder yet is of a snapshot that one of the two names, so its files stay, or it is closed as well.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from airflow_streamstate.errors import DataError, ObjectExistsError, VersionConf
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
-from airflow_streamstate.snapshot.mirror_place import refuse_place
+from airflow_streamstate.retry import Retry
+from airflow_streamstate.snapshot.deletion import READ, REMEMBERED_SECONDS
+from airflow_streamstate.snapshot.mirror import refuse_place
 from airflow_streamstate.snapshot.places import key_of
-from airflow_streamstate.snapshot.removal import READ_TRIES, REMEMBERED_SECONDS
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.temporaries import clear_left
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import clear_left, delete_below
+from airflow_streamstate.store.transfer import keys_below
 
-_CLOSE_TRIES = 5
+_CLOSE = Retry(tries=5)
 
 
-def clear_halves(control: StreamControl, mirror: Store, by: str, *, of_all: bool = False) -> int:
-    """Remove from a mirror what was half copied of snapshots that the home has no more; again, it goes on.
+def delete_partial_copies(control: StreamControl, mirror: Store, by: str, *, of_all: bool = False) -> int:
+    """Delete from a mirror the partial copies of snapshots that the home has no more; calling it again continues.
 
     Args:
         control: the stream in its home.
         mirror: where it is mirrored.
-        by: who asks, for the record.
+        by: the caller, for the record.
         of_all: look at every folder of the mirror, and for what killed processes left there; else only at what was
             removed from the home a short while ago.
 
@@ -48,18 +48,18 @@ def clear_halves(control: StreamControl, mirror: Store, by: str, *, of_all: bool
     if of_all:
         clear_left(mirror, control.stream_id, control.clock.now())
     try:
-        return _Halves(control, mirror, by).clear(of_all)
+        return _PartialCopies(control, mirror, by).clear(of_all)
     except DataError:
         return 0
 
 
 def close_copies(control: StreamControl, mirror: Store, by: str, snapshot_ids: Collection[str]) -> list[str]:
-    """Make halves of whole copies, whose files ``clear_halves`` removes: nobody goes on from them any more.
+    """Make whole copies partial, so that no stream starts from them and ``delete_partial_copies`` deletes their files.
 
     Args:
         control: the stream in its home.
         mirror: where it is mirrored.
-        by: who asks, for the record.
+        by: the caller, for the record.
         snapshot_ids: which; of those that the home has (again) none is touched.
 
     Returns:
@@ -67,15 +67,15 @@ def close_copies(control: StreamControl, mirror: Store, by: str, snapshot_ids: C
 
     Raises:
         DataError: a manifest of the home or of the mirror cannot be read: nothing was closed (Law 7).
-        UnavailableError, InvalidRequestError: as ``clear_halves``.
+        UnavailableError, InvalidRequestError: as ``delete_partial_copies``.
     """
     refuse_place(control, mirror)
-    halves = _Halves(control, mirror, by)
-    halves.check_readable()
-    return [one for one in snapshot_ids if halves.close_whole(one)]
+    partial = _PartialCopies(control, mirror, by)
+    partial.check_readable()
+    return [one for one in snapshot_ids if partial.close_whole(one)]
 
 
-class _Halves:
+class _PartialCopies:
     def __init__(self, control: StreamControl, mirror: Store, by: str) -> None:
         self._control = control
         self._mirror = mirror
@@ -87,17 +87,17 @@ class _Halves:
         seen = self._there.snapshot_ids()
         known = set(self._control.snapshot_ids())
         gone = [one for one in seen if one in removed or (of_all and one not in known)]
-        halves = [one for one in gone if not self._is_whole(one)]
+        partial = [one for one in gone if not self._is_whole(one)]
         if of_all:
-            self._forget([one for one in halves if one not in removed])
-        if not any(self._data_keys(one) for one in halves):
+            self._forget([one for one in partial if one not in removed])
+        if not any(self._data_keys(one) for one in partial):
             return 0
         needed = self._needed_at_home()
         if needed is None:
             return 0  # the next one goes on
         removed = set(Retention(self._control).read().condemned)
-        halves = [one for one in halves if one in removed or self._control.manifest(one) is None]
-        closed = [one for one in sorted({*halves, *removed}) if self._close(one)]
+        partial = [one for one in partial if one in removed or self._control.manifest(one) is None]
+        closed = [one for one in sorted({*partial, *removed}) if self._close(one)]
         needed |= _needed(self._there)
         return sum(self._delete(one, needed) for one in closed)
 
@@ -105,7 +105,7 @@ class _Halves:
         """As of one moment; None where that cannot be told, since snapshots come and go all the time: one that has come
         since may refer to what the one did of which nothing is left."""
         retention = Retention(self._control)
-        for _ in range(READ_TRIES):
+        for _ in READ.begin():
             generation = retention.read().generation
             needed = _needed(self._control)
             if retention.read().generation == generation:
@@ -148,7 +148,7 @@ class _Halves:
     def _close(self, snapshot_id: str) -> bool:
         """Put a record in the place of the manifest, another one at each time; False where that is there after all."""
         key = layout.manifest_key(self._control.stream_id, snapshot_id)
-        for _ in range(_CLOSE_TRIES):
+        for _ in _CLOSE.begin():
             slot = self._there.snapshot_slot(snapshot_id)
             if slot is not None and isinstance(slot.value, SnapshotManifest):
                 return False

@@ -12,8 +12,8 @@ from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
-from airflow_streamstate.store.interface import ManyAtOnce, Store
-from airflow_streamstate.store.rounds import side_by_side
+from airflow_streamstate.store.base import ManyAtOnce, Store
+from airflow_streamstate.store.transfer import side_by_side
 
 
 def key_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:

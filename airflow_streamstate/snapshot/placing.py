@@ -28,10 +28,10 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, SnapshotPlace
-from airflow_streamstate.snapshot.arriving import fetch_data
+from airflow_streamstate.snapshot.copy import COPY_BATCH_BYTES
+from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot
 from airflow_streamstate.snapshot.data import data_files
-from airflow_streamstate.snapshot.fetch import FETCH_BATCH_BYTES
-from airflow_streamstate.store.interface import ManyAtOnce, Store
+from airflow_streamstate.store.base import ManyAtOnce, Store
 from airflow_streamstate.store.open import open_store
 
 LONE_TIMEOUT_SECONDS = 120.0
@@ -45,7 +45,7 @@ def uri_of(kept_at: str) -> str:
 
 
 def no_snapshots(deployment_id: str) -> InvalidRequestError:
-    """What is said to whoever wants a snapshot of a running deployment that keeps none."""
+    """The refusal of a snapshot of a running deployment that keeps none."""
     return InvalidRequestError(
         "this deployment was deployed with --snapshots none: no snapshot is taken of it while it runs",
         deployment_id=deployment_id,
@@ -185,7 +185,7 @@ class SnapshotPlaces:
         """The store of the checkpoints, under "", and of each place of a stream that is there; of the others, why not.
 
         Raises:
-            DataError: nobody can tell which there are.
+            DataError: it cannot be told which there are.
         """
         found, missing = {"": self.checkpoints}, []
         for uri in known_places(control):
@@ -291,7 +291,7 @@ def put_in_place(
     Args:
         control: the stream.
         places: of the home.
-        staged: the manifest, which nobody has seen yet.
+        staged: the manifest, not yet written anywhere.
         uri: of the place.
         go_on: called again and again; raises to give up.
 
@@ -308,12 +308,12 @@ def put_in_place(
             for name, query in staged.queries.items()
         },
     )
-    fetch_data(
+    copy_snapshot(
         own,
         {},
         [places.checkpoints],
         store,
-        batch_bytes=FETCH_BATCH_BYTES,
+        batch_bytes=COPY_BATCH_BYTES,
         timeout_seconds=LONE_TIMEOUT_SECONDS,
         go_on=go_on,
     )
@@ -370,12 +370,12 @@ def land(
     here = replace(
         wanted, data_uri="", queries={name: _in_place(query, place) for name, query in wanted.queries.items()}
     )
-    fetch_data(
+    copy_snapshot(
         wanted,
         {},
         [places.of(manifest)],
         places.checkpoints,
-        batch_bytes=FETCH_BATCH_BYTES,
+        batch_bytes=COPY_BATCH_BYTES,
         timeout_seconds=LONE_TIMEOUT_SECONDS,
         arrives_as=here,
         go_on=go_on,

@@ -16,7 +16,7 @@ from airflow_streamstate.snapshot.checksums import is_of_bytes
 from airflow_streamstate.snapshot.data import are_one_file, is_on_disk
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.verify import FileReading
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 OLDER_LOOKS = 3
 """So many older snapshots are looked at for one that is sealed."""
@@ -99,7 +99,7 @@ class _Older:
         return None
 
     def sha256_of(self, manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
-        """The digest of a file that is the very same one; "" where it is not, or nobody knows."""
+        """The digest of a file that is the very same one; "" where it is not, or that cannot be told."""
         was = self._files.get((query_name, entry.path))
         if was is None or (was.size_bytes, was.spark_crc32) != (entry.size_bytes, entry.spark_crc32):
             return ""

@@ -23,7 +23,7 @@ from airflow_streamstate.snapshot.checksums import (
 )
 from airflow_streamstate.snapshot.data import REMEDY, check_complete, crc32_hex, read_chunks, side_by_side
 from airflow_streamstate.snapshot.places import folder_of, key_of
-from airflow_streamstate.store.interface import ManyAtOnce, Store
+from airflow_streamstate.store.base import ManyAtOnce, Store
 
 ProblemKind = Literal["missing", "altered", "unreadable", "outrun"]
 READ_BEFORE_START_BYTES = 1 << 31

@@ -17,20 +17,20 @@ from urllib.parse import quote, urlsplit
 from obstore.store import AzureStore
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.objects_client import (
+from airflow_streamstate.store.obstore import (
     TRY_ONCE,
     TRY_PARTS,
-    Found,
-    ObjectsClient,
+    ObstoreClient,
     check_endpoint,
     client_options,
     moment_in,
     obstore_errors,
 )
-from airflow_streamstate.store.objects_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
+from airflow_streamstate.store.obstore_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
 from airflow_streamstate.store.options import AzureOptions
 from airflow_streamstate.store.s3a import SparkSettings
+from airflow_streamstate.store.server import Answer, Found, RequestFailure, ServerStore, reported
+from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES
 
 API_VERSION = "2021-12-02"
 SCOPE = "https://storage.azure.com/.default"
@@ -42,38 +42,50 @@ ENDPOINT_VARIABLES = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 _QUOTE = '"'
 
 
-class AzureClient(ObjectsClient):
+class AzureClient(ObstoreClient):
     """One container.
 
     Args:
         container: its name.
         options: how to reach it; what they leave out is asked of the environment.
         uri: how it is called; None for ``az://container``.
-        clock: tells when a request is signed.
+        clock: for pauses between tries.
+        signing_clock: tells when a request is signed.
 
     Raises:
-        RequestFailure: the options cannot be used, or name no account.
+        InvalidRequestError: the options cannot be used, or name no account.
     """
 
     service = "Azure Blob"
 
     def __init__(
-        self, container: str, options: AzureOptions, uri: str | None = None, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        container: str,
+        options: AzureOptions,
+        uri: str | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        signing_clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self.clock = clock
         self.uri = uri or f"az://{container}"
         self.container = container
-        self.account = options.account_name or _said(ACCOUNT_VARIABLES)
-        if not self.account:
-            raise RequestFailure(Answer.REFUSED, 0, "NoAccount", "neither the environment nor the URI says it")
-        self.endpoint_url = (
-            options.endpoint_url or _said(ENDPOINT_VARIABLES) or f"https://{self.account}.blob.core.windows.net"
-        ).rstrip("/")
-        check_endpoint(self.endpoint_url)
         self.timeout_seconds = options.read_timeout_seconds
-        self._clock = clock
+        self._signing_clock = signing_clock
         self._key = options.account_key or _said(KEY_VARIABLES)
         self._sas = "" if self._key else _said(SAS_VARIABLES).lstrip("?")
-        self._tokens = None if self._key or self._sas else _Tokens(clock)
+        self._tokens = None if self._key or self._sas else _Tokens(signing_clock)
+        with reported(self, "open"), obstore_errors():
+            self.account = options.account_name or _said(ACCOUNT_VARIABLES)
+            if not self.account:
+                raise RequestFailure(Answer.REFUSED, 0, "NoAccount", "neither the environment nor the URI says it")
+            self.endpoint_url = (
+                options.endpoint_url or _said(ENDPOINT_VARIABLES) or f"https://{self.account}.blob.core.windows.net"
+            ).rstrip("/")
+            check_endpoint(self.endpoint_url)
+            self._store, self._parts_store = self._open(options)
+
+    def _open(self, options: AzureOptions) -> tuple[AzureStore, AzureStore]:
         said = {
             "account_name": self.account,
             "account_key": self._key,
@@ -83,13 +95,13 @@ class AzureClient(ObjectsClient):
         config: Any = {name: value for name, value in said.items() if value}
         provider: Any = None if self._tokens is None else self._tokens.current
         limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
-        with obstore_errors():
-            self._store, self._parts_store = (
-                AzureStore(
-                    container, config=config, client_options=limits, retry_config=tries, credential_provider=provider
-                )
-                for tries in (TRY_ONCE, TRY_PARTS)
+
+        def store(tries: Any) -> AzureStore:
+            return AzureStore(
+                self.container, config=config, client_options=limits, retry_config=tries, credential_provider=provider
             )
+
+        return store(TRY_ONCE), store(TRY_PARTS)
 
     def for_spark(self) -> SparkSettings:
         if not self.uri.startswith(("abfs://", "abfss://")):
@@ -127,7 +139,7 @@ class AzureClient(ObjectsClient):
 
     def request_for(self, method: str, name: str, version: str | None) -> tuple[str, Mapping[str, str]]:
         url = f"{self.endpoint_url}/{quote(self.container)}/{quote(name)}"
-        headers = {"x-ms-date": _http_date(self._clock.now()), "x-ms-version": API_VERSION}
+        headers = {"x-ms-date": _http_date(self._signing_clock.now()), "x-ms-version": API_VERSION}
         if version is not None:
             headers["If-Match"] = f'"{version}"'
         if self._sas:
@@ -194,3 +206,18 @@ def _said(names: tuple[str, ...]) -> str:
 
 def _http_date(moment: datetime) -> str:
     return format_datetime(moment.astimezone(UTC), usegmt=True)
+
+
+def azure_store(
+    container: str,
+    prefix: str = "",
+    options: AzureOptions | None = None,
+    uri: str | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    upload_part_bytes: int = UPLOAD_PART_BYTES,
+) -> ServerStore:
+    """A store of objects of one container below one prefix; arguments and errors of ``AzureClient`` and
+    ``ServerStore``."""
+    client = AzureClient(container, options or AzureOptions(), uri, clock=clock)
+    return ServerStore(client, prefix, upload_part_bytes=upload_part_bytes)

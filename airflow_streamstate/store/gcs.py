@@ -15,51 +15,54 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, Tra
 from google.auth.transport.requests import Request
 from obstore.store import GCSStore
 
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.objects_client import (
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.store.obstore import (
     TRY_ONCE,
     TRY_PARTS,
-    Found,
-    ObjectsClient,
+    ObstoreClient,
     check_endpoint,
     client_options,
     moment_in,
     obstore_errors,
 )
-from airflow_streamstate.store.objects_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
+from airflow_streamstate.store.obstore_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
 from airflow_streamstate.store.options import GCSOptions
 from airflow_streamstate.store.s3a import SparkSettings
+from airflow_streamstate.store.server import Answer, Found, RequestFailure, ServerStore, reported
+from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES
 
 ENDPOINT_URL = "https://storage.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
 
 
-class GCSClient(ObjectsClient):
+class GCSClient(ObstoreClient):
     """One bucket.
 
     Args:
         bucket: its name.
         options: how to reach it.
+        clock: for pauses between tries.
 
     Raises:
-        RequestFailure: the options cannot be used.
+        InvalidRequestError: the options cannot be used.
     """
 
     service = "GCS"
 
-    def __init__(self, bucket: str, options: GCSOptions) -> None:
+    def __init__(self, bucket: str, options: GCSOptions, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
         self.uri = f"gs://{bucket}"
         self.bucket = bucket
         self.endpoint_url = options.endpoint_url or _emulator() or None
-        check_endpoint(self.endpoint_url)
         self.timeout_seconds = options.read_timeout_seconds
         # Another server than Google's is an emulator as a rule, and wants no credentials.
         self._tokens = None if self.endpoint_url else _Tokens()
         provider: Any = self._credential
         config: Any = {"base_url": self.endpoint_url or ENDPOINT_URL}
         limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
-        with obstore_errors():
+        with reported(self, "open"), obstore_errors():
+            check_endpoint(self.endpoint_url)
             self._store, self._parts_store = (
                 GCSStore(bucket, config=config, client_options=limits, retry_config=tries, credential_provider=provider)
                 for tries in (TRY_ONCE, TRY_PARTS)
@@ -150,3 +153,16 @@ def _checksum_in(header: str) -> str:
         if found.get(name):
             return f"{name}:{base64.b64decode(found[name]).hex()}"
     return ""
+
+
+def gcs_store(
+    bucket: str,
+    prefix: str = "",
+    options: GCSOptions | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    upload_part_bytes: int = UPLOAD_PART_BYTES,
+) -> ServerStore:
+    """A store of objects of one bucket below one prefix; arguments and errors of ``GCSClient`` and ``ServerStore``."""
+    client = GCSClient(bucket, options or GCSOptions(), clock=clock)
+    return ServerStore(client, prefix, upload_part_bytes=upload_part_bytes)

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, ObjectMissingError, VersionConflictError
-from airflow_streamstate.store.interface import ObjectInfo, StoredObject
-from airflow_streamstate.store.keys import check_folder, check_key, check_prefix
+from airflow_streamstate.store.base import ObjectInfo, StoredObject, check_folder, check_key, check_prefix
 
 
 class MemoryStore:

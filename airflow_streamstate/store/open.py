@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options
@@ -78,16 +78,15 @@ def _open_s3(uri: str, place: str, options: S3Options, clock: Clock) -> Store:
     bucket, prefix = _parts_of(uri, place)
     with _library("S3", uri, "boto3", "boto3>=1.40", ("boto3", "botocore")):
         # Imported only here: a driver whose home is a folder needs no boto3.
-        from airflow_streamstate.store.s3 import S3Store
-    return S3Store(bucket, prefix, options, clock=clock)
+        from airflow_streamstate.store.s3 import s3_store
+    return s3_store(bucket, prefix, options, clock=clock)
 
 
 def _open_gcs(uri: str, place: str, clock: Clock) -> Store:
     bucket, prefix = _parts_of(uri, place)
     with _library("GCS", uri, "obstore and google-auth", "airflow-streamstate[gcs]", ("obstore", "google", "requests")):
-        from airflow_streamstate.store.gcs import GCSClient
-        from airflow_streamstate.store.objects import ObjectStore
-    return ObjectStore(lambda: GCSClient(bucket, GCSOptions()), f"gs://{bucket}", prefix, clock=clock)
+        from airflow_streamstate.store.gcs import gcs_store
+    return gcs_store(bucket, prefix, GCSOptions(), clock=clock)
 
 
 def _open_azure(uri: str, place: str, scheme: str, clock: Clock) -> Store:
@@ -102,10 +101,8 @@ def _open_azure(uri: str, place: str, scheme: str, clock: Clock) -> Store:
         account, place = found[1], f"{container}{slash}{path}"
     container, prefix = _parts_of(uri, place)
     with _library("Azure Blob", uri, "obstore", "airflow-streamstate[azure]", ("obstore",)):
-        from airflow_streamstate.store.azure import AzureClient
-        from airflow_streamstate.store.objects import ObjectStore
-    options = AzureOptions(account_name=account)
-    return ObjectStore(lambda: AzureClient(container, options, head), head, prefix, clock=clock)
+        from airflow_streamstate.store.azure import azure_store
+    return azure_store(container, prefix, AzureOptions(account_name=account), head, clock=clock)
 
 
 def _parts_of(uri: str, place: str) -> tuple[str, str]:

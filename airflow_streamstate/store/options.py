@@ -35,7 +35,7 @@ class ResolvedS3:
     """What boto3's chain came to: where S3 is, and the credentials if they do not end by themselves.
 
     Attributes:
-        region: AWS region; boto3's own where nobody named one.
+        region: AWS region; boto3's own where none is named.
         endpoint_url: another server than AWS; None for AWS.
         access_key_id, secret_access_key, session_token: credentials that last; all None where they come from a role or
             another provider that renews them, so that everybody has to ask it himself.

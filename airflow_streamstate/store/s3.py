@@ -1,44 +1,67 @@
-"""A store on S3, or on a server that speaks its protocol.
+"""S3, or a server that speaks its protocol, by boto3: the only module that knows boto3.
 
-A lost reply must not look like a conflict: a client that sends a conditional write again reports 412, as if someone
-else had won. So each request is sent once here, and what is repeated, ``writing`` and ``tries`` repeat (Law 8).
-Create-if-absent is a Put, never a Copy: servers ignore conditions on a copy's target.
+boto3's clients try once: every repetition is ours, which knows whether a request may be sent twice, waits by the
+injected clock, and reads back what may have landed (Law 8). boto3's own retries would hide all three.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,
+    CredentialRetrievalError,
+    FlexibleChecksumError,
+    HTTPClientError,
+    IncompleteReadError,
+    MetadataRetrievalError,
+    SSLError,
+    TokenRetrievalError,
+)
+from botocore.parsers import ResponseParserError
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.errors import ObjectMissingError, StreamStateError
-from airflow_streamstate.store.answers import Answer, RequestFailure
-from airflow_streamstate.store.interface import Link, ObjectInfo, StoredObject
-from airflow_streamstate.store.keys import check_folder, check_key, check_prefix, is_key
-from airflow_streamstate.store.options import S3Options
-from airflow_streamstate.store.pieces import UPLOAD_PART_BYTES, UPLOADS_AT_ONCE, in_parts, part_bytes_of
-from airflow_streamstate.store.rounds import in_rounds, side_by_side
-from airflow_streamstate.store.s3_client import Requests, boto_errors, make_clients, resolve
-from airflow_streamstate.store.s3_errors import as_error, classify
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.store.options import ResolvedS3, S3Options
+from airflow_streamstate.store.s3_errors import NAMED_ENDPOINT, as_error, classify
 from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
-from airflow_streamstate.store.tries import Tries, until_answered
-from airflow_streamstate.store.writing import PUT, Writes
+from airflow_streamstate.store.server import (
+    REQUEST,
+    Answer,
+    Condition,
+    Found,
+    RequestFailure,
+    ServerClient,
+    ServerStore,
+    reported,
+    until_answered,
+)
+from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES, UPLOADS_AT_ONCE, in_parts, part_bytes_of, side_by_side
 
-# Uploads to S3 in parts: of a large object only the parts that are just under way are held.
-#
-# Nothing is at the target before all parts are there and the upload is completed, so a part may be sent twice. What
-# failed is aborted; the parts of a process that was killed stay, unseen, until they are collected or a rule of the
-# bucket ends them.
-
+COPY_TIMEOUT_SECONDS = 300.0
+POOL_CONNECTIONS = 32
+DEFAULT_REGION = "us-east-1"
+_LASTING_CREDENTIALS = ("explicit", "env", "shared-credentials-file", "config-file")
+"""How boto3 calls credentials that do not end by themselves."""
+SINGLE_COPY_BYTES = 5 * 1024**3
+"""S3 copies no larger object in one request."""
+PART_BYTES = 256 * 1024**2
 WRITE_ID = "streamstate-write"
 """The name of the metadata under which an object keeps the id of the put that wrote it."""
 
@@ -46,6 +69,324 @@ WRITE_ID = "streamstate-write"
 WHOLE_CRC32 = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"}
 """As of what is put at once: with it the standard library can compare."""
 _ENDED = "NoSuchUpload"
+_ACTIONS = {
+    "open": "CreateClient",
+    "get": "GetObject",
+    "head": "HeadObject",
+    "list": "ListBucket",
+    "put": "PutObject",
+    "delete": "DeleteObject",
+    "copy": "CopyObject",
+    "list uploads": "ListBucketMultipartUploads",
+    "end upload": "AbortMultipartUpload",
+}
+"""Operations as a policy of S3 names them."""
+
+
+class S3Client(ServerClient):
+    """One bucket. Versions are entity tags.
+
+    Args:
+        bucket: its name.
+        options: how to reach the server.
+        clock: for pauses between tries.
+        single_copy_bytes: the largest object that the server copies in one request.
+        part_bytes: the size of the parts that larger ones are copied in.
+
+    Raises:
+        InvalidRequestError: boto3 takes the options for wrong.
+    """
+
+    deletes_at_once = 1000
+    lists_markers = True
+
+    def __init__(
+        self,
+        bucket: str,
+        options: S3Options | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        single_copy_bytes: int = SINGLE_COPY_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self.uri = f"s3://{bucket}"
+        self.clock = clock
+        self.bucket = bucket
+        self._options = options or S3Options()
+        with reported(self, "open"):
+            self.boto, copying_client = make_clients(self._options)
+        self._requests = Requests(self.boto, bucket, clock)
+        self._patient = Requests(copying_client, bucket, clock)
+        self._copier = Copier(self._patient, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
+
+    def error_of(self, failure: RequestFailure, act: str, key: str, doubtful: bool) -> StreamStateError:
+        return as_error(failure, action=_ACTIONS[act], bucket=self.bucket, key=key, doubtful=doubtful)
+
+    def for_spark(self) -> SparkSettings:
+        return s3a_settings(resolve(self._options), self.bucket)
+
+    def get(self, name: str) -> tuple[bytes, str, str]:
+        def send() -> tuple[bytes, str, str]:
+            answer = self._requests.send_once("get_object", Key=name)
+            return _body_of(answer), answer["ETag"], _write_id_in(answer)
+
+        return self.answered(send)
+
+    def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
+        def send() -> bytes:
+            wanted = f"bytes={start}-{start + size_bytes - 1}"
+            return _body_of(self._requests.send_once("get_object", Key=name, Range=wanted))
+
+        return self.answered(send)
+
+    def head(self, name: str, *, checksum: bool = False) -> Found:
+        mode = {"ChecksumMode": "ENABLED"} if checksum else {}
+        return _found_in(self._requests.send("head_object", Key=name, **mode))
+
+    def describe(self, name: str, *, checksum: bool = False) -> Found:
+        mode = {"ChecksumMode": "ENABLED"} if checksum else {}
+        answer = self._requests.send("get_object", Key=name, **mode)
+        answer["Body"].close()
+        return _found_in(answer)
+
+    def objects(self, start: str) -> Iterator[tuple[str, int, str]]:
+        for page in self._pages("list_objects_v2", Prefix=start):
+            for item in page.get("Contents", ()):
+                yield item["Key"], item["Size"], item["ETag"]
+
+    def folders(self, start: str) -> list[str]:
+        pages = self._pages("list_objects_v2", Prefix=start, Delimiter="/")
+        return [common["Prefix"] for page in pages for common in page.get("CommonPrefixes", ())]
+
+    def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
+        extra: dict[str, Any] = {"Metadata": {WRITE_ID: write_id}}
+        if condition is not None:
+            extra |= {"IfNoneMatch": "*"} if condition.version is None else {"IfMatch": condition.version}
+        return str(self._requests.send_once("put_object", Key=name, Body=body, **extra)["ETag"])
+
+    def put_parts(self, name: str, pieces: Iterable[bytes], size_bytes: int, part_bytes: int) -> str:
+        upload = Upload(self._requests, self._patient, name, self.clock.new_uuid())
+        return upload.run(pieces, size_bytes, part_bytes)
+
+    def copy(self, source: str, target: str, size_bytes: int | None) -> str:
+        return self._copier.copy(source, target, size_bytes)
+
+    def delete(self, name: str, version: str | None) -> None:
+        condition = {} if version is None else {"IfMatch": version}
+        try:
+            self._requests.send_once("delete_object", Key=name, **condition)
+        except RequestFailure as failure:
+            if failure.answer is not Answer.ABSENT:
+                raise
+
+    def delete_some(self, names: Sequence[str]) -> None:
+        left = list(names)
+
+        def send() -> None:
+            nonlocal left
+            some = {"Objects": [{"Key": name} for name in left], "Quiet": True}
+            errors = self._requests.send_once("delete_objects", Delete=some).get("Errors", ())
+            left = [error["Key"] for error in errors]
+            if errors:
+                code = str(errors[0].get("Code", ""))
+                status = 503 if code in ("InternalError", "ServiceUnavailable") else 403 if "Denied" in code else 400
+                raise RequestFailure(classify(status, code), status, code, str(errors[0].get("Message", "")))
+
+        self.answered(send)
+
+    def left_uploads(self, start: str, before: datetime) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        marker: dict[str, str] = {}
+        while True:
+            page = self._requests.send("list_multipart_uploads", Prefix=start, **marker)
+            found += [(one["Key"], one["UploadId"]) for one in page.get("Uploads", ()) if one["Initiated"] < before]
+            marker = {name: page[f"Next{name}"] for name in ("KeyMarker", "UploadIdMarker") if page.get(f"Next{name}")}
+            if not page.get("IsTruncated") or not marker:
+                return found
+
+    def end_upload(self, name: str, upload_id: str) -> None:
+        abort_upload(self._requests, name, upload_id)
+
+    def _pages(self, operation: str, **request: str) -> Iterator[Mapping[str, Any]]:
+        while True:
+            page = self._requests.send(operation, **request)
+            if page.get("IsTruncated") and not page.get("NextContinuationToken"):
+                # Half a list must not be taken for the whole.
+                raise RequestFailure(Answer.REFUSED, 200, "NoContinuationToken", "the server does not go on listing")
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def s3_store(
+    bucket: str,
+    prefix: str = "",
+    options: S3Options | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    single_copy_bytes: int = SINGLE_COPY_BYTES,
+    part_bytes: int = PART_BYTES,
+    upload_part_bytes: int = UPLOAD_PART_BYTES,
+) -> ServerStore:
+    """A store of objects of one bucket below one prefix; arguments and errors of ``S3Client`` and ``ServerStore``."""
+    client = S3Client(bucket, options, clock=clock, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
+    return ServerStore(client, prefix, upload_part_bytes=upload_part_bytes)
+
+
+def _body_of(answer: Mapping[str, Any]) -> bytes:
+    with boto_errors():
+        return bytes(answer["Body"].read())
+
+
+def _write_id_in(answer: Mapping[str, Any]) -> str:
+    return str(answer.get("Metadata", {}).get(WRITE_ID, ""))
+
+
+def _found_in(answer: Mapping[str, Any]) -> Found:
+    size_bytes, version = int(answer["ContentLength"]), str(answer["ETag"])
+    return Found(size_bytes, version, checksum_in(answer), answer.get("LastModified"), write_id=_write_id_in(answer))
+
+
+# Requests of boto3.
+
+
+@contextmanager
+def boto_errors() -> Iterator[None]:
+    """The one place where boto3's errors become the room's own; callers decide what an answer means for them."""
+    try:
+        yield
+    except ClientError as error:
+        raise _of_response(error.response) from error
+    except SSLError as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise RequestFailure(Answer.REFUSED, 0, "CertificateError", str(error)) from error
+        # At its beginning as a rule, but not only there.
+        raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
+    except (ConnectionError, CredentialRetrievalError, MetadataRetrievalError, TokenRetrievalError) as error:
+        # No connection was made (the first is botocore's), or nothing to sign with: nothing was sent.
+        raise RequestFailure(Answer.NOT_DONE, 0, type(error).__name__, str(error)) from error
+    except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, ResponseParserError) as error:
+        raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
+    except BotoCoreError as error:
+        raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, str(error)) from error
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests about one bucket.
+
+    Attributes:
+        client: boto3's, which tries once.
+        bucket: its name.
+        clock: for pauses between tries.
+    """
+
+    client: Any
+    bucket: str
+    clock: Clock
+
+    def send(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """One of boto3's operations, until there is an answer that lasts; raises RequestFailure."""
+        return until_answered(self.clock, partial(self.send_once, operation, **request))
+
+    def send_once(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """The same, with whatever answer; raises RequestFailure."""
+        with boto_errors():
+            answer: Mapping[str, Any] = getattr(self.client, operation)(Bucket=self.bucket, **request)
+            return answer
+
+
+def _of_response(response: Mapping[str, Any]) -> RequestFailure:
+    about, details = response.get("ResponseMetadata", {}), response.get("Error", {})
+    status, code = int(about.get("HTTPStatusCode", 0)), str(details.get("Code", ""))
+    region = details.get("Region") or about.get("HTTPHeaders", {}).get("x-amz-bucket-region") or ""
+    return RequestFailure(classify(status, code), status, code, str(details.get("Message", "")), str(region))
+
+
+def make_clients(options: S3Options) -> tuple[Any, Any]:
+    """A client for everything, and one for copies, which take their time. Both try once.
+
+    Clients are safe between threads; sessions are not, so nothing keeps the session.
+
+    Raises:
+        RequestFailure: boto3 takes the options for wrong.
+    """
+    with boto_errors():
+        session = _session(options)
+
+        def client(read_timeout_seconds: float) -> Any:
+            config = Config(
+                connect_timeout=options.connect_timeout_seconds,
+                read_timeout=read_timeout_seconds,
+                retries={"mode": "standard", "total_max_attempts": 1},
+                max_pool_connections=POOL_CONNECTIONS,
+                user_agent_extra="airflow-streamstate",
+            )
+            return _client(session, options, config)
+
+        return (
+            client(options.read_timeout_seconds),
+            client(max(options.read_timeout_seconds, COPY_TIMEOUT_SECONDS)),
+        )
+
+
+def resolve(options: S3Options) -> ResolvedS3:
+    """What boto3 makes of the options, its environment, files and roles: for other clients of the same place.
+
+    Raises:
+        RequestFailure: boto3 takes the options for wrong.
+    """
+    with boto_errors():
+        session = _session(options)
+        client = _client(session, options, Config(retries={"mode": "standard", "total_max_attempts": 1}))
+        credentials = session.get_credentials()
+        lasting = credentials is not None and credentials.method in _LASTING_CREDENTIALS
+        frozen = credentials.get_frozen_credentials() if lasting else None
+        # Only a virtual host in Amazon's own domain is Amazon's.
+        own_endpoint = None if _is_amazon(client.meta.endpoint_url) else client.meta.endpoint_url
+        return ResolvedS3(
+            region=DEFAULT_REGION if client.meta.region_name == "aws-global" else client.meta.region_name,
+            endpoint_url=own_endpoint,
+            access_key_id=frozen.access_key if frozen else None,
+            secret_access_key=frozen.secret_key if frozen else None,
+            session_token=frozen.token if frozen else None,
+        )
+
+
+def _session(options: S3Options) -> Any:
+    return options.session or boto3.Session(
+        aws_access_key_id=options.access_key_id,
+        aws_secret_access_key=options.secret_access_key,
+        aws_session_token=options.session_token,
+        profile_name=options.profile_name,
+    )
+
+
+def _client(session: Any, options: S3Options, config: Config) -> Any:
+    # boto3 itself knows AWS_DEFAULT_REGION only.
+    region = options.region or os.environ.get("AWS_REGION") or session.region_name
+    try:
+        client = session.client("s3", region_name=region, endpoint_url=options.endpoint_url, config=config)
+    except ValueError as error:  # botocore's word for an endpoint that is no URL
+        shown = re.sub(r"//[^/\s]*@", "//***@", str(error))
+        raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, shown) from None
+    if "@" in client.meta.endpoint_url.partition("://")[2].partition("/")[0]:
+        # It would be in errors, and in Spark's settings under a name that does not look like a secret's.
+        raise RequestFailure(Answer.REFUSED, 0, NAMED_ENDPOINT, "it is not shown")
+    return client
+
+
+def _is_amazon(endpoint_url: str) -> bool:
+    host = endpoint_url.partition("://")[2].partition("/")[0].partition(":")[0]
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+# Uploads to S3 in parts: of a large object only the parts that are just under way are held.
+#
+# Nothing is at the target before all parts are there and the upload is completed, so a part may be sent twice. What
+# failed is aborted; the parts of a process that was killed stay, unseen, until they are collected or a rule of the
+# bucket ends them.
 
 
 class Upload:
@@ -70,7 +411,7 @@ class Upload:
         """Put the pieces, which together have this size, in parts of that size or larger; the entity tag.
 
         Raises:
-            RequestFailure: UNKNOWN where nobody knows whether it landed; otherwise nothing was changed.
+            RequestFailure: UNKNOWN where it is not known whether it landed; otherwise nothing was changed.
             Exception: what ``pieces`` raised.
         """
         try:
@@ -79,7 +420,7 @@ class Upload:
                 self._upload = {"UploadId": begun["UploadId"]}
                 parts, crc32 = self._send_parts(pieces, part_bytes_of(size_bytes, part_bytes))
             except RequestFailure as failure:
-                if failure.answer is Answer.UNKNOWN:  # of a part: nobody sees it
+                if failure.answer is Answer.UNKNOWN:  # of a part: no reader sees it
                     raise replace(failure, answer=Answer.NOT_DONE) from failure
                 raise _gone_is_not_done(failure) from failure
             return self._complete(parts, crc32)
@@ -121,8 +462,8 @@ class Upload:
                 "ChecksumCRC32": base64.b64encode(crc32.to_bytes(4, "big")).decode(),
             }
         request = {"Key": self._target, **self._upload, "MultipartUpload": {"Parts": parts}, **whole}
-        tries, doubtful = Tries(self._requests.clock), False
-        while True:
+        doubtful = False
+        for attempt in REQUEST.begin(self._requests.clock):
             try:
                 return str(self._patient.send_once("complete_multipart_upload", **request)["ETag"])
             except RequestFailure as failure:
@@ -131,9 +472,8 @@ class Upload:
             landed = self._landed() if doubtful else None
             if landed is not None:
                 return landed
-            if not last.answer.may_pass or tries.are_over():
+            if not last.answer.may_pass or attempt.is_last:
                 break
-            tries.pause()
         # It may land yet, or was written over since (Law 8).
         raise replace(last, answer=Answer.UNKNOWN) if doubtful else _gone_is_not_done(last)
 
@@ -143,36 +483,15 @@ class Upload:
             found = self._send("head_object")
         except RequestFailure:
             return None
-        return str(found["ETag"]) if found.get("Metadata", {}).get(WRITE_ID) == self._write_id else None
+        return str(found["ETag"]) if _write_id_in(found) == self._write_id else None
 
     def _send(self, operation: str, **request: Any) -> Any:
         return self._requests.send(operation, Key=self._target, **request)
 
 
 def _gone_is_not_done(failure: RequestFailure) -> RequestFailure:
-    """An upload that somebody has ended meanwhile, as a rule of the bucket may: it can be begun anew."""
+    """An upload that was ended meanwhile, as by a rule of the bucket: it can be begun anew."""
     return replace(failure, answer=Answer.NOT_DONE) if failure.code == _ENDED else failure
-
-
-def left_uploads(requests: Requests, start: str, before: datetime) -> list[tuple[str, str]]:
-    """Uploads that were begun before a moment and neither completed nor aborted: whole key and id of each.
-
-    Args:
-        requests: about their bucket.
-        start: of their keys.
-        before: the moment.
-
-    Raises:
-        RequestFailure: they cannot be listed.
-    """
-    found: list[tuple[str, str]] = []
-    marker: dict[str, str] = {}
-    while True:
-        page = requests.send("list_multipart_uploads", Prefix=start, **marker)
-        found += [(one["Key"], one["UploadId"]) for one in page.get("Uploads", ()) if one["Initiated"] < before]
-        marker = {name: page[f"Next{name}"] for name in ("KeyMarker", "UploadIdMarker") if page.get(f"Next{name}")}
-        if not page.get("IsTruncated") or not marker:
-            return found
 
 
 def abort_upload(requests: Requests, target: str, upload_id: str) -> None:
@@ -189,9 +508,6 @@ def abort_upload(requests: Requests, target: str, upload_id: str) -> None:
 # A copy may be done twice, so one whose answer was lost is simply sent again. The checksum of what was copied comes
 # with the answer, so that a list of copies costs one request per object and no other.
 
-SINGLE_COPY_BYTES = 5 * 1024**3
-"""S3 copies no larger object in one request."""
-PART_BYTES = 256 * 1024**2
 _CHECKSUMS = ("SHA256", "CRC64NVME", "CRC32C", "CRC32", "SHA1")
 
 
@@ -301,320 +617,3 @@ def checksum_in(answer: Mapping[str, Any]) -> str:
     is_encrypted = "SSECustomerAlgorithm" in answer or str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
     is_digest = len(tag) == 32 and not set(tag) - set("0123456789abcdef") and not is_encrypted
     return f"{'md5' if is_digest else 'etag'}:{tag}"
-
-
-Result = TypeVar("Result")
-
-DELETE_AT_ONCE = 1000
-
-
-class S3Store:
-    """Objects of one bucket below one prefix. Versions are entity tags.
-
-    Args:
-        bucket: its name.
-        prefix: what every key is put under, without slashes at its ends; "" for the whole bucket.
-        options: how to reach the server.
-        clock: for pauses between tries.
-        single_copy_bytes: the largest object that the server copies in one request.
-        part_bytes: the size of the parts that larger ones are copied in.
-        upload_part_bytes: the size of the parts that what comes in pieces is put in; what is not larger is put whole.
-
-    Raises:
-        InvalidRequestError: the prefix cannot begin a key, or boto3 takes the options for wrong.
-    """
-
-    def __init__(
-        self,
-        bucket: str,
-        prefix: str = "",
-        options: S3Options | None = None,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        single_copy_bytes: int = SINGLE_COPY_BYTES,
-        part_bytes: int = PART_BYTES,
-        upload_part_bytes: int = UPLOAD_PART_BYTES,
-    ) -> None:
-        self.bucket = bucket
-        self.prefix = check_folder(prefix)
-        self._start = f"{prefix}/" if prefix else ""
-        self._clock = clock
-        self._is_bucket_seen = False
-        self._options = options or S3Options()
-        with self._reported("CreateClient", ""):
-            self._client, copying_client = make_clients(self._options)
-        self._writes = Writes(clock, self._get, self._report)
-        self._requests = Requests(self._client, bucket, clock)
-        self._patient = Requests(copying_client, bucket, clock)
-        self._copier = Copier(self._patient, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
-        self._upload_part_bytes = upload_part_bytes
-
-    @property
-    def uri(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
-
-    def for_spark(self) -> SparkSettings:
-        with self._reported("CreateClient", ""):
-            return s3a_settings(resolve(self._options), self.bucket)
-
-    def get(self, key: str) -> StoredObject | None:
-        found = self._get(key)
-        return None if found is None else found[0]
-
-    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
-        name, wanted = self._name(key), f"bytes={start}-{start + size_bytes - 1}"
-
-        def send() -> bytes:
-            answer = self._client.get_object(Bucket=self.bucket, Key=name, Range=wanted)
-            return bytes(answer["Body"].read())
-
-        with self._reported("GetObject", key):
-            try:
-                return self._unless_absent(send)
-            except RequestFailure as failure:
-                if failure.status == 416:  # it ends before
-                    return b""
-                raise
-
-    def head(self, key: str) -> ObjectInfo | None:
-        answer = self._head(key)
-        if answer is None:
-            return None
-        return ObjectInfo(key, answer["ContentLength"], answer["ETag"], answer.get("LastModified"))
-
-    def checksum_of(self, key: str) -> str | None:
-        answer = self._head(key, ChecksumMode="ENABLED")
-        return None if answer is None else checksum_in(answer)
-
-    def checksums_of(self, keys: Sequence[str]) -> list[str | None]:
-        return in_rounds([partial(self.checksum_of, key) for key in keys])
-
-    def create(self, key: str, body: bytes) -> str:
-        return self._writes.create(key, body, self._putting(key, body, IfNoneMatch="*"))
-
-    def replace(self, key: str, body: bytes, version: str) -> str:
-        return self._writes.replace(key, body, version, self._putting(key, body, IfMatch=version))
-
-    def put(self, key: str, body: bytes) -> str:
-        return self._writes.put(key, body, self._putting(key, body))
-
-    def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
-        if size_bytes <= self._upload_part_bytes:
-            return self.put(key, b"".join(pieces))
-        upload = Upload(self._requests, self._patient, self._name(key), self._clock.new_uuid())
-        with self._reported("PutObject", key, writes=True):
-            return upload.run(pieces, size_bytes, self._upload_part_bytes)
-
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        check_prefix(prefix)
-        return self._listed(prefix)
-
-    def list_folders(self, folder: str) -> list[str]:
-        start = self._start + (f"{check_folder(folder)}/" if folder else "")
-        names = (
-            common["Prefix"][len(start) : -1]
-            for page in self._pages(folder, Prefix=start, Delimiter="/")
-            for common in page.get("CommonPrefixes", ())
-        )
-        return sorted(name for name in names if is_key(name))
-
-    def copy(self, source_key: str, target_key: str) -> None:
-        with self._reported("CopyObject", target_key, writes=True):
-            self._copy(source_key, target_key)
-
-    def link(self, source_key: str, target_key: str) -> bool:
-        self.copy(source_key, target_key)  # by the server: no byte comes through us
-        return True
-
-    def link_many(self, links: Sequence[Link]) -> list[str]:
-        def copy(link: Link) -> str:
-            with self._reported("CopyObject", link.target_key, writes=True):
-                return self._copy(link.source_key, link.target_key, link.size_bytes)
-
-        for link in links:  # before the first of them is begun
-            check_key(link.source_key), check_key(link.target_key)
-        return in_rounds([partial(copy, link) for link in links])
-
-    def delete(self, key: str, version: str | None = None) -> None:
-        name = self._name(key)
-        condition = {} if version is None else {"IfMatch": version}
-
-        def send() -> str:
-            try:
-                with boto_errors():
-                    self._client.delete_object(Bucket=self.bucket, Key=name, **condition)
-            except RequestFailure as failure:
-                if failure.answer is not Answer.ABSENT:
-                    raise
-            return ""
-
-        self._writes.delete(key, version, send)
-
-    def delete_many(self, keys: Sequence[str]) -> None:
-        names = [self._name(key) for key in keys]
-        for start in range(0, len(names), DELETE_AT_ONCE):
-            self._delete_some(names[start : start + DELETE_AT_ONCE])
-
-    def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
-        start = f"{self._start}{check_folder(folder)}/"
-        with self._reported("ListBucketMultipartUploads", folder):
-            stale = left_uploads(self._requests, start, before)
-        for name, upload_id in () if is_dry else stale:
-            with self._reported("AbortMultipartUpload", name[len(self._start) :]):
-                abort_upload(self._requests, name, upload_id)
-        return len(stale)
-
-    def delete_markers(self, folder: str, but: Collection[str] = ()) -> None:
-        start = f"{self._start}{check_folder(folder)}/"
-        found = [item["Key"] for page in self._pages(folder, Prefix=start) for item in page.get("Contents", ())]
-        markers = [name for name in found if name.endswith("/") and name[len(start) :].partition("/")[0] not in but]
-        # The inner ones first: a server that keeps folders removes none that holds another.
-        names = sorted((name for name in markers if name != start or not but), reverse=True)
-        for first in range(0, len(names), DELETE_AT_ONCE):
-            self._delete_some(names[first : first + DELETE_AT_ONCE])
-
-    def _delete_some(self, names: list[str]) -> None:
-        key = names[0][len(self._start) :]
-        left = names
-
-        def send() -> None:
-            nonlocal left
-            some = {"Objects": [{"Key": name} for name in left], "Quiet": True}
-            errors = self._client.delete_objects(Bucket=self.bucket, Delete=some).get("Errors", ())
-            left = [error["Key"] for error in errors]
-            if errors:
-                code = str(errors[0].get("Code", ""))
-                status = 503 if code in ("InternalError", "ServiceUnavailable") else 403 if "Denied" in code else 400
-                raise RequestFailure(classify(status, code), status, code, str(errors[0].get("Message", "")))
-
-        with self._reported("DeleteObject", key, writes=True):
-            self._answered(send)
-
-    # writing
-
-    def _putting(self, key: str, body: bytes, **condition: str) -> Callable[[str], str]:
-        name = self._name(key)
-
-        def send(write_id: str) -> str:
-            with boto_errors():
-                answer = self._client.put_object(
-                    Bucket=self.bucket, Key=name, Body=body, Metadata={WRITE_ID: write_id}, **condition
-                )
-                return str(answer["ETag"])
-
-        return send
-
-    def _report(self, act: str, key: str, failure: RequestFailure, doubtful: bool) -> StreamStateError:
-        action = "PutObject" if act == PUT else "DeleteObject"
-        return as_error(failure, action=action, bucket=self.bucket, key=key, doubtful=doubtful)
-
-    def _copy(self, source_key: str, target_key: str, size_bytes: int | None = None) -> str:
-        """The checksum of the copy; raises RequestFailure, and ObjectMissingError."""
-        source, target = self._name(source_key), self._name(target_key)
-        if source == target:
-            # S3 refuses to copy an object onto itself.
-            checksum = self.checksum_of(source_key)
-            if checksum is None:
-                raise _missing(source_key)
-            return checksum
-        try:
-            return self._copier.copy(source, target, size_bytes)
-        except RequestFailure as failure:
-            if failure.answer is Answer.ABSENT:
-                raise _missing(source_key) from None
-            raise
-
-    # reading
-
-    def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
-        for page in self._pages(prefix, Prefix=self._start + prefix):
-            for item in page.get("Contents", ()):
-                key = item["Key"][len(self._start) :]
-                # A key that ends in a slash is a directory marker of another program's.
-                if is_key(key):
-                    yield ObjectInfo(key, item["Size"], item["ETag"])
-
-    def _pages(self, key: str, **request: str) -> Iterator[Mapping[str, Any]]:
-        while True:
-            with self._reported("ListBucket", key):
-                page: Mapping[str, Any] = self._answered(
-                    lambda: self._client.list_objects_v2(Bucket=self.bucket, **request)
-                )
-                if page.get("IsTruncated") and not page.get("NextContinuationToken"):
-                    # Half a list must not be taken for the whole.
-                    raise RequestFailure(
-                        Answer.REFUSED, 200, "NoContinuationToken", "the server does not go on listing"
-                    )
-            yield page
-            if not page.get("IsTruncated"):
-                return
-            request["ContinuationToken"] = page["NextContinuationToken"]
-
-    def _get(self, key: str) -> tuple[StoredObject, str] | None:
-        """The object, and the id of the put that wrote it ("" where another program did)."""
-        name = self._name(key)
-
-        def send() -> tuple[StoredObject, str]:
-            answer = self._client.get_object(Bucket=self.bucket, Key=name)
-            stored = StoredObject(key, answer["Body"].read(), answer["ETag"])
-            return stored, str(answer.get("Metadata", {}).get(WRITE_ID, ""))
-
-        with self._reported("GetObject", key):
-            return self._unless_absent(send)
-
-    def _head(self, key: str, **request: str) -> Mapping[str, Any] | None:
-        name = self._name(key)
-        with self._reported("HeadObject", key):
-            try:
-                answer: Mapping[str, Any] = self._answered(
-                    lambda: self._client.head_object(Bucket=self.bucket, Key=name, **request)
-                )
-                return answer
-            except RequestFailure as failure:
-                if failure.answer is Answer.ABSENT and self._is_bucket_seen:
-                    return None
-                if not failure.is_mute or failure.answer not in (Answer.ABSENT, Answer.REFUSED):
-                    raise
-        # Answers to HEAD have no body: no bucket, an unknown access key, an expired token and no such object look the
-        # same. A GET says which it is.
-        with self._reported("GetObject", key):
-            return self._unless_absent(lambda: self._opened(name))
-
-    def _opened(self, name: str) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = self._client.get_object(Bucket=self.bucket, Key=name)
-        answer["Body"].close()
-        return answer
-
-    def _unless_absent(self, send: Callable[[], Result]) -> Result | None:
-        """The answer to a GET; None where there is no object, which means a bucket that is there."""
-        try:
-            return self._answered(send)
-        except RequestFailure as failure:
-            if failure.answer is not Answer.ABSENT:
-                raise
-            self._is_bucket_seen = True
-            return None
-
-    def _answered(self, send: Callable[[], Result]) -> Result:
-        def translated() -> Result:
-            with boto_errors():
-                return send()
-
-        result = until_answered(self._clock, translated)
-        self._is_bucket_seen = True
-        return result
-
-    def _name(self, key: str) -> str:
-        return self._start + check_key(key)
-
-    @contextmanager
-    def _reported(self, action: str, key: str, *, writes: bool = False) -> Iterator[None]:
-        try:
-            yield
-        except RequestFailure as failure:
-            doubtful = writes and failure.answer is Answer.UNKNOWN
-            raise as_error(failure, action=action, bucket=self.bucket, key=key, doubtful=doubtful) from failure
-
-
-def _missing(source_key: str) -> ObjectMissingError:
-    return ObjectMissingError("there is no object to copy or link", key=source_key)

@@ -11,7 +11,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.store.answers import Answer, RequestFailure
+from airflow_streamstate.store.server import Answer, RequestFailure
 
 _ABSENT = ("NoSuchKey", "NoSuchVersion", "404")
 _BUSY = ("ConditionalRequestConflict", "OperationAborted")

@@ -20,7 +20,7 @@ from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork, wipe
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.repair import Clean, repair_before_start
 from airflow_streamstate.errors import VersionConflictError
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from support.checkpoints import QUERY_ID, barrier_mark
 from support.fake_clock import FakeClock
 from support.s3_proxy import StrikingProxy
@@ -42,12 +42,12 @@ def checkpoints(s3_proxy: StrikingProxy) -> Iterator[Checkpoint]:
         for number in range(10_000):
             clock = FakeClock(seed=number)
             prefix = f"barrier-{s3_proxy.endpoint_url.rpartition(':')[2]}-{number}"
-            store = S3Store(BUCKET, prefix, options_for(s3_proxy.endpoint_url), clock=clock)
+            store = s3_store(BUCKET, prefix, options_for(s3_proxy.endpoint_url), clock=clock)
             checkpoint = Checkpoint(store, "orders/deployments/d-0001/checkpoints/counts")
             store.put(checkpoint.metadata_key, json.dumps({"id": QUERY_ID}).encode())
             for folder in ("offsets", "commits"):
                 name = f"{prefix}/{checkpoint.key(folder)}/"
-                store._client.put_object(Bucket=BUCKET, Key=name, Body=b"")
+                store.client.boto.put_object(Bucket=BUCKET, Key=name, Body=b"")
             yield checkpoint
 
     return made()

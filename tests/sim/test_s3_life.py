@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, OutcomeUnknownError, UnavailableError
-from airflow_streamstate.store.interface import Link, Store
-from airflow_streamstate.store.many import delete_many, link_many
+from airflow_streamstate.store.base import Link, Store
+from airflow_streamstate.store.cleanup import end_uploads
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.s3 import S3Store
-from airflow_streamstate.store.temporaries import end_uploads
+from airflow_streamstate.store.s3 import s3_store
+from airflow_streamstate.store.server import ServerStore
+from airflow_streamstate.store.transfer import delete_many, link_many
 from support.fake_clock import FakeClock
 from support.s3_server import BUCKET, Strike, StrikingProxy, Weather, options_for
 from support.sim_laws import assert_laws
@@ -29,10 +30,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "s3.md"
 
 
 @pytest.fixture
-def store(s3_proxy: StrikingProxy, request: pytest.FixtureRequest) -> S3Store:
+def store(s3_proxy: StrikingProxy, request: pytest.FixtureRequest) -> ServerStore:
     """A store behind the proxy, whose pauses take no time."""
     prefix = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())
-    return S3Store(
+    return s3_store(
         BUCKET,
         prefix,
         options_for(s3_proxy.endpoint_url),
@@ -63,7 +64,7 @@ def live(folder: Path, store: Store) -> Life:
 
 
 @pytest.mark.timeout(300)
-def test_a_whole_life_under_faults_loses_nothing(folder: Path, store: S3Store, s3_proxy: StrikingProxy) -> None:
+def test_a_whole_life_under_faults_loses_nothing(folder: Path, store: ServerStore, s3_proxy: StrikingProxy) -> None:
     """A tenth of all requests goes wrong in every way that there is, and nothing is lost, doubled or half there."""
     s3_proxy.weather = Weather(0.1, seed=7, mercy=True)
     live(folder, store)
@@ -72,7 +73,9 @@ def test_a_whole_life_under_faults_loses_nothing(folder: Path, store: S3Store, s
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", [60, 140, 260, 400])
-def test_a_home_that_is_gone_ends_no_driver(folder: Path, store: S3Store, s3_proxy: StrikingProxy, first: int) -> None:
+def test_a_home_that_is_gone_ends_no_driver(
+    folder: Path, store: ServerStore, s3_proxy: StrikingProxy, first: int
+) -> None:
     """With the home out of reach for 40 requests on end the job goes on, orders are given again, and no law breaks."""
     s3_proxy.outages.append(range(first, first + 40))
     life = live(folder, SplitStore(store, MemoryStore()))
@@ -96,7 +99,7 @@ class Outage:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("since_seconds", [1.0, 4.0, 8.0])
 def test_two_minutes_without_a_server_end_no_driver(
-    folder: Path, store: S3Store, s3_proxy: StrikingProxy, since_seconds: float
+    folder: Path, store: ServerStore, s3_proxy: StrikingProxy, since_seconds: float
 ) -> None:
     """From its start, between two orders, under one: nobody ends a job for it, and nothing is lost or doubled."""
     world = make_world(folder)
@@ -114,7 +117,7 @@ def test_two_minutes_without_a_server_end_no_driver(
 
 @pytest.mark.timeout(300)
 def test_the_policy_is_what_is_really_asked(
-    folder: Path, store: S3Store, s3_proxy: StrikingProxy, policy: dict[str, set[str]]
+    folder: Path, store: ServerStore, s3_proxy: StrikingProxy, policy: dict[str, set[str]]
 ) -> None:
     """The documented policy allows exactly the actions of a whole life and of copies in parts, and no more."""
     live(folder, store)

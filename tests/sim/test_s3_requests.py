@@ -13,7 +13,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.settings import default_settings
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from support.acting_clock import ActingClock
 from support.s3_server import BUCKET, StrikingProxy, options_for
 from support.sim_stage import StillLauncher
@@ -32,10 +32,10 @@ class Place:
 
     def __init__(self, prefix: str, folder: Path, proxy: StrikingProxy) -> None:
         clock = ActingClock(limit_seconds=3 * HOUR_SECONDS)
-        own = S3Store(BUCKET, prefix, options_for(proxy.endpoint_url), clock=clock)
+        own = s3_store(BUCKET, prefix, options_for(proxy.endpoint_url), clock=clock)
         self.proxy = proxy
         self.stream = SimulatedStream(
-            clock, S3Store(BUCKET, prefix, options_for(f"http://{proxy.server}"), clock=clock)
+            clock, s3_store(BUCKET, prefix, options_for(f"http://{proxy.server}"), clock=clock)
         )
         self.stream.deploy(settings=default_settings(own.uri))
         self.driver = SimulatedDriver(self.stream, checkpoints=own, control=StreamControl(own, STREAM, clock))

@@ -7,10 +7,10 @@ import re
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.snapshot.removal import Remover
-from airflow_streamstate.snapshot.room import shared_bytes
+from airflow_streamstate.snapshot.deletion import Remover
+from airflow_streamstate.snapshot.sharing import shared_bytes
 from airflow_streamstate.snapshot.verify import check_before_start, verify
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from support.checkpoints import commit_batch
 from support.fake_clock import FakeClock
 from support.s3_server import BUCKET, StrikingProxy, options_for
@@ -26,7 +26,7 @@ def shelf(s3_proxy: StrikingProxy, request: pytest.FixtureRequest) -> Shelf:
     """A stream on S3, behind the proxy that counts."""
     prefix = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())
     clock = FakeClock()
-    return Shelf(S3Store(BUCKET, prefix, options_for(s3_proxy.endpoint_url), clock=clock), clock=clock)
+    return Shelf(s3_store(BUCKET, prefix, options_for(s3_proxy.endpoint_url), clock=clock), clock=clock)
 
 
 def batch(checkpoint: Checkpoint, batch_id: int) -> int:

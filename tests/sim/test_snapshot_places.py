@@ -13,7 +13,7 @@ import pytest
 
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from support.faulty_store import KILL_POINTS, Fault
 from support.sim_laws import assert_laws
 from support.sim_life import WHOLE_LIFE, Life, Recovery, make_world

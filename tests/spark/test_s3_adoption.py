@@ -11,7 +11,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.packages import EXCLUDES, connector_for
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from support.foreign_query import SCRIPT, ForeignQuery
 from support.launches import wait_until
 from support.s3_server import BUCKET, options_for
@@ -33,7 +33,7 @@ class QueryOnS3(ForeignQuery):
         super().__init__(base)
         folder = f"{base.name}-mine/counts"
         self.place = f"s3://{BUCKET}/{folder}"
-        self.store = S3Store(BUCKET, folder, options_for(server_url))
+        self.store = s3_store(BUCKET, folder, options_for(server_url))
         own = SCRIPT.replace('base + "/mine/counts"', repr(f"s3a://{BUCKET}/{folder}"))
         assert own != SCRIPT
         self.app.write_text(own)

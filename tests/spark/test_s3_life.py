@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from support.launches import command_lines, end_processes
 from support.s3_proxy import StrikingProxy
 from support.s3_requests import S3Request
@@ -36,7 +36,7 @@ class Striker:
     """
 
     def __init__(self, server_url: str, prefix: str) -> None:
-        self.store = S3Store(BUCKET, prefix, options_for(server_url))
+        self.store = s3_store(BUCKET, prefix, options_for(server_url))
         self.struck: list[str] = []
         self._start = f"{prefix}/"
         self._armed = threading.Event()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.store.s3 import S3Store
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.cleanup import delete_below
+from airflow_streamstate.store.s3 import s3_store
 from support.launches import end_processes
 from support.s3_server import BUCKET, make_bucket, options_for
 from support.s3_stream import S3Stream, desk_on_s3, driver_folder
@@ -41,7 +41,7 @@ def desk(tmp_path: Path, real_url: str, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def test_a_stream_goes_on_from_another_bucket(desk: Desk, real_url: str, other_bucket: str) -> None:
     """Everything of the home is gone, with its checkpoints; the same command deploys it again, and no row is lost."""
-    stream, home = S3Stream(desk.base), S3Store(BUCKET, desk.base.name, options_for(real_url))
+    stream, home = S3Stream(desk.base), s3_store(BUCKET, desk.base.name, options_for(real_url))
     mirror = f"s3://{other_bucket}/{desk.base.name}"
     stream.feed(3)
     first = stream.deploy("--mirror", mirror).json["deployment_id"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from support.launches import wait_until
 from support.s3_server import BUCKET, options_for
 from support.s3_stream import SCRIPT, S3Stream, desk_on_s3
@@ -60,7 +60,7 @@ def state() -> str:
 def test_a_bad_batch_is_skipped_and_a_seed_reads_two_files_again(desk: Desk, real_url: str) -> None:
     """What is passed over is one file, by name; then a drain, and a seed two files earlier, which come twice: every
     other row is there once (Laws 9 and 14)."""
-    stream, store = PoisonedStream(desk.base), S3Store(BUCKET, desk.base.name, options_for(real_url))
+    stream, store = PoisonedStream(desk.base), s3_store(BUCKET, desk.base.name, options_for(real_url))
     stream.feed(2)
     first = stream.deploy().json["deployment_id"]
     stream.wait_until_read(store, first)

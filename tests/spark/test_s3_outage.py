@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from support.launches import living_processes, wait_until
 from support.s3_proxy import StrikingProxy, Weather
 from support.s3_server import BUCKET, options_for, striking_proxy
@@ -53,7 +53,7 @@ class Witness:
     """Looks at a checkpoint beside the proxy."""
 
     def __init__(self, server_url: str, prefix: str, deployment_id: str) -> None:
-        self._store = S3Store(BUCKET, prefix, options_for(server_url))
+        self._store = s3_store(BUCKET, prefix, options_for(server_url))
         self._folder = f"flights/deployments/{deployment_id}/checkpoints/counts"
 
     def last_commit(self) -> int:

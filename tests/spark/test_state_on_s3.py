@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
+from airflow_streamstate.store.transfer import keys_below
 from support.s3_server import BUCKET, options_for
 from support.s3_stream import S3Stream, desk_on_s3
 from support.shell import Desk, shell
@@ -32,7 +32,7 @@ def test_state_is_read_from_a_copy_and_exported_beside_the_home(desk: Desk, real
     first = stream.done("snapshot").json["snapshot_id"]
     stream.feed(3)
     second = stream.done("stop").json["snapshot_id"]
-    home = S3Store(BUCKET, desk.base.name, options_for(real_url))
+    home = s3_store(BUCKET, desk.base.name, options_for(real_url))
     before = {info.key: info for info in home.list_objects("flights/snapshots/")}
     everything = set(keys_below(home, "flights/"))
     found = shell("state", "flights", "--out", f"s3://{BUCKET}/exports/one", "--json")
@@ -47,5 +47,5 @@ def test_state_is_read_from_a_copy_and_exported_beside_the_home(desk: Desk, real
     assert (refused.status, refused.error["message"]) == (4, "an export lies there already")
     assert {info.key: info for info in home.list_objects("flights/snapshots/")} == before
     assert set(keys_below(home, "flights/")) == everything
-    written = set(keys_below(S3Store(BUCKET, "exports", options_for(real_url)), ""))
+    written = set(keys_below(s3_store(BUCKET, "exports", options_for(real_url)), ""))
     assert {"one/_about.json", "two/_about.json"} <= written

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from airflow_streamstate.store.interface import ObjectInfo
+from airflow_streamstate.store.base import ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from airflow_streamstate.cli.main import run
-from airflow_streamstate.store.keys import TEMPORARY_PREFIX
+from airflow_streamstate.store.base import TEMPORARY_PREFIX
 
 ACTS = {"os.link": 1, "os.rename": 1, "os.remove": 0, "subprocess.Popen": 0}
 """The acts that leave something, and which of their arguments is the place."""

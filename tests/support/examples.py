@@ -64,13 +64,13 @@ from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegi
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, RehearsedQuery, Waiting
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
-    Condemned,
     KnownGood,
     Lease,
-    Making,
+    PendingDeletion,
     Pin,
     RetentionRegister,
     SettledCustody,
+    SnapshotInProgress,
 )
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.upgrades import (
@@ -293,11 +293,11 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     RetentionRegister(
         "orders", WRITE_ID, AT, "shell:ada", 7, "d-0003-stopped-000002",
-        {COMMAND_ID: Making("d-0003-live-000006", ("d-0003-stopped-000002",), 2, AT, LATER)},
+        {COMMAND_ID: SnapshotInProgress("d-0003-live-000006", ("d-0003-stopped-000002",), 2, AT, LATER)},
         {"1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed": Lease("d-0002-stopped-000001", "verify by shell:ada", AT, LATER)},
         {"d-0001-live-000004": Pin(AT, "airflow prune_orders.pin")},
         {"d-0002-stopped-000001": LATER},
-        {"d-0001-live-000003": Condemned(AT, take=2, data_uri="s3://second/streams")},
+        {"d-0001-live-000003": PendingDeletion(AT, take=2, data_uri="s3://second/streams")},
         {"d-0001-live-000005": AT},
         {"cd" * 32: AT},
         KnownGood("d-0002", AT),

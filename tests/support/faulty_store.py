@@ -15,8 +15,7 @@ from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from airflow_streamstate.errors import OutcomeUnknownError, StreamStateError, UnavailableError
-from airflow_streamstate.store.interface import ObjectInfo, Store, StoredObject
-from airflow_streamstate.store.keys import TEMPORARY_PREFIX
+from airflow_streamstate.store.base import TEMPORARY_PREFIX, ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.local import LocalStore
 
 Result = TypeVar("Result")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 
 TO_THE_END = 1_000_000

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from support.drivers import CONF, seconds_of
 from support.file_sink import rows_in
 from support.launches import wait_until

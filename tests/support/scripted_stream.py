@@ -37,7 +37,7 @@ from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options
 from support.scripted_driver import END_OFFSET, STREAM_STATE_ROWS, WATERMARK_TEXT

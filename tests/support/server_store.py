@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-from airflow_streamstate.store.interface import Link, StoredObject
+from airflow_streamstate.store.base import Link, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 
 

@@ -16,13 +16,13 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.mirror import mirror_snapshot
-from airflow_streamstate.snapshot.partial_copies import clear_halves, close_copies
+from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
 from airflow_streamstate.snapshot.places import key_of
-from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store, StoredObject
+from airflow_streamstate.store.base import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import EXAMPLES
 from support.faulty_store import FaultyStore
@@ -211,7 +211,7 @@ def clearing(shelf: Shelf, mirror: Store, *, of_all: bool = False) -> Act:
 
     def act(store: Store) -> object:
         mine = Shelf(store, clock=shelf.clock)
-        return clear_halves(mine.control, _Place(mirror, _plan_of(store)), "test", of_all=of_all)
+        return delete_partial_copies(mine.control, _Place(mirror, _plan_of(store)), "test", of_all=of_all)
 
     return act
 
@@ -222,7 +222,7 @@ def closing(shelf: Shelf, mirror: Store, *snapshot_ids: str) -> Act:
     def act(store: Store) -> object:
         mine, place = Shelf(store, clock=shelf.clock), _Place(mirror, _plan_of(store))
         close_copies(mine.control, place, "test", snapshot_ids)
-        return clear_halves(mine.control, place, "test", of_all=True)
+        return delete_partial_copies(mine.control, place, "test", of_all=True)
 
     return act
 

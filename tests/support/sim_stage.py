@@ -36,7 +36,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity, WatermarkSpec
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import barrier_mark, commit_batch
 from support.fake_clock import FakeClock

@@ -20,7 +20,7 @@ from airflow_streamstate.protocol.events import Fenced
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSlot
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.snapshot.places import key_of
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_query import SimulatedRun
 

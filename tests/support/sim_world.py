@@ -24,7 +24,7 @@ from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, La
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import Call, Fault, FaultPlan, FaultyStore, SimulatedCrash

@@ -50,7 +50,7 @@ from airflow_streamstate.driver.attempt.ports import (
 )
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from support.acting_clock import ActingClock
 from support.simulated_adapter import SimulatedDoor
 from support.simulated_plan import analyzed_json

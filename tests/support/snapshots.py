@@ -14,7 +14,7 @@ from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import QUERY_ID, barrier_mark, commit_batch, plan_batch, write_with_crc
 from support.fake_clock import FakeClock

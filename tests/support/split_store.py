@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from airflow_streamstate.store.interface import ObjectInfo, Store, StoredObject
+from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 
 _DATA = re.compile(
     r"/(checkpoints|building|trials|gathered)(/|$)|/readings/[^/]+/forks(/|$)|/snapshots/[^/]+/data(-[0-9]+)?(/|$)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from airflow_streamstate.errors import ObjectExistsError, OutcomeUnknownError, UnavailableError, VersionConflictError
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 class Model:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from airflow_streamstate.errors import ReadOnlyError, StoreRefusedError, UnavailableError
-from airflow_streamstate.store.interface import ObjectInfo, Store, StoredObject
+from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 
 Absence = Literal["unmounted", "renamed", "refused", "read_only"]

@@ -17,7 +17,7 @@ from airflow_streamstate.errors import (
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import ReachedBySpark, plain_uri

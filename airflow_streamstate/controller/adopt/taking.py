@@ -30,11 +30,9 @@ from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
-from airflow_streamstate.snapshot.copying_in import copy_in
-from airflow_streamstate.snapshot.meanwhile import until_done
-from airflow_streamstate.store.interface import ManyAtOnce, Store
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.many import delete_many
+from airflow_streamstate.snapshot.copy_checkpoint import copy_checkpoint
+from airflow_streamstate.store.base import ManyAtOnce, Store
+from airflow_streamstate.store.transfer import delete_many, keys_below, until_done
 
 FIRST_TOKEN = 1
 ADOPTED_ID = deployment_id_for(FIRST_TOKEN)
@@ -100,7 +98,7 @@ def take_snapshot(
                 checkpoint=f"{home.checkpoints.uri}/{folder}",
                 next_step="Another home keeps its own there: give it up, and adopt the query under another name.",
             )
-        copy_in(one.checkpoint, one.position, copies[name], go_on=hold.keep)
+        copy_checkpoint(one.checkpoint, one.position, copies[name], go_on=hold.keep)
     refuse_moved(barred)
     hold.keep()
     if not _is_of(control.manifest(_snapshot_id(hold)), barred):

@@ -26,11 +26,12 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id, launch_key_for
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
+from airflow_streamstate.retry import Retry
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.s3a import ReachedBySpark
 
-LAUNCH_TRIES = 3
-LAUNCH_PAUSE_SECONDS = 0.5
+LAUNCH = Retry(tries=3, pause_seconds=0.5)
+"""The same call again tells whether the first one launched a driver (Law 8)."""
 GRACE_SECONDS = 5.0
 _CODE = "code"
 
@@ -227,12 +228,7 @@ class Drivers:
         return True
 
     def _launch(self, request: LaunchRequest) -> LaunchHandle:
-        for _ in range(LAUNCH_TRIES - 1):
-            try:
-                return self._launcher.launch(request)
-            except OutcomeUnknownError:
-                self._clock.sleep(LAUNCH_PAUSE_SECONDS)  # the same call again tells (Law 8)
-        return self._launcher.launch(request)
+        return LAUNCH.call(self._clock, lambda: self._launcher.launch(request), OutcomeUnknownError)
 
     def _request(self, spec: DeploymentSpec, attempt: int, secrets: Resolved, place: PlaceCode) -> LaunchRequest:
         if spec.checkpoints_uri != self._home.checkpoints.uri:

@@ -19,7 +19,7 @@ from airflow_streamstate.controller.request.resolved_request import (
 )
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.protocol.records import Artifact, OnQueryFailure, StartMode
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 _NO_SCRIPT = Path("script.py")
 

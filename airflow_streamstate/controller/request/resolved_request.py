@@ -12,7 +12,7 @@ from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 
 # Where a request wants its snapshots to be kept, as far as that can be judged without the home.

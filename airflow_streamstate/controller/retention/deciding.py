@@ -9,7 +9,7 @@ from datetime import datetime
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import RetentionRegister
-from airflow_streamstate.snapshot.removal import held_in
+from airflow_streamstate.snapshot.deletion import held_in
 
 KEPT_SNAPSHOTS = 10
 """So many are kept where nobody says how many."""

@@ -27,10 +27,9 @@ from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, la
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
-from airflow_streamstate.snapshot.removal import has_data
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.many import delete_many
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.snapshot.deletion import has_data
+from airflow_streamstate.store.cleanup import delete_below
+from airflow_streamstate.store.transfer import delete_many, keys_below
 
 KEPT_DEPLOYMENTS = 10
 """So many of the newest stay on record, whatever else goes."""

@@ -28,12 +28,12 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import RetentionRegister, SettledCustody
-from airflow_streamstate.snapshot.mirror_place import refuse_left_behind, refuse_same
-from airflow_streamstate.snapshot.partial_copies import clear_halves, close_copies
-from airflow_streamstate.snapshot.removal import Removed, Remover
-from airflow_streamstate.snapshot.room import freed_bytes, shared_bytes
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.temporaries import clear_left
+from airflow_streamstate.snapshot.deletion import Removed, Remover
+from airflow_streamstate.snapshot.mirror import refuse_left_behind, refuse_same
+from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
+from airflow_streamstate.snapshot.sharing import freed_bytes, shared_bytes
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import clear_left
 
 # Pruning at the mirrors: whole copies of snapshots that the home has let go of.
 #
@@ -141,7 +141,7 @@ class Copies:
         if not self._is_dry:
             by = self._means.requested_by
             closed = close_copies(self._control, mirror, by, removed)
-            files = clear_halves(self._control, mirror, by, of_all=True)
+            files = delete_partial_copies(self._control, mirror, by, of_all=True)
             removed = {one: why for one, why in removed.items() if one in closed}
         stays = [manifest for one, manifest in copies.items() if one not in removed]
         freed = freed_bytes(mirror, [copies[one] for one in removed], stays)

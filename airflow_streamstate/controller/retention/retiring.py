@@ -23,10 +23,9 @@ from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
 from airflow_streamstate.snapshot.placing import known_places
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.listing import keys_below
-from airflow_streamstate.store.temporaries import end_uploads
-from airflow_streamstate.store.trees import delete_below
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import delete_below, end_uploads
+from airflow_streamstate.store.transfer import keys_below
 
 
 @dataclass(frozen=True)

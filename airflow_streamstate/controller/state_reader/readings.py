@@ -64,7 +64,7 @@ from airflow_streamstate.snapshot.placing import known_places
 from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateExport, StateOrder, StatePlace, Verb
 from airflow_streamstate.snapshot.state_sizes import bytes_by_partition, operators_in, skew_of
 from airflow_streamstate.snapshot.verify import Problem
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 # What is told of a reading: what the driver counted, beside what the manifest says of bytes and positions. Pure.
 

@@ -24,6 +24,7 @@ from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, Strea
 from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
 from airflow_streamstate.protocol.records import DeploymentSpec, StartMode, StartPlan
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
+from airflow_streamstate.retry import Retry
 
 Result = TypeVar("Result")
 MIN_PAUSE_SECONDS = 0.1
@@ -36,10 +37,9 @@ SILENCE_SECONDS = 900.0
 """So long what a deploy needs may not answer, such as the place of the snapshot that it starts from, while the stream
 stands still and no other deployment has it; then the next way is gone, or a person decides what becomes of the stream
 (Law 6)."""
-LATE_TRIES = 5
 _REHEARSING = ("plan", "back-plan", "back-handover", "back-undo")
 """The acts of an upgrade that begin a rehearsal, as ``Tools.request_id`` takes them."""
-LATE_PAUSE_SECONDS = 2.0
+LATE = Retry(tries=6, pause_seconds=2.0)
 
 
 @dataclass(frozen=True)
@@ -217,14 +217,13 @@ class Tools:
         What stands in the way goes up at once while the phase is younger than ``patience_seconds``: the next look tries
         again. A worker that comes later has not seen the earlier tries, so one such error is no answer for it either.
         """
-        for _ in range(LATE_TRIES):
-            try:
-                return act()
-            except (ConflictError, UnavailableError, OutcomeUnknownError) as error:
-                if isinstance(error, UsedError) or self.waited_seconds(state) < patience_seconds:
-                    raise
-                self.means.clock.sleep(LATE_PAUSE_SECONDS)
-        return act()
+
+        def may_pass(error: Exception) -> bool:
+            is_in_the_way = isinstance(error, ConflictError | UnavailableError | OutcomeUnknownError)
+            is_late = self.waited_seconds(state) >= patience_seconds
+            return is_in_the_way and not isinstance(error, UsedError) and is_late
+
+        return LATE.call(self.means.clock, act, may_pass)
 
     def pause_seconds(self, spec: DeploymentSpec) -> float:
         """Between two looks at a deployment."""

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.errors import DataError, SnapshotNotFoundError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import SnapshotMirrored
-from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
-from airflow_streamstate.snapshot.mirror_place import refuse_same
-from airflow_streamstate.snapshot.partial_copies import clear_halves
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot, refuse_same
+from airflow_streamstate.snapshot.partial_copies import delete_partial_copies
+from airflow_streamstate.store.base import Store
 
 ROUND_SECONDS = 10.0
 FAILING_SECONDS = 60.0
@@ -92,7 +91,7 @@ class Mirroring:
             return
         self._clear_at[uri] = attempt.clock.monotonic_seconds() + CLEAR_SECONDS
         try:
-            clear_halves(attempt.control, self._open(uri), f"{attempt.deployment_id} attempt {attempt.number}")
+            delete_partial_copies(attempt.control, self._open(uri), f"{attempt.deployment_id} attempt {attempt.number}")
         except StreamStateError as error:
             self._fails(uri, "", error)
 

@@ -17,7 +17,7 @@ from airflow_streamstate.driver.start.starting import Starter
 from airflow_streamstate.protocol.events import Started
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.snapshot.placing import OpenPlace
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 
 
 class Supervisor:

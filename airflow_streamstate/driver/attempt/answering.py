@@ -8,9 +8,9 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command
 from airflow_streamstate.protocol.events import Accepted, Ignored, Rejected
+from airflow_streamstate.retry import Retry
 
-CLEAN_UP_TRIES = 3
-CLEAN_UP_PAUSE_SECONDS = 0.2
+CLEAN_UP = Retry(tries=3, pause_seconds=0.2)
 
 
 def accept(attempt: Attempt, order: Order) -> None:
@@ -34,13 +34,12 @@ def ignore(attempt: Attempt, command: Command, number: int, reason: str) -> None
 
 def clean_up(attempt: Attempt) -> None:
     """Delete the commands that have had their end; where that does not work, a later look does it."""
-    for _ in range(CLEAN_UP_TRIES):
+    for _ in CLEAN_UP.begin(attempt.clock):
         try:
             _delete_answered(attempt)
             return
         except StreamStateError as error:
             attempt.reporter.outage("clean-up of commands", error)
-        attempt.clock.sleep(CLEAN_UP_PAUSE_SECONDS)
 
 
 def _delete_answered(attempt: Attempt) -> None:

@@ -26,7 +26,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.redaction import secrets_of
 from airflow_streamstate.protocol.register import AttemptMode
 from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 
 

@@ -26,6 +26,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.redaction import redact_text, shortened
+from airflow_streamstate.retry import Retry
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 Say = Callable[[str], None]
@@ -39,8 +40,8 @@ OUTAGES: tuple[type[StreamStateError], ...] = (
 """What a store says while it is out of reach, overloaded, full, or forbidden for a while."""
 PASSING = (UnavailableError, OutcomeUnknownError, StoreRefusedError)
 """What passes by itself, or by what an operator does to the store, once a query has run on its checkpoint."""
-RETRY_SECONDS = 0.5
-MAX_RETRY_SECONDS = 5.0
+UNTIL_TAKEN = Retry(pause_seconds=0.5, growth=2, most_pause_seconds=5.0)
+"""What must be done is tried until the store takes it, or the attempt is replaced."""
 OUTAGE_LINE_SECONDS = 30.0
 MAX_WAITING = 100
 MAX_TEXT_CHARACTERS = 8_000
@@ -153,19 +154,16 @@ class Reporter:
             FencedError: this attempt was replaced and writes nothing more (Law 4).
         """
         event = self._event(kind, fields)
-        pause = RETRY_SECONDS
-        while True:
+
+        def append() -> None:
             self._refuse_if_silenced()
-            try:
-                self._flush()
-                self._append(event)
-            except OUTAGES as error:
-                self.outage(f"event {kind.kind}", error)
-            else:
-                self.answered(f"event {kind.kind}")
-                return event
-            self.clock.sleep(pause)
-            pause = min(pause * 2, MAX_RETRY_SECONDS)
+            self._flush()
+            self._append(event)
+
+        doing = f"event {kind.kind}"
+        UNTIL_TAKEN.call(self.clock, append, OUTAGES, lambda error: self.outage(doing, error))
+        self.answered(doing)
+        return event
 
     def try_write(self, kind: type[Event], **fields: object) -> bool:
         """Write an event once, also where this attempt is silenced; whether it is certain to be there."""

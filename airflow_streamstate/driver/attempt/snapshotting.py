@@ -14,11 +14,13 @@ from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.driver.attempt.ports import Progress
+from airflow_streamstate.driver.attempt.reporting import UNTIL_TAKEN
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     InvalidRequestError,
     OutcomeUnknownError,
     StoreRefusedError,
+    StreamStateError,
     UnavailableError,
 )
 from airflow_streamstate.protocol import layout
@@ -29,8 +31,6 @@ from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 
-RETRY_SECONDS = 0.5
-MAX_RETRY_SECONDS = 5.0
 Result = TypeVar("Result")
 
 
@@ -43,23 +43,27 @@ def retry_until_fenced(attempt: Attempt, doing: str, act: Callable[[], Result]) 
         StoreRefusedError: it refuses, and no query was started yet, so that it may never have given access.
         whatever else ``act`` raises.
     """
-    pause, refused_since = RETRY_SECONDS, None
-    while True:
+    refused_since: float | None = None
+
+    def unless_fenced() -> Result:
         attempt.fence.check()
-        try:
-            done = act()
-        except (UnavailableError, OutcomeUnknownError) as error:
+        return act()
+
+    def note(error: StreamStateError) -> None:
+        nonlocal refused_since
+        if not isinstance(error, StoreRefusedError):
             refused_since = None
             attempt.reporter.outage(doing, error)
-        except StoreRefusedError as error:
-            if attempt.queries.last_start_at_seconds is None:
-                raise
-            refused_since = _bear_refusal(attempt, doing, error, refused_since)
+        elif attempt.queries.last_start_at_seconds is None:
+            raise error
         else:
-            attempt.reporter.answered(doing)
-            return done
-        attempt.clock.sleep(pause)
-        pause = min(pause * 2, MAX_RETRY_SECONDS)
+            refused_since = _bear_refusal(attempt, doing, error, refused_since)
+
+    done = UNTIL_TAKEN.call(
+        attempt.clock, unless_fenced, (UnavailableError, OutcomeUnknownError, StoreRefusedError), note
+    )
+    attempt.reporter.answered(doing)
+    return done
 
 
 def _bear_refusal(attempt: Attempt, doing: str, error: StoreRefusedError, since: float | None) -> float:

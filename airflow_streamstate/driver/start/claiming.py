@@ -16,7 +16,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.cancelling import cancel_drains
 from airflow_streamstate.driver.attempt.latch import Order, order_of
-from airflow_streamstate.driver.attempt.reporting import MAX_RETRY_SECONDS, say_to_driver_log
+from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
 from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, retry_until_fenced
 from airflow_streamstate.driver.start.skipping import tell_committed_skips
 from airflow_streamstate.errors import DataError, FencedError, ObjectExistsError, StreamStateError, UnavailableError
@@ -26,6 +26,7 @@ from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
+from airflow_streamstate.retry import Retry
 
 # What an attempt finds to be done at its claim: a drain that was ordered before it, or cut short in another attempt.
 #
@@ -94,7 +95,8 @@ def _is_drained(attempt: Attempt) -> bool:
 
 
 AGENT_VERSION = "0.1.0"
-RETRY_SECONDS = 1.0
+BEGINNING_PAUSE_SECONDS = 5.0
+CLAIM_PAUSE_SECONDS = 1.0
 Result = TypeVar("Result")
 
 
@@ -114,20 +116,16 @@ def patiently(clock: Clock, act: Callable[[], Result]) -> Result:
     Raises:
         UnavailableError: the store did not answer in that time.
     """
-    until = clock.monotonic_seconds() + AgentSettings().lost_after_seconds
-    while True:
-        try:
-            return act()
-        except UnavailableError as error:
-            if clock.monotonic_seconds() >= until:
-                raise
-            say_to_driver_log(f"the store is out of reach, and is asked again ({error})")
-        clock.sleep(MAX_RETRY_SECONDS)
+
+    def say(error: Exception) -> None:
+        say_to_driver_log(f"the store is out of reach, and is asked again ({error})")
+
+    beginning = Retry(for_seconds=AgentSettings().lost_after_seconds, pause_seconds=BEGINNING_PAUSE_SECONDS)
+    return beginning.call(clock, act, UnavailableError, say)
 
 
 def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> None:
     """Claim it; see ``Supervisor.claim``."""
-    deadline = attempt.clock.monotonic_seconds() + attempt.spec.settings.lost_after_seconds
     claim = Claim(
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,
@@ -141,21 +139,21 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         write_id=attempt.clock.new_uuid(),
         claimed_at=attempt.clock.now(),
     )
-    while True:
-        try:
-            register = _need_current(attempt)
-            _create(attempt, claim)
-            attempt.control.presence.bind(claim)
-            # Replaced between the look and the claim: the claim harms nothing, and says who it was.
-            _need_current(attempt)
-            attempt.reporter.load()
-            attempt.reporter.answered("the claim")
-            break
-        except UnavailableError as error:
-            attempt.reporter.outage("the claim", error)
-            if attempt.clock.monotonic_seconds() >= deadline:
-                raise
-        attempt.clock.sleep(RETRY_SECONDS)
+
+    def take() -> StreamRegister:
+        register = _need_current(attempt)
+        _create(attempt, claim)
+        attempt.control.presence.bind(claim)
+        # Replaced between the look and the claim: the claim harms nothing, and says who it was.
+        _need_current(attempt)
+        attempt.reporter.load()
+        attempt.reporter.answered("the claim")
+        return register
+
+    claiming = Retry(for_seconds=attempt.spec.settings.lost_after_seconds, pause_seconds=CLAIM_PAUSE_SECONDS)
+    register = claiming.call(
+        attempt.clock, take, UnavailableError, lambda error: attempt.reporter.outage("the claim", error)
+    )
     if any(isinstance(event, QueryStarted) for event in attempt.reporter.events):
         attempt.expect_checkpoints()
     attempt.note_mode(register.attempt_mode)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import OutcomeUnknownError, StreamStateError, VersionConflictError
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
+from airflow_streamstate.store.server import ServerStore
 from support.fake_clock import FakeClock
 from support.faulty_store import FaultyStore
 from support.s3_server import BUCKET, Weather, options_for, striking_proxy
@@ -41,20 +42,20 @@ def s3_prefix() -> str:
 
 
 @pytest.fixture
-def open_s3(request: pytest.FixtureRequest, s3_prefix: str) -> Callable[[str], S3Store]:
+def open_s3(request: pytest.FixtureRequest, s3_prefix: str) -> Callable[[str], ServerStore]:
     """Opens an empty store on the server of this name, with faults where it ends in ``-faults``."""
 
-    def open_store(kind: str) -> S3Store:
+    def open_store(kind: str) -> ServerStore:
         server, _, faults = kind.partition("-")
         endpoint_url = str(request.getfixturevalue(f"{server}_url"))
         if not faults:
-            return S3Store(BUCKET, s3_prefix, options_for(endpoint_url), upload_part_bytes=PART_BYTES)
+            return s3_store(BUCKET, s3_prefix, options_for(endpoint_url), upload_part_bytes=PART_BYTES)
         running = striking_proxy(endpoint_url)
         proxy = running.__enter__()
         request.addfinalizer(lambda: running.__exit__(None, None, None))
         proxy.weather = Weather(FAULTY_SHARE, seed=int(s3_prefix.rpartition("/")[2]), mercy=True)
         options = options_for(proxy.endpoint_url)
-        return S3Store(BUCKET, s3_prefix, options, clock=FakeClock(), upload_part_bytes=PART_BYTES)
+        return s3_store(BUCKET, s3_prefix, options, clock=FakeClock(), upload_part_bytes=PART_BYTES)
 
     return open_store
 
@@ -91,7 +92,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param.startswith(("gcs", "azure")):
         open_objects: Callable[[str], Store] = request.getfixturevalue("open_objects")
         return open_objects(request.param)
-    open_s3: Callable[[str], S3Store] = request.getfixturevalue("open_s3")
+    open_s3: Callable[[str], ServerStore] = request.getfixturevalue("open_s3")
     return open_s3(request.param)
 
 

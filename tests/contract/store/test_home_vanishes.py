@@ -12,7 +12,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import HomeAwayError, HomeNotFoundError, StoreRefusedError
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.s3 import s3_store
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, options_for
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
@@ -69,7 +69,7 @@ def bucket(moto_url: str) -> Iterator[Bucket]:
 def test_a_bucket_that_is_gone_or_made_again_is_no_home(bucket: Bucket) -> None:
     """Neither is anything believed to be absent in it, nor is anything written into the new one."""
     clock = FakeClock()
-    store = S3Store(BUCKET, "streams", options_for(bucket.endpoint_url), clock=clock)
+    store = s3_store(BUCKET, "streams", options_for(bucket.endpoint_url), clock=clock)
     presence = HomePresence(store, clock)
     presence.begin("tests")
     guarded = GuardedHome(presence)
@@ -98,7 +98,7 @@ def test_a_driver_outlives_its_bucket(bucket: Bucket) -> None:
     """Deleted, made again empty, and brought back: the queries run on, no sign of life begins a new home, and what is
     ordered when all is there again is obeyed. (Law 4)"""
     stream = SimulatedStream(checkpoints=MemoryStore("checkpoints"))
-    store = S3Store(BUCKET, "streams", options_for(bucket.endpoint_url), clock=stream.clock)
+    store = s3_store(BUCKET, "streams", options_for(bucket.endpoint_url), clock=stream.clock)
     stream.home = store
     HomePresence(store, stream.clock).begin("tests")
     stream.deploy()

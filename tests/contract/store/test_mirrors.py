@@ -8,7 +8,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.snapshot.mirror import mirror_snapshot
 from airflow_streamstate.snapshot.verify import check_before_start, verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.sim_stage import STREAM, Stage
 

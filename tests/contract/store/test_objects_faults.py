@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from airflow_streamstate.store.azure import SAS_VARIABLES, AzureClient
-from airflow_streamstate.store.gcs import GCSClient
-from airflow_streamstate.store.interface import Store
-from airflow_streamstate.store.objects import ObjectStore
+from airflow_streamstate.store.azure import SAS_VARIABLES, azure_store
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.gcs import gcs_store
 from airflow_streamstate.store.options import AzureOptions, GCSOptions
-from airflow_streamstate.store.pieces import put_pieces
-from airflow_streamstate.store.tries import TRY_FOR_SECONDS
+from airflow_streamstate.store.server import TRY_FOR_SECONDS, ServerStore
+from airflow_streamstate.store.transfer import put_pieces
 from support import azurite
 from support.fake_clock import FakeClock
 from support.object_stores import PART_BYTES, object_store
@@ -178,10 +177,10 @@ def test_directory_markers_are_not_objects(address: str, direct: Store, s3_prefi
 def test_no_bucket_is_a_mistake_and_not_an_absence(server: str, address: str) -> None:
     """Whatever is asked first, also without a body in the answer; it is told with what to do."""
 
-    def elsewhere() -> ObjectStore:
+    def elsewhere() -> ServerStore:
         if server == "gcs":
-            return ObjectStore(lambda: GCSClient("nowhere", GCSOptions(endpoint_url=address)), "gs://nowhere")
-        return ObjectStore(lambda: AzureClient("nowhere", azurite.options_for(address)), "az://nowhere")
+            return gcs_store("nowhere", "", GCSOptions(endpoint_url=address))
+        return azure_store("nowhere", "", azurite.options_for(address))
 
     for act in (
         lambda: elsewhere().get("a"),
@@ -200,7 +199,7 @@ def test_no_bucket_is_a_mistake_and_not_an_absence(server: str, address: str) ->
 def test_a_wrong_key_is_a_mistake(address: str) -> None:
     """Told at once, and the key is not in it."""
     options = AzureOptions(azurite.ACCOUNT, "aGlkZGVu", f"{address}/{azurite.ACCOUNT}")
-    store = ObjectStore(lambda: AzureClient(azurite.CONTAINER, options), "az://streams")
+    store = azure_store(azurite.CONTAINER, "", options)
     for act in (
         lambda: store.get("a"),
         lambda: store.head("a"),
@@ -221,7 +220,7 @@ def test_a_shared_access_signature_suffices(address: str, s3_prefix: str, monkey
     signature = azurite.account_signature()
     monkeypatch.setenv(SAS_VARIABLES[0], signature)
     options = AzureOptions(azurite.ACCOUNT, None, f"{address}/{azurite.ACCOUNT}")
-    store = ObjectStore(lambda: AzureClient(azurite.CONTAINER, options), "az://streams", s3_prefix)
+    store = azure_store(azurite.CONTAINER, s3_prefix, options)
     version = store.create("a", b"1")
     store.replace("a", b"2", version)
     store.copy("a", "b")

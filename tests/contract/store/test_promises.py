@@ -1,4 +1,4 @@
-"""Every promise of ``store/interface.py``, held against every backend."""
+"""Every promise of ``store/base.py``, held against every backend."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
-from airflow_streamstate.store.interface import Link, ObjectInfo, Store, StoredObject
-from airflow_streamstate.store.many import checksum_of, checksums_of, delete_many, link_many
-from airflow_streamstate.store.pieces import put_pieces
-from airflow_streamstate.store.ranges import read_range
+from airflow_streamstate.store.base import Link, ObjectInfo, Store, StoredObject
+from airflow_streamstate.store.transfer import checksum_of, checksums_of, delete_many, link_many, put_pieces, read_range
 
 BAD_KEYS = ["", "/a", "a/", "a//b", ".", "a/../b", "./a", "a\0b", "a\nb", "x" * 901, "a/.~streamstate-x"]
 DEADLINE_SECONDS = 40

@@ -1,4 +1,4 @@
-"""S3Store under faults without mercy: whatever it says of a write is true, and it says it in time."""
+"""ServerStore under faults without mercy: whatever it says of a write is true, and it says it in time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.store.interface import Link
-from airflow_streamstate.store.many import delete_many, link_many
-from airflow_streamstate.store.s3 import S3Store
-from airflow_streamstate.store.tries import TRIES, TRY_FOR_SECONDS
+from airflow_streamstate.store.base import Link
+from airflow_streamstate.store.s3 import s3_store
+from airflow_streamstate.store.server import TRIES, TRY_FOR_SECONDS, ServerStore
+from airflow_streamstate.store.transfer import delete_many, link_many
 from support.fake_clock import FakeClock
 from support.s3_server import BUCKET, Strike, StrikingProxy, Weather, options_for
 from support.store_model import Model
@@ -25,9 +25,9 @@ STEPS = 150
 
 
 @pytest.fixture
-def direct(s3_endpoint_url: str, s3_prefix: str) -> S3Store:
+def direct(s3_endpoint_url: str, s3_prefix: str) -> ServerStore:
     """The same place without the proxy: what is really there."""
-    return S3Store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
+    return s3_store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def struck(s3_proxy: StrikingProxy, s3_prefix: str, clock: FakeClock) -> S3Store:
-    return S3Store(BUCKET, s3_prefix, options_for(s3_proxy.endpoint_url), clock=clock)
+def struck(s3_proxy: StrikingProxy, s3_prefix: str, clock: FakeClock) -> ServerStore:
+    return s3_store(BUCKET, s3_prefix, options_for(s3_proxy.endpoint_url), clock=clock)
 
 
 class TestStorm:
     @pytest.mark.parametrize("seed", range(2))
     def test_whatever_is_said_of_a_write_is_true(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, seed: int
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, seed: int
     ) -> None:
         """Half of all requests goes wrong: done is done, refused is refused, unknown is one of the two. (Law 8)"""
         s3_proxy.weather = Weather(0.5, seed)
@@ -55,7 +55,7 @@ class TestStorm:
         assert model.outcomes == {"create", "replace", "put", "delete"}
         assert sum(s3_proxy.weather.struck.values()) > STEPS // 2
 
-    def test_many_copies_are_all_made(self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_many_copies_are_all_made(self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy) -> None:
         """With a third of all requests lost, 200 copies are made, and few more requests than the lost ones."""
         direct.put("a", b"x")
         s3_proxy.weather = Weather(0.33, seed=1)
@@ -70,7 +70,7 @@ class TestStorm:
 
 class TestOutage:
     def test_nothing_hangs_and_nothing_is_made_up(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, clock: FakeClock
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, clock: FakeClock
     ) -> None:
         """While the server is gone each call ends within its tries, and none says absent, done or refused. (Law 6)"""
         version = direct.put("a", b"1")
@@ -120,7 +120,7 @@ class TestRefusals:
     )
     def test_each_answer_has_its_remedy_in_every_read(
         self,
-        struck: S3Store,
+        struck: ServerStore,
         s3_proxy: StrikingProxy,
         status: int,
         code: str,
@@ -150,7 +150,7 @@ class TestRefusals:
 
 
 class TestRequests:
-    def test_each_call_is_one_request(self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_each_call_is_one_request(self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy) -> None:
         """What a call costs when nothing goes wrong."""
         version = direct.put("a", b"1")
         direct.put("deep/b", b"1")
@@ -177,14 +177,14 @@ class TestRequests:
         assert cost(lambda: delete_many(struck, [f"e/{n}" for n in range(40)])) == {"DeleteObjects": 1}
         assert cost(lambda: struck.delete("d")) == {"DeleteObject": 1}
 
-    def test_a_listing_tells_versions(self, struck: S3Store, direct: S3Store) -> None:
+    def test_a_listing_tells_versions(self, struck: ServerStore, direct: ServerStore) -> None:
         """The version of every object comes with the list and with a look, so that none is read for it."""
         version = direct.put("a", b"1")
         assert [info.version for info in struck.list_objects("")] == [version]
         assert struck.head("a").version == version
 
     def test_a_hook_comes_between_the_look_and_the_act(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
     ) -> None:
         """What a test does just before a copy is forwarded has happened when the copy lands: as with Spark's S3A."""
         direct.put("temporary", b"spark's")
@@ -200,7 +200,7 @@ class TestRequests:
         assert met == [f"{BUCKET}/{direct.prefix}/temporary"]
         assert direct.get("offsets/5").body == b"spark's"
 
-    def test_a_missing_source_is_told_once(self, struck: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_a_missing_source_is_told_once(self, struck: ServerStore, s3_proxy: StrikingProxy) -> None:
         """What is not there is an answer, also among many."""
         with pytest.raises(ObjectMissingError):
             link_many(struck, [Link("none", "a")])

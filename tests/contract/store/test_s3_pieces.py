@@ -1,4 +1,4 @@
-"""What S3Store puts in parts, behind a proxy that strikes on purpose; and what a killed process leaves of it."""
+"""What ServerStore puts in parts, behind a proxy that strikes on purpose; and what a killed process leaves of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_streamstate.errors import OutcomeUnknownError, StoreRefusedError, StreamStateError, UnavailableError
-from airflow_streamstate.store.pieces import put_pieces
-from airflow_streamstate.store.s3 import S3Store
-from airflow_streamstate.store.temporaries import end_uploads
-from airflow_streamstate.store.tries import TRIES
+from airflow_streamstate.store.cleanup import end_uploads
+from airflow_streamstate.store.s3 import s3_store
+from airflow_streamstate.store.server import TRIES, ServerStore
+from airflow_streamstate.store.transfer import put_pieces
 from support.fake_clock import FakeClock
 from support.s3_requests import S3Request
 from support.s3_server import BUCKET, Strike, StrikingProxy, options_for
@@ -24,33 +24,33 @@ LATER = datetime(2200, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def direct(s3_endpoint_url: str, s3_prefix: str) -> S3Store:
+def direct(s3_endpoint_url: str, s3_prefix: str) -> ServerStore:
     """The same place without the proxy."""
-    return S3Store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
+    return s3_store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
 
 
 @pytest.fixture
-def struck(s3_proxy: StrikingProxy, s3_prefix: str) -> S3Store:
+def struck(s3_proxy: StrikingProxy, s3_prefix: str) -> ServerStore:
     options = options_for(s3_proxy.endpoint_url)
-    return S3Store(BUCKET, s3_prefix, options, clock=FakeClock(), upload_part_bytes=PART_BYTES)
+    return s3_store(BUCKET, s3_prefix, options, clock=FakeClock(), upload_part_bytes=PART_BYTES)
 
 
 def pieces() -> Iterator[bytes]:
     return (LARGE[start : start + 999_999] for start in range(0, len(LARGE), 999_999))
 
 
-def put(store: S3Store, key: str = "large") -> str:
+def put(store: ServerStore, key: str = "large") -> str:
     return put_pieces(store, key, pieces(), len(LARGE))
 
 
-def unfinished(store: S3Store) -> list[str]:
+def unfinished(store: ServerStore) -> list[str]:
     """The keys of all uploads below the prefix of a store that are neither completed nor aborted."""
-    found = store._client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{store.prefix}/").get("Uploads", ())
+    found = store.client.boto.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{store.prefix}/").get("Uploads", ())
     return [upload["Key"] for upload in found]
 
 
 def test_a_large_object_goes_in_parts_and_keeps_its_checksum(
-    struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy
+    struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
 ) -> None:
     """One request for each part and two more; the server says of the whole what it says of what is put at once."""
     version = put(struck)
@@ -67,7 +67,7 @@ def test_a_large_object_goes_in_parts_and_keeps_its_checksum(
 @pytest.mark.parametrize("operation", ["uploads", "partNumber=2", "uploadId="])
 @pytest.mark.parametrize("strike", ["lost", "500", "turned-away"])
 def test_it_survives_any_answer_that_is_lost(
-    struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, operation: str, strike: str
+    struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, operation: str, strike: str
 ) -> None:
     """Before or after it landed: the object is whole, and its version is that of what is there. (Law 8)"""
     method = "PUT" if operation.startswith("part") else "POST"
@@ -82,7 +82,7 @@ def test_it_survives_any_answer_that_is_lost(
 @pytest.mark.parametrize("operation", ["uploads", "partNumber=2", "uploadId="])
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (403, "AccessDenied")])
 def test_what_fails_leaves_nothing(
-    struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, operation: str, status: int, code: str
+    struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, operation: str, status: int, code: str
 ) -> None:
     """What was there stays, and what was begun is aborted; that it may have landed is said of a completion alone."""
     direct.put("large", b"old")
@@ -98,7 +98,9 @@ def test_what_fails_leaves_nothing(
     assert len(s3_proxy.seen) <= 3 + 3 * TRIES
 
 
-def test_a_write_that_followed_a_completion_stays(struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+def test_a_write_that_followed_a_completion_stays(
+    struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
+) -> None:
     """The answer of the completion is lost, and what is there is not its: nobody puts it there again. (Law 8)"""
     s3_proxy.strikes.append(Strike("POST", True, path_part="uploadId="))
 
@@ -112,12 +114,12 @@ def test_a_write_that_followed_a_completion_stays(struck: S3Store, direct: S3Sto
     assert direct.get("large").body == b"another's"
 
 
-def test_what_a_killed_process_left_is_ended(struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+def test_what_a_killed_process_left_is_ended(struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy) -> None:
     """By whoever looks below its folder long after it was begun; nothing else is, and nothing younger."""
     for key in ("orders/data/a", "orders/data/b", "others/a"):
         name = f"{direct.prefix}/{key}"
-        begun = direct._client.create_multipart_upload(Bucket=BUCKET, Key=name)
-        direct._client.upload_part(
+        begun = direct.client.boto.create_multipart_upload(Bucket=BUCKET, Key=name)
+        direct.client.boto.upload_part(
             Bucket=BUCKET, Key=name, UploadId=begun["UploadId"], PartNumber=1, Body=b"x" * PART_BYTES
         )
     put(struck, "orders/data/whole")

@@ -1,4 +1,4 @@
-"""What S3Store makes of lost replies, refusals and slow servers: each behind a proxy that strikes on purpose."""
+"""What ServerStore makes of lost replies, refusals and slow servers: each behind a proxy that strikes on purpose."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from airflow_streamstate.errors import (
     UnavailableError,
     VersionConflictError,
 )
-from airflow_streamstate.store.interface import Link
-from airflow_streamstate.store.many import link_many
+from airflow_streamstate.store.base import Link
+from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.options import S3Options
-from airflow_streamstate.store.s3 import S3Store
-from airflow_streamstate.store.trees import delete_below
-from airflow_streamstate.store.tries import TRIES
+from airflow_streamstate.store.s3 import s3_store
+from airflow_streamstate.store.server import TRIES, ServerStore
+from airflow_streamstate.store.transfer import link_many
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, Strike, StrikingProxy, options_for
 
@@ -37,9 +37,9 @@ LANDED = pytest.mark.parametrize("strike", [LOST, BROKEN_AFTER], ids=["lost", "5
 LARGE = bytes(range(256)) * (2 * PART_BYTES // 256) + b"the rest"
 
 
-def in_parts(proxy: StrikingProxy, prefix: str) -> S3Store:
+def in_parts(proxy: StrikingProxy, prefix: str) -> ServerStore:
     """A store whose server copies at most PART_BYTES in one request."""
-    return S3Store(
+    return s3_store(
         BUCKET,
         prefix,
         options_for(proxy.endpoint_url),
@@ -54,14 +54,14 @@ def again(strike: Strike, times: int = 1) -> Strike:
 
 
 @pytest.fixture
-def direct(s3_endpoint_url: str, s3_prefix: str) -> S3Store:
+def direct(s3_endpoint_url: str, s3_prefix: str) -> ServerStore:
     """The same place without the proxy: what others write and read meanwhile."""
-    return S3Store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
+    return s3_store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
 
 
 @pytest.fixture
-def struck(s3_proxy: StrikingProxy, s3_prefix: str) -> S3Store:
-    return S3Store(BUCKET, s3_prefix, options_for(s3_proxy.endpoint_url), clock=FakeClock())
+def struck(s3_proxy: StrikingProxy, s3_prefix: str) -> ServerStore:
+    return s3_store(BUCKET, s3_prefix, options_for(s3_proxy.endpoint_url), clock=FakeClock())
 
 
 class TestLostReply:
@@ -77,7 +77,7 @@ class TestLostReply:
 
     @LANDED
     def test_a_create_that_landed_is_ours(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, strike: Strike
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, strike: Strike
     ) -> None:
         """A create whose reply was lost succeeds with the version that is there, after one try. (Law 8)"""
         s3_proxy.strikes.append(again(strike))
@@ -88,7 +88,7 @@ class TestLostReply:
 
     @LANDED
     def test_a_replace_that_landed_is_ours(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, strike: Strike
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, strike: Strike
     ) -> None:
         """A replace whose reply was lost succeeds with the version that is there, after one try. (Law 8)"""
         before = direct.create("register", b"1")
@@ -99,7 +99,7 @@ class TestLostReply:
 
     @pytest.mark.parametrize("strike", [NEVER_ARRIVED, BROKEN_BEFORE], ids=["closed", "500"])
     def test_a_write_that_did_not_land_is_tried_again(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, strike: Strike
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, strike: Strike
     ) -> None:
         """Where the read-back finds the old state, the write is tried again, under its condition."""
         before = direct.create("register", b"1")
@@ -112,7 +112,7 @@ class TestLostReply:
         assert {direct.get(key).body for key in ("register", "claim", "beacon")} == {MINE}
 
     def test_a_lost_write_beside_anothers_is_no_success(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
     ) -> None:
         """Another's record means that someone else won; over a register this write may have landed before (Law 8)."""
         direct.create("claim", b"theirs")
@@ -126,7 +126,7 @@ class TestLostReply:
             struck.replace("claim", MINE, before)
         assert direct.get("claim").body == b"theirs again"
 
-    def test_unreadable_stays_unknown(self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_unreadable_stays_unknown(self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy) -> None:
         """Lost and then unreadable is reported as unknown, never as won or lost. (Law 8)"""
         before = direct.create("register", b"1")
         s3_proxy.strikes += [Strike("PUT", forward=True, times=9), Strike("GET", forward=False, times=99)]
@@ -140,7 +140,7 @@ class TestLostReply:
             assert caught.value.context["bucket"] == BUCKET
         assert s3_proxy.count("PUT") == 3
 
-    def test_tries_have_an_end(self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_tries_have_an_end(self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy) -> None:
         """A write that never lands is unknown after a bounded number of tries. (Law 6)"""
         s3_proxy.strikes.append(Strike("PUT", forward=False, times=99))
         with pytest.raises(OutcomeUnknownError):
@@ -148,10 +148,12 @@ class TestLostReply:
         assert s3_proxy.count("PUT") == TRIES
         assert direct.get("claim") is None
 
-    def test_a_server_that_is_silent_is_left(self, s3_proxy: StrikingProxy, s3_prefix: str, direct: S3Store) -> None:
+    def test_a_server_that_is_silent_is_left(
+        self, s3_proxy: StrikingProxy, s3_prefix: str, direct: ServerStore
+    ) -> None:
         """A reply that does not come within the read timeout counts as lost. (Law 6)"""
         options = options_for(s3_proxy.endpoint_url, read_timeout_seconds=0.3)
-        store = S3Store(BUCKET, s3_prefix, options, clock=FakeClock())
+        store = s3_store(BUCKET, s3_prefix, options, clock=FakeClock())
         release = threading.Event()
         s3_proxy.strikes.append(Strike("PUT", forward=True, hold=release))
         try:
@@ -159,7 +161,9 @@ class TestLostReply:
         finally:
             release.set()
 
-    def test_a_lost_delete_is_read_back(self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_a_lost_delete_is_read_back(
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
+    ) -> None:
         """A delete whose reply was lost is done, with or without a version; one that met another version is refused."""
         for version in (direct.put("a", b"1"), None):
             direct.put("a", b"1")
@@ -177,7 +181,7 @@ class TestLostReply:
 
 class TestBusy:
     def test_a_conflicting_conditional_write_is_tried_again(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
     ) -> None:
         """AWS's 409 means that another conditional write was under way: read again, then try again."""
         before = direct.create("register", b"1")
@@ -196,7 +200,7 @@ class TestBusy:
         assert [info.key for info in direct.list_objects("")] == ["register"]
 
     def test_busy_because_another_won_is_a_loss(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
     ) -> None:
         """After a 409 equal bytes are another's, too: this write did not land."""
         direct.create("claim", MINE)
@@ -204,7 +208,7 @@ class TestBusy:
         with pytest.raises(ObjectExistsError):
             struck.create("claim", MINE)
 
-    def test_busy_for_ever_is_a_conflict(self, struck: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_busy_for_ever_is_a_conflict(self, struck: ServerStore, s3_proxy: StrikingProxy) -> None:
         """A bounded number of 409 ends as the conflict that it is. (Law 6)"""
         s3_proxy.strikes.append(Strike("PUT", False, 409, "ConditionalRequestConflict", times=99))
         with pytest.raises(ObjectExistsError):
@@ -215,7 +219,7 @@ class TestBusy:
 class TestUnavailable:
     @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (429, "TooManyRequests")])
     def test_a_write_that_was_turned_away_changed_nothing(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy, status: int, code: str
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, status: int, code: str
     ) -> None:
         """A server that says "slow down" has not written: tried again with pauses, then reported as unavailable."""
         s3_proxy.strikes.append(Strike("PUT", False, status, code, times=2))
@@ -225,7 +229,9 @@ class TestUnavailable:
             struck.create("second", MINE)
         assert [info.key for info in direct.list_objects("")] == ["first"]
 
-    def test_a_full_server_loses_nothing(self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_a_full_server_loses_nothing(
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
+    ) -> None:
         """A server without space answers every write with 507: what is there stays, whole, and the caller is told."""
         before = direct.put("a", b"1")
         s3_proxy.strikes.append(Strike("PUT", False, 507, "InsufficientStorage", times=99))
@@ -241,7 +247,7 @@ class TestUnavailable:
         assert [(info.key, info.size_bytes) for info in direct.list_objects("")] == [("a", 1)]
 
     def test_reads_are_tried_again_then_unavailable(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
     ) -> None:
         """Reads survive a lost reply; a server that stays broken is unavailable, never absent."""
         direct.put("a/b", b"1")
@@ -261,7 +267,7 @@ class TestUnavailable:
 
     def test_a_server_that_is_not_there(self, s3_prefix: str) -> None:
         """Where nothing listens, reads and writes are unavailable: nothing was sent, so nothing is unknown."""
-        store = S3Store(BUCKET, s3_prefix, options_for("http://127.0.0.1:9"), clock=FakeClock())
+        store = s3_store(BUCKET, s3_prefix, options_for("http://127.0.0.1:9"), clock=FakeClock())
         for act in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: store.create("a", b"")):
             with pytest.raises(UnavailableError, match="cannot be reached"):
                 act()
@@ -270,7 +276,7 @@ class TestUnavailable:
 class TestRefused:
     @pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "DELETE"])
     def test_denied_names_bucket_and_action_and_no_credential(
-        self, struck: S3Store, s3_proxy: StrikingProxy, method: str
+        self, struck: ServerStore, s3_proxy: StrikingProxy, method: str
     ) -> None:
         """A denied request is a mistake to mend, told with the bucket and the action, at once and without a secret."""
         acts = {
@@ -290,7 +296,7 @@ class TestRefused:
         assert "test-secret" not in str(caught.value)
         assert s3_proxy.count(method) == 1
 
-    def test_refused_after_doubt_stays_unknown(self, struck: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_refused_after_doubt_stays_unknown(self, struck: ServerStore, s3_proxy: StrikingProxy) -> None:
         """A try that may have landed is not undone by the refusal of the next one. (Law 8)"""
         s3_proxy.strikes += [again(NEVER_ARRIVED), Strike("PUT", False, 403, "ExpiredToken")]
         with pytest.raises(OutcomeUnknownError):
@@ -298,7 +304,7 @@ class TestRefused:
 
     def test_no_such_bucket(self, s3_endpoint_url: str) -> None:
         """A bucket that does not exist is a mistake to mend, not an empty store."""
-        store = S3Store("no-such-bucket", "", options_for(s3_endpoint_url))
+        store = s3_store("no-such-bucket", "", options_for(s3_endpoint_url))
         for act in (
             lambda: store.get("a"),
             lambda: store.put("a", b""),
@@ -317,7 +323,7 @@ class TestRefused:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
         monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-        store = S3Store(BUCKET, "", S3Options(region=REGION, endpoint_url=s3_endpoint_url))
+        store = s3_store(BUCKET, "", S3Options(region=REGION, endpoint_url=s3_endpoint_url))
         with pytest.raises(InvalidRequestError, match="no credentials"):
             store.get("a")
 
@@ -331,38 +337,38 @@ class TestChain:
         monkeypatch.setenv("AWS_REGION", "eu-north-1")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-        store = S3Store(BUCKET, s3_prefix)
+        store = s3_store(BUCKET, s3_prefix)
         store.put("a", b"1")
         # A second one where the server says that its bucket lies in another region than this.
         assert set(s3_proxy.requests) == {("PUT", f"/{BUCKET}/{s3_prefix}/a")}
-        assert store._client.meta.region_name == "eu-north-1"
+        assert store.client.boto.meta.region_name == "eu-north-1"
 
     def test_a_session_that_renews_itself_can_be_given(self, s3_endpoint_url: str, s3_prefix: str) -> None:
         """A connection's own session is used where one is given."""
         session = boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name="eu-west-3")
-        store = S3Store(BUCKET, s3_prefix, S3Options(endpoint_url=s3_endpoint_url, session=session))
+        store = s3_store(BUCKET, s3_prefix, S3Options(endpoint_url=s3_endpoint_url, session=session))
         store.put("a", b"1")
-        assert store._client.meta.region_name == "eu-west-3"
+        assert store.client.boto.meta.region_name == "eu-west-3"
 
     @pytest.mark.parametrize("endpoint_url", ["nonsense", "http://"])
     def test_a_bad_endpoint_is_refused_when_opened(self, endpoint_url: str) -> None:
         """What boto3 cannot use is refused as a mistake, at once."""
         with pytest.raises(InvalidRequestError):
-            S3Store(BUCKET, "", options_for(endpoint_url))
+            s3_store(BUCKET, "", options_for(endpoint_url))
 
 
 class TestObjectsOfOthers:
-    def test_directory_markers_are_not_objects(self, direct: S3Store, s3_prefix: str) -> None:
+    def test_directory_markers_are_not_objects(self, direct: ServerStore, s3_prefix: str) -> None:
         """Keys that end in a slash, as Spark leaves them, are left out of every listing, and of every lookup."""
         direct.put("offsets/1", b"x")
         for key in ("offsets/", "commits/", "state/0/0/"):
-            direct._client.put_object(Bucket=BUCKET, Key=f"{s3_prefix}/{key}", Body=b"")
+            direct.client.boto.put_object(Bucket=BUCKET, Key=f"{s3_prefix}/{key}", Body=b"")
         assert [info.key for info in direct.list_objects("")] == ["offsets/1"]
         assert direct.get("commits") is direct.head("commits") is direct.head("state/0/0") is None
         direct.put("commits/0", b"y")
         assert [info.key for info in direct.list_objects("commits/")] == ["commits/0"]
 
-    def test_a_folder_that_is_removed_goes_with_its_markers(self, direct: S3Store, s3_prefix: str) -> None:
+    def test_a_folder_that_is_removed_goes_with_its_markers(self, direct: ServerStore, s3_prefix: str) -> None:
         """Else it would be listed as a folder for ever, with nothing in it; those of what stays stay."""
         direct.put("d-0001/offsets/1", b"x")
         direct.put("d-0001/spec.json", b"{}")
@@ -375,7 +381,7 @@ class TestObjectsOfOthers:
             "d-0001/kept/",
             "d-0002/offsets/",
         ):
-            direct._client.put_object(Bucket=BUCKET, Key=f"{s3_prefix}/{key}", Body=b"")
+            direct.client.boto.put_object(Bucket=BUCKET, Key=f"{s3_prefix}/{key}", Body=b"")
         delete_below(direct, "d-0001", but=("spec.json", "kept"))
         assert direct.list_folders("d-0001") == ["kept"]
         assert direct.get("d-0001/spec.json") is not None
@@ -386,24 +392,24 @@ class TestObjectsOfOthers:
 
     def test_keys_that_no_key_can_be_are_not_objects(self, moto_url: str, s3_prefix: str) -> None:
         """What another program left under a key that is impossible elsewhere is left out of every listing."""
-        store = S3Store(BUCKET, s3_prefix, options_for(moto_url))
+        store = s3_store(BUCKET, s3_prefix, options_for(moto_url))
         store.put("offsets/1", b"x")
         for key in ("a//b", "a/../b"):
-            store._client.put_object(Bucket=BUCKET, Key=f"{s3_prefix}/{key}", Body=b"")
+            store.client.boto.put_object(Bucket=BUCKET, Key=f"{s3_prefix}/{key}", Body=b"")
         assert [info.key for info in store.list_objects("")] == ["offsets/1"]
         assert store.list_folders("") == ["a", "offsets"]
         assert store.list_folders("a") == []
 
     def test_a_neighbours_prefix_is_not_ours(self, s3_endpoint_url: str, s3_prefix: str) -> None:
         """``home/1`` does not list what lies in ``home/10``."""
-        S3Store(BUCKET, f"{s3_prefix}-b", options_for(s3_endpoint_url)).put("a", b"")
-        store = S3Store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
+        s3_store(BUCKET, f"{s3_prefix}-b", options_for(s3_endpoint_url)).put("a", b"")
+        store = s3_store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
         assert list(store.list_objects("")) == []
         assert store.list_folders("") == []
 
 
 class TestCopy:
-    def test_no_byte_comes_through_us(self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_no_byte_comes_through_us(self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy) -> None:
         """Copy and link are one request each, and the server does the work."""
         direct.put("a", b"1" * 1000)
         struck.copy("a", "b")
@@ -412,7 +418,7 @@ class TestCopy:
         assert direct.get("c").body == direct.get("b").body == b"1" * 1000
 
     def test_an_object_too_large_for_one_request_is_copied_in_parts(
-        self, s3_proxy: StrikingProxy, s3_prefix: str, direct: S3Store
+        self, s3_proxy: StrikingProxy, s3_prefix: str, direct: ServerStore
     ) -> None:
         """Above the limit of one request the server copies part by part; no byte of it comes through us."""
         direct.put("large", LARGE)
@@ -430,7 +436,7 @@ class TestCopy:
     @pytest.mark.parametrize("operation", ["uploads=", "partNumber=2", "uploadId="])
     @pytest.mark.parametrize("forward", [True, False])
     def test_a_copy_in_parts_survives_lost_replies(
-        self, s3_proxy: StrikingProxy, s3_prefix: str, direct: S3Store, operation: str, forward: bool
+        self, s3_proxy: StrikingProxy, s3_prefix: str, direct: ServerStore, operation: str, forward: bool
     ) -> None:
         """Whichever answer is lost, before or after it landed, the copy is whole. (Law 8)"""
         direct.put("large", LARGE)
@@ -441,7 +447,7 @@ class TestCopy:
         assert checksum == direct.checksum_of("copy")
 
     def test_a_copy_in_parts_that_fails_leaves_nothing(
-        self, s3_proxy: StrikingProxy, s3_prefix: str, direct: S3Store
+        self, s3_proxy: StrikingProxy, s3_prefix: str, direct: ServerStore
     ) -> None:
         """What was begun is aborted, and nothing is at the target."""
         direct.put("large", LARGE)
@@ -450,10 +456,10 @@ class TestCopy:
             link_many(in_parts(s3_proxy, s3_prefix), [Link("large", "copy", len(LARGE))])
         assert direct.get("copy") is None
         assert s3_proxy.operations["AbortMultipartUpload"] == 1
-        assert not direct._client.list_multipart_uploads(Bucket=BUCKET, Prefix=direct._name("copy")).get("Uploads")
+        assert not direct.client.boto.list_multipart_uploads(Bucket=BUCKET, Prefix=direct._name("copy")).get("Uploads")
 
     def test_a_refused_copy_of_a_small_object_stays_refused(
-        self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
     ) -> None:
         """A refusal that has nothing to do with size is told, and nothing is at the target."""
         direct.put("a", b"1")
@@ -462,7 +468,9 @@ class TestCopy:
             struck.copy("a", "b")
         assert direct.get("b") is None
 
-    def test_a_lost_copy_is_tried_again(self, struck: S3Store, direct: S3Store, s3_proxy: StrikingProxy) -> None:
+    def test_a_lost_copy_is_tried_again(
+        self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
+    ) -> None:
         """A copy may be done twice; its reply may be lost. A source that vanished is named."""
         direct.put("a", b"1")
         s3_proxy.strikes.append(again(LOST))

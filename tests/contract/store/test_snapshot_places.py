@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.snapshot.data import check_complete
+from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import check_before_start, verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from support.snapshots import PLACE, QUERY, STREAM, Shelf, placed_shelf, run_stateful
 
 IDS = ["d-0001-live-000001", "d-0001-live-000002"]

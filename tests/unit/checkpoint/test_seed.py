@@ -17,7 +17,7 @@ from airflow_streamstate.checkpoint.seed import (
     source_files_of,
 )
 from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError, UnsupportedCheckpointError
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import (
     QUERY_ID,

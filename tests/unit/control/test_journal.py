@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.journal import CREATE_TRIES, CommandSlot, Journal, command_number_of
+from airflow_streamstate.control.journal import CREATE, CommandSlot, Journal, command_number_of
 from airflow_streamstate.control.objects import Cells
 from airflow_streamstate.errors import (
     ConflictError,
@@ -24,7 +24,7 @@ from airflow_streamstate.protocol.commands import Command, DrainNotification, Sn
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Noted, Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
@@ -177,7 +177,7 @@ def test_writing_a_command_ends_when_others_never_do() -> None:
 
     with pytest.raises(ConflictError, match="others kept taking"):
         journal(Busy(store, plan)).write_command(drain("own"), 1)
-    assert len(plan.writes) == CREATE_TRIES
+    assert len(plan.writes) == CREATE.tries
 
 
 def test_a_command_is_written_in_the_protocol_of_its_reader() -> None:
@@ -328,7 +328,7 @@ def test_appending_ends_when_others_never_do() -> None:
     plan = FaultPlan()
     with pytest.raises(ConflictError, match="others kept taking"):
         journal(Busy(store, plan)).append(noted("own"))
-    assert len(plan.writes) == CREATE_TRIES
+    assert len(plan.writes) == CREATE.tries
 
 
 @pytest.mark.parametrize(

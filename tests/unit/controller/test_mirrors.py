@@ -22,9 +22,9 @@ from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.manifest import FileEntry
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import Remover
-from airflow_streamstate.store.interface import StoredObject
+from airflow_streamstate.store.base import StoredObject
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
@@ -159,7 +159,7 @@ def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(stage: Stage,
     assert (done.snapshot_id, done.files) == (lost.snapshot_id, 0)
 
 
-def test_a_stream_that_goes_on_elsewhere_during_a_copy_keeps_what_is_half_copied(stage: Stage) -> None:
+def test_a_stream_that_goes_on_elsewhere_during_a_copy_keeps_what_is_partial_copied(stage: Stage) -> None:
     """A copy may take hours, and what is cleared is cleared at its end."""
     stage.deploy()
     stage.stopped()

@@ -22,10 +22,10 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
-from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.fake_clock import FakeClock

@@ -31,7 +31,7 @@ from airflow_streamstate.protocol.ids import (
     upgrade_id_for,
     upgrade_of_rehearsal,
 )
-from airflow_streamstate.store.keys import check_key
+from airflow_streamstate.store.base import check_key
 
 HOSTILE = [
     "", " ", ".", "..", "../x", "a/b", "/a", "a\\b", "A", "Orders", "ORDERS", "a" * 64, "a" * 10_000, "-a",

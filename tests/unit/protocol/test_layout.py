@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_id
-from airflow_streamstate.store.keys import check_key, check_prefix
+from airflow_streamstate.store.base import check_key, check_prefix
 
 IDS = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True)
 ARGUMENTS: dict[str, st.SearchStrategy[object]] = {

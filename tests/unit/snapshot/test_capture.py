@@ -28,10 +28,10 @@ from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, StateLeft, WatermarkSpec
-from airflow_streamstate.snapshot.capture import CAPTURE_TRIES, QueryToCapture
+from airflow_streamstate.snapshot.capture import CAPTURE, QueryToCapture
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import QUERY_ID, HookedStore, commit_batch, once, plan_batch
@@ -638,7 +638,7 @@ def test_a_query_that_outruns_every_try_is_an_error_to_retry() -> None:
         shelf.capture(kind="live")
     batches = caught.value.context["batch_ids"]
     assert isinstance(batches, list)
-    assert len(batches) == CAPTURE_TRIES
+    assert len(batches) == CAPTURE.tries
     assert shelf.control.manifest(SNAPSHOT) is None
 
 

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import struct
+import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_streamstate.errors import DataError
-from airflow_streamstate.snapshot.checksums import ChecksumCheck, WholeCheck, companion_of, parse_checksums
+from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
+from airflow_streamstate.protocol.positions import QueryPosition
+from airflow_streamstate.snapshot.checksums import (
+    ChecksumCheck,
+    WholeCheck,
+    companion_of,
+    content_digest,
+    crc32_of_whole,
+    parse_checksums,
+)
 from support.hadoop_checksums import format_checksums
 
 # What Spark 4.2 wrote on a local disk: commits/0, and the .0.crc beside it.
@@ -89,3 +101,70 @@ def test_the_companion_lies_beside_its_file() -> None:
     """``.NAME.crc`` in the same folder, also at the top."""
     assert companion_of("offsets/7") == "offsets/.7.crc"
     assert companion_of("metadata") == ".metadata.crc"
+
+
+def checksums(data: bytes, chunk_bytes: int) -> bytes:
+    found = [zlib.crc32(data[at : at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
+    return struct.pack(f">{len(found)}I", *found)
+
+
+@given(st.binary(max_size=3000), st.integers(1, 700))
+def test_it_is_what_zlib_says_of_all_bytes(data: bytes, chunk_bytes: int) -> None:
+    """Whatever the chunks, and however many."""
+    assert crc32_of_whole(checksums(data, chunk_bytes), chunk_bytes, len(data)) == zlib.crc32(data)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 511, 512, 513, 1024, 1 << 20, 1_000_003])
+def test_it_holds_for_the_chunks_that_hadoop_makes(size_bytes: int) -> None:
+    """Of 512 bytes each, up to files of some size."""
+    data = bytes(number * 7 % 251 for number in range(size_bytes))
+    assert crc32_of_whole(checksums(data, 512), 512, size_bytes) == zlib.crc32(data)
+
+
+@given(st.binary(min_size=1, max_size=3000), st.data())
+def test_one_altered_checksum_is_seen(data: bytes, draw: st.DataObject) -> None:
+    """So is an altered chunk: one bit of any of them makes another whole."""
+    found = bytearray(checksums(data, 64))
+    found[draw.draw(st.integers(0, len(found) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
+    assert crc32_of_whole(bytes(found), 64, len(data)) != zlib.crc32(data)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 512, 1025])
+def test_checksums_of_another_size_are_none(size_bytes: int) -> None:
+    """Two checksums are of more than one chunk and of no more than two."""
+    assert crc32_of_whole(bytes(8), 512, size_bytes) is None
+
+
+FILE = FileEntry("offsets/3", 10, "0a0b", "crc32:1")
+POSITION = QueryPosition(3, ('{"logOffset":3}',))
+QUERY = QuerySnapshot("id", POSITION, (FILE, FileEntry("state/0/0/4.delta", 20)))
+DIGEST = content_digest({"counts": QUERY})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(QUERY, files=QUERY.files[:1]),
+        replace(QUERY, files=(replace(FILE, path="offsets/4"), *QUERY.files[1:])),
+        replace(QUERY, files=(replace(FILE, size_bytes=11), *QUERY.files[1:])),
+        replace(QUERY, files=(replace(FILE, spark_crc32="ff"), *QUERY.files[1:])),
+        replace(QUERY, files=(replace(FILE, checksum="crc32:2"), *QUERY.files[1:])),
+        replace(QUERY, position=replace(POSITION, batch_id=4)),
+        replace(QUERY, position=replace(POSITION, planned_batch_id=4)),
+        replace(QUERY, position=replace(POSITION, end_offsets=("5",))),
+    ],
+)
+def test_what_holds_something_else_has_another_digest(other: QuerySnapshot) -> None:
+    """Positions and items: paths, sizes, checksums; and the names of the queries."""
+    assert content_digest({"counts": other}) != DIGEST
+    assert content_digest({"counts": QUERY, "rows": other}) != DIGEST
+    assert content_digest({"rows": QUERY}) != DIGEST
+
+
+def test_what_differs_each_time_is_not_in_it() -> None:
+    """Rows that were counted meanwhile, an entity tag of one key, the order in which queries were looked at."""
+    counted = replace(QUERY, position=replace(POSITION, state_rows_left=7, rows_dropped=1))
+    assert content_digest({"counts": counted}) == DIGEST
+    tags = [content_digest({"q": replace(QUERY, files=(replace(FILE, checksum=f"etag:{one}"),))}) for one in "ab"]
+    assert tags[0] == tags[1]
+    assert content_digest({"a": QUERY, "b": counted}) == content_digest({"b": counted, "a": QUERY})

@@ -18,11 +18,11 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
+from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.making import RENEW_AFTER_SHARE
-from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.snapshot.writer import RENEW_AFTER_SHARE
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import EXAMPLES
 from support.faulty_store import KILL_POINTS, FaultPlan, FaultyStore, SimulatedCrash

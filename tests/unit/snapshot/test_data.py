@@ -21,7 +21,7 @@ from airflow_streamstate.snapshot.data import (
     read_chunks,
     side_by_side,
 )
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore

@@ -12,10 +12,10 @@ from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import SnapshotCorruptError, SnapshotNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS
 from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore

@@ -10,9 +10,8 @@ import pytest
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
-from airflow_streamstate.snapshot.mirror_place import refuse_left_behind
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot, refuse_left_behind
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.sim_stage import STREAM, Stage

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.snapshot import fetch
+from airflow_streamstate.snapshot import copy
+from airflow_streamstate.snapshot.deletion import PARTIAL_SECONDS, REMEMBERED_SECONDS, Remover
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS
 from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
-from airflow_streamstate.snapshot.partial_copies import clear_halves, close_copies
+from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import HALF_SECONDS, REMEMBERED_SECONDS, Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import STALE_UPLOAD_SECONDS
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.temporaries import STALE_UPLOAD_SECONDS
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.interleaved import play
 from support.shelf_acts import (
@@ -87,12 +87,12 @@ def test_a_half_goes_once_its_snapshot_is_gone(tmp_path: Path, of_all: bool, on_
     shelf = with_spec(shelf_with(3))
     mirror = LocalStore(tmp_path) if on_disk else MemoryStore("mirror")
     half_copied(shelf, IDS[0], mirror)
-    assert clear_halves(shelf.control, mirror, "test", of_all=of_all) == 0
+    assert delete_partial_copies(shelf.control, mirror, "test", of_all=of_all) == 0
     removed(shelf, *IDS[1:])
     mirror_snapshot(shelf.control, shelf.checkpoints, mirror, IDS[1])
     there, needed = data_there(mirror), data_needed(mirror)
     assert there >= needed
-    assert clear_halves(shelf.control, mirror, "test", of_all=of_all) == len(there - needed)
+    assert delete_partial_copies(shelf.control, mirror, "test", of_all=of_all) == len(there - needed)
     assert data_there(mirror) == needed
     assert verify(Shelf(mirror).control, mirror, IDS[1]) == []
     assert not is_mirrored(shelf.control, mirror, IDS[0])
@@ -106,13 +106,13 @@ def test_a_half_of_long_ago_is_found_by_a_look_at_every_folder() -> None:
     shelf.clock.sleep(REMEMBERED_SECONDS + 1)
     prune(shelf)
     assert Retention(shelf.control).read().condemned == {}
-    assert clear_halves(shelf.control, mirror, "test") == 0
-    assert clear_halves(shelf.control, mirror, "test", of_all=True) > 0
+    assert delete_partial_copies(shelf.control, mirror, "test") == 0
+    assert delete_partial_copies(shelf.control, mirror, "test", of_all=True) > 0
     assert [info.key for info in mirror.list_objects(f"{layout.snapshots_folder(STREAM)}/")] == [
         layout.manifest_key(STREAM, IDS[0])
     ]
     shelf.clock.sleep(REMEMBERED_SECONDS + 1)
-    clear_halves(shelf.control, mirror, "test", of_all=True)
+    delete_partial_copies(shelf.control, mirror, "test", of_all=True)
     assert list(mirror.list_objects(f"{layout.snapshots_folder(STREAM)}/")) == []
 
 
@@ -128,7 +128,7 @@ def test_who_slept_in_a_copy_completes_nothing_that_was_cleared(back: int, refus
 
     def meanwhile() -> None:
         removed(shelf)
-        assert clear_halves(shelf.control, mirror, "test") > 0
+        assert delete_partial_copies(shelf.control, mirror, "test") > 0
 
     sleeper = FaultyStore(mirror, FaultPlan(meanwhile={last - back: meanwhile}))
     with pytest.raises(refusal):
@@ -164,7 +164,7 @@ def test_whole_copies_are_removed_wherever_it_is_cut() -> None:
     def removed_from(mirror: MemoryStore, shelf: Shelf, plan: FaultPlan) -> int:
         striking = FaultyStore(mirror, plan)
         close_copies(shelf.control, striking, "test", IDS[:3])
-        return clear_halves(shelf.control, striking, "test", of_all=True)
+        return delete_partial_copies(shelf.control, striking, "test", of_all=True)
 
     def stage() -> tuple[Shelf, MemoryStore]:
         shelf, mirror = with_spec(shelf_with(3)), GuardedStore("mirror")
@@ -201,7 +201,7 @@ def test_what_is_taken_and_pruned_while_the_home_is_read_keeps_its_files() -> No
     def remove_copy(shelf: Shelf, mirror: Store, plan: FaultPlan) -> None:
         control = Shelf(FaultyStore(shelf.checkpoints, plan), clock=shelf.clock).control
         close_copies(control, mirror, "test", IDS[:1])
-        clear_halves(control, mirror, "test", of_all=True)
+        delete_partial_copies(control, mirror, "test", of_all=True)
 
     calm = FaultPlan()
     remove_copy(*stage(), calm)
@@ -255,7 +255,7 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
         pinning(shelf, IDS[1]),
     ]
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(fetch, "OPEN_BYTES", 0)  # one file after the other, so that others come between
+        monkeypatch.setattr(copy, "OPEN_BYTES", 0)  # one file after the other, so that others come between
         assert_no_defect(play(shelf.checkpoints, acts, turns, dies_at))
     assert findings == []
     for place in (shelf, Shelf(mirror), Shelf(new)):
@@ -265,7 +265,7 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
 
     shelf.clock.sleep(MAKING_SECONDS + 1)  # whoever died is known to be dead
     prune(shelf, *IDS)
-    clear_halves(shelf.control, mirror, "test", of_all=True)
+    delete_partial_copies(shelf.control, mirror, "test", of_all=True)
     for snapshot_id in kept(shelf):
         mirror_snapshot(shelf.control, shelf.checkpoints, mirror, snapshot_id)
     assert_whole(Shelf(mirror))
@@ -274,7 +274,7 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
         restore(shelf, [shelf.checkpoints, mirror], new)
     remover = Remover(Shelf(new, clock=shelf.clock).control, SnapshotPlaces(new), "test")
     remover.sweep()
-    shelf.clock.sleep(HALF_SECONDS + 1)
+    shelf.clock.sleep(PARTIAL_SECONDS + 1)
     remover.sweep()
     assert_whole(Shelf(new))
     assert data_there(new) == data_needed(new)
@@ -287,7 +287,7 @@ def test_a_place_of_snapshots_is_never_cleared_and_is_no_mirror() -> None:
 
     def try_to_mirror() -> None:
         with pytest.raises(InvalidRequestError, match="another place than that of the snapshots"):
-            clear_halves(shelf.control, place, "test", of_all=True)
+            delete_partial_copies(shelf.control, place, "test", of_all=True)
         with pytest.raises(InvalidRequestError, match="another place than that of the snapshots"):
             carry_records(shelf.control, place, DEPLOYMENT)
         tried.append("both")
@@ -303,9 +303,9 @@ def test_an_upload_to_a_mirror_that_nobody_completes_is_ended() -> None:
     """By whoever looks at all of the mirror, a week after it was begun: a prune of the home does not go there."""
     shelf, mirror = shelf_with(1), UploadingStore(STREAM)
     shelf.clock.sleep(STALE_UPLOAD_SECONDS - 1)
-    clear_halves(shelf.control, mirror, "test", of_all=True)
+    delete_partial_copies(shelf.control, mirror, "test", of_all=True)
     shelf.clock.sleep(2)
-    clear_halves(shelf.control, mirror, "test")
+    delete_partial_copies(shelf.control, mirror, "test")
     assert mirror.uploads
-    clear_halves(shelf.control, mirror, "test", of_all=True)
+    delete_partial_copies(shelf.control, mirror, "test", of_all=True)
     assert not mirror.uploads

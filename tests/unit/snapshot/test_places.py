@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.snapshot.copying import DataFolder
+from airflow_streamstate.snapshot.capture import DataFolder
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.places import gathered, key_of, own_folder, sizes_of
 from support.snapshots import QUERY, STREAM, Shelf, run_stateful

@@ -20,10 +20,10 @@ from airflow_streamstate.protocol.records import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.trees import delete_below
 from support.checkpoints import QUERY_ID, HookedStore
 from support.server_store import ServerStore
 from support.snapshots import PLACE, QUERY, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful

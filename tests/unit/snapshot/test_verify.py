@@ -13,11 +13,12 @@ from airflow_streamstate.errors import (
     SnapshotNotFoundError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.snapshot import data, meanwhile
+from airflow_streamstate.snapshot import data
 from airflow_streamstate.snapshot.capture import QueryToCapture
 from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.seal import seal
 from airflow_streamstate.snapshot.verify import Problem, Unread, check_before_start, examine, verify
+from airflow_streamstate.store import transfer
 from airflow_streamstate.store.local import LocalStore
 from support.asked_store import AskedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
@@ -105,7 +106,7 @@ class Endless(AskedStore):
 def test_whoever_reads_may_give_up_in_the_middle_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """However large it is, whoever interrupts does not wait for its end."""
     monkeypatch.setattr(data, "RANGE_BYTES", 1)
-    monkeypatch.setattr(meanwhile, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.001)
     store = Endless()
     shelf = Shelf(store)
     run_stateful(shelf.checkpoint(), 2)

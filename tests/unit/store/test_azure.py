@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.azure import (
     ACCOUNT_VARIABLES,
     ENDPOINT_VARIABLES,
     KEY_VARIABLES,
     SAS_VARIABLES,
     AzureClient,
+    azure_store,
 )
-from airflow_streamstate.store.objects import ObjectStore
 from airflow_streamstate.store.options import AzureOptions
 from support.fake_clock import FakeClock
 
@@ -50,15 +49,14 @@ def test_a_shared_access_signature_is_in_the_address(monkeypatch: pytest.MonkeyP
 def test_no_account_is_a_mistake() -> None:
     """It is told when the store is opened, with the variable to set."""
     with pytest.raises(InvalidRequestError) as caught:
-        ObjectStore(lambda: AzureClient("c", AzureOptions()), "az://c")
+        AzureClient("c", AzureOptions())
     assert "AZURE_STORAGE_ACCOUNT_NAME" in str(caught.value)
 
 
 def test_a_key_that_is_none_is_refused() -> None:
-    """When it is used, without repeating it."""
-    with pytest.raises(RequestFailure) as caught:
-        AzureClient("c", AzureOptions("acc", "hidden!")).request_for("HEAD", "a", None)
-    assert caught.value.answer is Answer.REFUSED
+    """When the store is opened, without repeating it."""
+    with pytest.raises(InvalidRequestError) as caught:
+        AzureClient("c", AzureOptions("acc", "hidden!"))
     assert "hidden" not in str(caught.value)
 
 
@@ -88,5 +86,5 @@ def test_spark_is_given_the_key_of_a_named_account() -> None:
     assert named.for_spark().secret_conf == {"spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net": "a2V5"}
     assert not named.for_spark().conf
     with pytest.raises(InvalidRequestError) as caught:
-        ObjectStore(lambda: AzureClient("c", KEYED), "az://c").for_spark()
+        azure_store("c", "", KEYED).for_spark()
     assert "abfss://c@acc.dfs.core.windows.net" in str(caught.value)

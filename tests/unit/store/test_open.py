@@ -12,7 +12,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.server import ServerStore
 from support.s3_server import options_for
 
 PACKAGE_FOLDER = Path(__file__).parents[3]
@@ -54,7 +54,7 @@ def test_one_name_in_memory_is_one_store() -> None:
 def test_s3_is_bucket_and_prefix(uri: str, expected: str) -> None:
     """The first part is the bucket, the rest the prefix, with or without a slash at its end."""
     store = open_store(uri, options=options_for("http://127.0.0.1:9"))
-    assert isinstance(store, S3Store)
+    assert isinstance(store, ServerStore)
     assert store.uri == expected
 
 

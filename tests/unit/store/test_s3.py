@@ -1,11 +1,26 @@
-"""What S3Store is without a server; its promises are held in ``tests/contract/store``."""
+"""What ServerStore is without a server; its promises are held in ``tests/contract/store``."""
 
 from __future__ import annotations
 
+import base64
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
 import pytest
+from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.store.s3 import S3Store
+from airflow_streamstate.store.options import ResolvedS3, S3Options
+from airflow_streamstate.store.s3 import Requests, Upload, boto_errors, checksum_in, make_clients, resolve, s3_store
+from airflow_streamstate.store.s3_errors import as_error
+from airflow_streamstate.store.server import Answer, RequestFailure
+from airflow_streamstate.store.transfer import MOST_PARTS, UPLOADS_AT_ONCE
+from support.fake_clock import FakeClock
 from support.s3_server import options_for
 
 NOWHERE = options_for("http://127.0.0.1:9")
@@ -13,12 +28,390 @@ NOWHERE = options_for("http://127.0.0.1:9")
 
 def test_the_uri_is_bucket_and_prefix() -> None:
     """The place, and nothing of options or credentials."""
-    assert S3Store("b", "", NOWHERE).uri == "s3://b"
-    assert S3Store("b", "p/q", NOWHERE).uri == "s3://b/p/q"
+    assert s3_store("b", "", NOWHERE).uri == "s3://b"
+    assert s3_store("b", "p/q", NOWHERE).uri == "s3://b/p/q"
 
 
 @pytest.mark.parametrize("prefix", ["/p", "p/", "p//q", "../p", "p\0"])
 def test_a_prefix_that_no_key_can_begin_with_is_refused(prefix: str) -> None:
     """A store of other keys than it says cannot be opened."""
     with pytest.raises(InvalidRequestError):
-        S3Store("b", prefix, NOWHERE)
+        s3_store("b", prefix, NOWHERE)
+
+
+NAMES = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_MAX_ATTEMPTS",
+    "AWS_RETRY_MODE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (boto.EndpointConnectionError(endpoint_url="u"), Answer.NOT_DONE),
+        (boto.ConnectTimeoutError(endpoint_url="u"), Answer.NOT_DONE),
+        (boto.ReadTimeoutError(endpoint_url="u"), Answer.UNKNOWN),
+        (boto.ConnectionClosedError(endpoint_url="u"), Answer.UNKNOWN),
+        (boto.ResponseStreamingError(error="cut"), Answer.UNKNOWN),
+        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), Answer.UNKNOWN),
+        (boto.FlexibleChecksumError(error_msg="other bytes"), Answer.UNKNOWN),
+        (ResponseParserError("no XML"), Answer.UNKNOWN),
+        (boto.SSLError(endpoint_url="u", error="bad"), Answer.UNKNOWN),
+        (boto.SSLError(endpoint_url="u", error="[SSL: CERTIFICATE_VERIFY_FAILED]"), Answer.REFUSED),
+        (boto.CredentialRetrievalError(provider="process", error_msg="busy"), Answer.NOT_DONE),
+        (boto.MetadataRetrievalError(error_msg="no answer"), Answer.NOT_DONE),
+        (boto.NoCredentialsError(), Answer.REFUSED),
+        (boto.ProfileNotFound(profile="none"), Answer.REFUSED),
+        (boto.ParamValidationError(report="bad bucket"), Answer.REFUSED),
+    ],
+)
+def test_each_client_error_becomes_an_answer(error: Exception, answer: Answer) -> None:
+    """Only where nothing can have been sent is a write certainly not done."""
+    with pytest.raises(RequestFailure) as caught, boto_errors():
+        raise error
+    assert caught.value.answer is answer
+    assert caught.value.status == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "headers"),
+    [
+        ({"Code": "PermanentRedirect", "Region": "eu-west-1"}, {}),
+        ({"Code": "301"}, {"x-amz-bucket-region": "eu-west-1"}),
+    ],
+)
+def test_the_region_that_a_server_names_is_told(error: dict[str, str], headers: dict[str, str]) -> None:
+    """A redirect tells where the bucket lies, in its body or in its head."""
+    response = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 301, "HTTPHeaders": headers}}
+    with pytest.raises(RequestFailure) as caught, boto_errors():
+        raise boto.ClientError(response, "HeadObject")
+    assert caught.value.region == "eu-west-1"
+
+
+def test_every_request_is_sent_once_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No client has retries of its own, whatever the environment asks for (Law 8), and none waits for ever (Law 6)."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
+    monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
+    for client in make_clients(options_for("http://127.0.0.1:9")):
+        assert client.meta.config.retries["total_max_attempts"] == 1
+        assert 0 < client.meta.config.connect_timeout <= 10
+        assert 0 < client.meta.config.read_timeout <= 300
+
+
+def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a connection says wins, and what it leaves out is the environment's."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://env:1")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "env-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "env-secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "env-token")
+    assert resolve(S3Options()) == ResolvedS3("eu-north-1", "http://env:1", "env-key", "env-secret", "env-token")
+    said = S3Options("eu-west-3", "http://said:2", "said-key", "said-secret")
+    assert resolve(said) == ResolvedS3("eu-west-3", "http://said:2", "said-key", "said-secret", None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "endpoint_url", "region"),
+    [
+        ({"AWS_ENDPOINT_URL": "http://all:1", "AWS_DEFAULT_REGION": "r-1"}, "http://all:1", "r-1"),
+        ({"AWS_ENDPOINT_URL": "http://all:1", "AWS_ENDPOINT_URL_S3": "http://s3:2"}, "http://s3:2", "us-east-1"),
+        ({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"}, None, "eu-west-1"),
+        ({"AWS_ENDPOINT_URL_S3": "http://s3:2", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}, None, "us-east-1"),
+        ({}, None, "us-east-1"),
+    ],
+)
+def test_the_usual_variables_are_honoured(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], endpoint_url: str | None, region: str
+) -> None:
+    """Endpoint and region come from AWS's own variables, the one for S3 before the one for all, as documented."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    resolved = resolve(S3Options())
+    assert (resolved.endpoint_url, resolved.region) == (endpoint_url, region)
+    assert resolved.access_key_id is None
+
+
+@pytest.mark.parametrize("url", ["http://ada:hunter2@h:9000", "http://hunter2@h", "no//u:hunter2@h"])
+def test_an_endpoint_with_a_password_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """It would be in errors and in Spark's settings, wherever it came from."""
+    for ask in (lambda: resolve(S3Options(endpoint_url=url)), lambda: make_clients(S3Options())):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        with pytest.raises(RequestFailure) as caught:
+            ask()
+        assert caught.value.answer is Answer.REFUSED
+        assert "hunter2" not in str(as_error(caught.value, action="s3:GetObject", bucket="b", key="k"))
+
+
+def test_profiles_are_honoured(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory) -> None:
+    """AWS_PROFILE gives keys, region and endpoint; one that is not there is refused."""
+    config, keys = tmp_path / "config", tmp_path / "credentials"  # type: ignore[operator]
+    config.write_text(
+        "[profile mine]\nregion = eu-south-1\nservices = own\n[services own]\ns3 =\n  endpoint_url = http://f:3\n"
+    )
+    keys.write_text("[mine]\naws_access_key_id = file-key\naws_secret_access_key = file-secret\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert resolve(S3Options()) == ResolvedS3("eu-south-1", "http://f:3", "file-key", "file-secret")
+    monkeypatch.setenv("AWS_PROFILE", "none")
+    with pytest.raises(RequestFailure) as caught:
+        make_clients(S3Options())
+    assert (caught.value.answer, caught.value.code) == (Answer.REFUSED, "ProfileNotFound")
+
+
+def test_credentials_that_renew_themselves_are_not_taken_out() -> None:
+    """Keys of a role end; handed over they would end in the middle, so nobody gets them."""
+    session = boto3.Session(region_name="eu-west-3")
+    session._session.set_credentials("k", "s", "t")
+    session._session.get_credentials().method = "assume-role"
+    assert resolve(S3Options(session=session)) == ResolvedS3(region="eu-west-3")
+
+
+def test_resolved_options_show_no_credential() -> None:
+    """Resolved options that end up in a log hold no secret there."""
+    shown = repr(ResolvedS3("eu-west-1", None, "AKIA", "hidden", "hidden"))
+    assert "AKIA" not in shown
+    assert "hidden" not in shown
+
+
+def test_a_profile_is_that_of_the_machines_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, before keys of the environment; one that is not there is a mistake."""
+    files = tmp_path / "credentials"
+    files.write_text("[streams]\naws_access_key_id = AK-OF-PROFILE\naws_secret_access_key = SK\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(files))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK-OF-ENVIRONMENT")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SK")
+    assert resolve(S3Options(region="r", profile_name="streams")).access_key_id == "AK-OF-PROFILE"
+    with pytest.raises(RequestFailure) as raised:
+        resolve(S3Options(region="r", profile_name="nobody"))
+    assert raised.value.answer is Answer.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("answer", "checksum"),
+    [
+        ({"ChecksumCRC32": "NhCmhg==", "ETag": '"5d41402abc4b2a76b9719d911017c592"'}, "crc32:3610a686"),
+        ({"ChecksumCRC64NVME": "M3eFcAZSQlc=", "ChecksumType": "FULL_OBJECT"}, "crc64nvme:3377857006524257"),
+        ({"ETag": '"5d41402abc4b2a76b9719d911017c592"'}, "md5:5d41402abc4b2a76b9719d911017c592"),
+        ({"ETag": '"5d41402abc4b2a76b9719d911017c592-3"'}, "etag:5d41402abc4b2a76b9719d911017c592-3"),
+        ({"ChecksumCRC32": "NhCmhg==-3", "ETag": '"x-3"'}, "etag:x-3"),
+        ({"ChecksumCRC32": "NhCmhg==", "ChecksumType": "COMPOSITE", "ETag": '"x-3"'}, "etag:x-3"),
+        (
+            {"ETag": '"5d41402abc4b2a76b9719d911017c592"', "ServerSideEncryption": "aws:kms"},
+            "etag:5d41402abc4b2a76b9719d911017c592",
+        ),
+        (
+            {"ETag": '"5d41402abc4b2a76b9719d911017c592"', "ServerSideEncryption": "AES256"},
+            "md5:5d41402abc4b2a76b9719d911017c592",
+        ),
+    ],
+)
+def test_a_checksum_says_what_it_is(answer: dict[str, str], checksum: str) -> None:
+    """Only what is over the bytes themselves is told as a checksum; an encrypted object's tag is no digest."""
+    assert checksum_in(answer) == checksum
+
+
+def test_the_standard_library_can_compare() -> None:
+    """What S3 calls CRC32 is zlib's, so that bytes that are read can be held against it."""
+    assert f"crc32:{zlib.crc32(b'hello'):08x}" == checksum_in({"ChecksumCRC32": "NhCmhg=="})
+    assert base64.b64decode("NhCmhg==").hex() == f"{zlib.crc32(b'hello'):08x}"
+
+
+PART_BYTES = 100
+BODY = bytes(range(250)) * 10
+
+
+class Client:
+    """What S3 would answer; fails where it is told to."""
+
+    def __init__(self, failing: str = "", answer: Answer = Answer.REFUSED, code: str = "AccessDenied") -> None:
+        self.failing = failing
+        self.failure = RequestFailure(answer, 403, code, "struck")
+        self.seen: list[str] = []
+        self.parts: dict[int, bytes] = {}
+        self.there: dict[str, Any] = {"ETag": '"anothers"', "Metadata": {}}
+
+    def _met(self, operation: str) -> None:
+        self.seen.append(operation)
+        if operation == self.failing:
+            raise self.failure
+
+    def create_multipart_upload(self, **_: Any) -> dict[str, Any]:
+        self._met("create_multipart_upload")
+        return {"UploadId": "one"}
+
+    def upload_part(self, **request: Any) -> dict[str, Any]:
+        self._met("upload_part")
+        self.parts[request["PartNumber"]] = request["Body"]
+        return {"ETag": f'"{request["PartNumber"]}"'}
+
+    def complete_multipart_upload(self, **request: Any) -> dict[str, Any]:
+        self._met("complete_multipart_upload")
+        numbers = [part["PartNumber"] for part in request["MultipartUpload"]["Parts"]]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert request["UploadId"] == "one"
+        return {"ETag": '"whole"'}
+
+    def abort_multipart_upload(self, **_: Any) -> dict[str, Any]:
+        self._met("abort_multipart_upload")
+        return {}
+
+    def head_object(self, **_: Any) -> dict[str, Any]:
+        self._met("head_object")
+        return self.there
+
+
+def upload(client: Client, patient: Client | None = None) -> Upload:
+    clock = FakeClock()
+    quick, slow = Requests(client, "streams", clock), Requests(patient or client, "streams", clock)
+    return Upload(quick, slow, "home/a", "write-1")
+
+
+def pieces(body: bytes = BODY) -> Iterator[bytes]:
+    return (body[start : start + 33] for start in range(0, len(body), 33))
+
+
+def test_few_parts_are_under_way() -> None:
+    """No piece is asked for while as many parts as may be are under way: so many are held, whatever the size."""
+    count = 50
+    asked = threading.Condition()
+    given = 0
+    ahead: list[int] = []
+
+    class Slow(Client):
+        """Answers for a part when nothing more is to be had before that."""
+
+        def upload_part(self, **request: Any) -> dict[str, Any]:
+            with asked:
+                assert asked.wait_for(lambda: given >= min(count, request["PartNumber"] + UPLOADS_AT_ONCE - 1), 20)
+            return super().upload_part(**request)
+
+    client = Slow()
+
+    def counted() -> Iterator[bytes]:
+        nonlocal given
+        for _ in range(count):
+            with asked:
+                given += 1
+                ahead.append(given - len(client.parts))
+                asked.notify_all()
+            yield bytes(PART_BYTES)
+
+    upload(client).run(counted(), count * PART_BYTES, PART_BYTES)
+    assert len(client.parts) == count
+    assert max(ahead) == UPLOADS_AT_ONCE
+
+
+def test_the_parts_are_the_body() -> None:
+    """In order, of one size; and of what has too many of them they are larger."""
+    client = Client()
+    assert upload(client).run(pieces(), len(BODY), PART_BYTES) == '"whole"'
+    assert b"".join(client.parts[number] for number in sorted(client.parts)) == BODY
+    assert {len(part) for part in client.parts.values()} == {PART_BYTES}
+    many = Client()
+    upload(many).run([bytes(MOST_PARTS + 1)], MOST_PARTS + 1, 1)
+    assert len(many.parts) <= MOST_PARTS
+
+
+@pytest.mark.parametrize("failing", ["create_multipart_upload", "upload_part", "complete_multipart_upload"])
+@pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.NOT_DONE, Answer.UNKNOWN])
+def test_what_failed_is_aborted(failing: str, answer: Answer) -> None:
+    """And only of a completion nobody knows whether it landed: a part is not seen. (Law 8)"""
+    client = Client(failing, answer)
+    with pytest.raises(RequestFailure) as caught:
+        upload(client).run(pieces(), len(BODY), PART_BYTES)
+    is_doubtful = failing == "complete_multipart_upload" and answer is Answer.UNKNOWN
+    assert (caught.value.answer is Answer.UNKNOWN) == is_doubtful
+    assert ("abort_multipart_upload" in client.seen) == (failing != "create_multipart_upload")
+
+
+def test_only_what_takes_its_time_is_waited_for_with_patience() -> None:
+    """Parts and the completion: a server that is silent from the beginning is left as soon as with any put. (Law 6)"""
+    quick, patient = Client(), Client("complete_multipart_upload", Answer.UNKNOWN)
+    with pytest.raises(RequestFailure):
+        upload(quick, patient).run(pieces(), len(BODY), PART_BYTES)
+    assert set(quick.seen) == {"create_multipart_upload", "head_object", "abort_multipart_upload"}
+    assert set(patient.seen) == {"upload_part", "complete_multipart_upload"}
+
+
+def test_whoever_gives_up_is_told_his_own_reason() -> None:
+    """The upload is aborted when no part is under way any more."""
+
+    class StopError(Exception):
+        """Somebody wants it to end."""
+
+    def stopping() -> Iterator[bytes]:
+        yield from pieces(BODY[: len(BODY) // 2])
+        raise StopError
+
+    client = Client()
+    with pytest.raises(StopError):
+        upload(client).run(stopping(), len(BODY), PART_BYTES)
+    assert client.seen[-1] == "abort_multipart_upload"
+    assert "complete_multipart_upload" not in client.seen
+
+
+MINE = {"ETag": '"mine"', "Metadata": {"streamstate-write": "write-1"}}
+
+
+class Lost(Client):
+    """Completes, and the answer is lost; what is asked after that is answered as told."""
+
+    def __init__(self, then: RequestFailure) -> None:
+        super().__init__()
+        self.answers = [RequestFailure(Answer.UNKNOWN, 500, "InternalError", "lost"), *[then] * 9]
+
+    def complete_multipart_upload(self, **_: Any) -> dict[str, Any]:
+        self._met("complete_multipart_upload")
+        raise self.answers.pop(0)
+
+
+THEN = [
+    RequestFailure(Answer.REFUSED, 404, "NoSuchUpload", "it is over"),
+    RequestFailure(Answer.REFUSED, 403, "AccessDenied", "no more"),
+    RequestFailure(Answer.NOT_DONE, 503, "SlowDown", "later"),
+]
+
+
+@pytest.mark.parametrize("then", THEN, ids=["over", "denied", "slow"])
+def test_a_completion_that_landed_is_known_by_its_write_id(then: RequestFailure) -> None:
+    """Its answer was lost; what is there says whose it is, before anything is asked again. (Law 8)"""
+    client = Lost(then)
+    client.there = MINE
+    assert upload(client).run(pieces(), len(BODY), PART_BYTES) == '"mine"'
+    assert client.seen.count("complete_multipart_upload") == 1
+
+
+@pytest.mark.parametrize("then", THEN, ids=["over", "denied", "slow"])
+def test_a_doubt_stays_one(then: RequestFailure) -> None:
+    """Whatever is said of a later try: another's object is there, and the first try may have been before it. (Law 8)"""
+    with pytest.raises(RequestFailure) as caught:
+        upload(Lost(then)).run(pieces(), len(BODY), PART_BYTES)
+    assert caught.value.answer is Answer.UNKNOWN
+
+
+@pytest.mark.parametrize("failing", ["upload_part", "complete_multipart_upload"])
+def test_an_upload_that_somebody_ended_can_be_begun_anew(failing: str) -> None:
+    """A rule of the bucket may: nothing was changed, and nobody is told that he did something wrong."""
+    with pytest.raises(RequestFailure) as caught:
+        upload(Client(failing, Answer.REFUSED, "NoSuchUpload")).run(pieces(), len(BODY), PART_BYTES)
+    assert caught.value.answer is Answer.NOT_DONE

@@ -11,8 +11,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.store.answers import Answer, RequestFailure
 from airflow_streamstate.store.s3_errors import as_error, classify
+from airflow_streamstate.store.server import Answer, RequestFailure
 
 ANSWERS = [
     (404, "NoSuchKey", Answer.ABSENT),

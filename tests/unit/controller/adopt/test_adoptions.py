@@ -23,8 +23,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.snapshot import meanwhile
-from airflow_streamstate.store.interface import Link
+from airflow_streamstate.store import transfer
+from airflow_streamstate.store.base import Link
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.s3a import SparkSettings
 from support.adopting import URI, AdoptingStage
@@ -368,7 +368,7 @@ def test_what_fails_once_it_is_taken_says_that_the_query_has_ended(adopting: Ado
 
 def test_an_adoption_is_held_while_its_snapshot_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a server a link is a copy, which may take longer than a hold lasts: nobody else goes on with it meanwhile."""
-    monkeypatch.setattr(meanwhile, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.001)
     stage = AdoptingStage(tmp_path)
     renewed = threading.Event()
 

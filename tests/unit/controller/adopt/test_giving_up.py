@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.adopt.requests import AdoptRequest
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, InvalidRequestError, StreamNotFoundError
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import FIRST, PLACE, URI, AdoptingStage
 from support.checkpoints import write_with_crc

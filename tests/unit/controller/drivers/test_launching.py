@@ -14,7 +14,7 @@ from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUn
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.options import S3Options
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, options_for

@@ -38,15 +38,15 @@ from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLa
 from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.snapshot.deletion import PARTIAL_SECONDS, Removed, Remover
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import HALF_SECONDS, Removed, Remover
-from airflow_streamstate.snapshot.room import shared_bytes
+from airflow_streamstate.snapshot.sharing import shared_bytes
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.keys import TEMPORARY_PREFIX
+from airflow_streamstate.store.base import TEMPORARY_PREFIX
+from airflow_streamstate.store.cleanup import STALE_SECONDS, STALE_UPLOAD_SECONDS
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.temporaries import STALE_SECONDS, STALE_UPLOAD_SECONDS
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.uploading_store import UploadingStore
@@ -233,7 +233,7 @@ def test_a_dry_run_ends_no_removal_that_was_begun(stage: Stage) -> None:
     stage.store.put(f"{layout.snapshot_data_folder(STREAM, 'd-0001-live-000007', 'counts')}/x", b"half")
     prune(stage)
     Remover(stage.control, SnapshotPlaces(stage.store), "killed").sweep()
-    stage.clock.sleep(HALF_SECONDS + 1)
+    stage.clock.sleep(PARTIAL_SECONDS + 1)
     before = [(info.key, info.version) for info in stage.store.list_objects("")]
     assert prune(stage, is_dry=True).swept == Removed()
     assert [(info.key, info.version) for info in stage.store.list_objects("")] == before
@@ -616,7 +616,7 @@ def test_the_record_of_a_half_goes_after_its_deployment(stage: Stage) -> None:
         stage.store.put(f"{layout.snapshot_data_folder(STREAM, f'{deployment_id}-live-000007', 'counts')}/x", b"half")
     stage.store.put(layout.data_note_key(STREAM, "d-0001-live-000007"), b"it was to be durable")
     prune(stage, is_dry=False)
-    stage.clock.sleep(HALF_SECONDS + 1)
+    stage.clock.sleep(PARTIAL_SECONDS + 1)
     assert prune(stage).swept.abandoned == ["d-0001-live-000007", "d-0009-live-000007"]
     prune(stage)
     assert "d-0001" not in stage.control.deployment_ids()

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.drivers.launching import LAUNCH_TRIES
+from airflow_streamstate.controller.drivers.launching import LAUNCH
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest
 from airflow_streamstate.errors import (
@@ -222,7 +222,7 @@ def test_a_home_that_turns_read_only_loses_nothing(upgraded: UpgradeStage) -> No
 def test_an_outcome_that_nobody_knows_is_no_end(upgraded: UpgradeStage) -> None:
     """Whoever runs an upgrade looks again, whatever reply was lost, also that of a launch (Law 8)."""
     view = upgraded.begin()
-    for _ in range(LAUNCH_TRIES):
+    for _ in range(LAUNCH.tries or 0):
         upgraded.stage.launcher.refusals.append(OutcomeUnknownError("nobody knows", next_step="Look again."))
     with pytest.raises(DeadlineExceededError):
         upgraded.upgrades.run(STREAM, view.upgrade_id, 3.0)

@@ -14,11 +14,11 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Noted, SnapshotMirrored, SnapshotReady
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.mirror import is_mirrored
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.store.interface import Store, StoredObject
+from airflow_streamstate.store.base import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script

@@ -7,8 +7,8 @@ from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification
 from airflow_streamstate.protocol.events import Drained, DrainFailed
+from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.removal import Remover
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_driver import (
     STREAM,

@@ -13,7 +13,7 @@ from airflow_streamstate.driver.start.claiming import AGENT_VERSION, claim_attem
 from airflow_streamstate.errors import FencedError, UnavailableError
 from airflow_streamstate.protocol.events import Claimed
 from airflow_streamstate.protocol.heartbeat import Heartbeat
-from airflow_streamstate.store.interface import Store
+from airflow_streamstate.store.base import Store
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream
 

@@ -15,7 +15,7 @@ from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainN
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.store.interface import ObjectInfo, Store
+from airflow_streamstate.store.base import ObjectInfo, Store
 from airflow_streamstate.store.memory import MemoryStore
 from support import simulated_query
 from support.scripted_rehearsal import keep_plan

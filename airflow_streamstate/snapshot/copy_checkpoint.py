@@ -1,0 +1,157 @@
+"""Copying a checkpoint of another program into a place of ours: it is never linked, nor written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from airflow_streamstate.checkpoint.files import files_of
+from airflow_streamstate.checkpoint.fork import at_home, names_places, wipe
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError, StreamStateError
+from airflow_streamstate.retry import Retry
+from airflow_streamstate.snapshot.checksums import ChecksumCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.copy import COPY_BATCH_BYTES, Copied, CopyErrors, FileToCopy, copy
+from airflow_streamstate.store.base import ObjectInfo
+
+COPY = Retry(tries=3)
+
+
+def copy_checkpoint(
+    source: Checkpoint, position: Position, target: Checkpoint, *, go_on: Callable[[], None] = lambda: None
+) -> Copied:
+    """Make ``target`` a checkpoint at this position of ``source``; what lay there is wiped. ``metadata`` is last.
+
+    Files that Spark keeps checksums of are compared with them. A driver that runs, but can claim no batch any more,
+    still maintains its state: where it removes a file that the copy needs, all is copied anew.
+
+    Args:
+        source: is not written.
+        position: of it; what lies above it is not copied.
+        target: a place that no query uses yet.
+        go_on: called again and again; raises to give up.
+
+    Raises:
+        ObjectMissingError: a file of the position is not there.
+        SnapshotCorruptError: a file is not what Spark wrote.
+        DataError, UnsupportedCheckpointError: the source is damaged, or of a format not known here.
+    """
+    return COPY.call(SYSTEM_CLOCK, lambda: _copy_all(source, position, target, go_on), ObjectMissingError)
+
+
+def _copy_all(source: Checkpoint, position: Position, target: Checkpoint, go_on: Callable[[], None]) -> Copied:
+    prefix = len(source.prefix) + 1
+    paths = [key[prefix:] for key in files_of(source, position)]
+    wipe(target)
+    listed = {info.key[prefix:]: info for info in source.store.list_objects(f"{source.prefix}/")}
+    files = 0
+    size_bytes = 0
+    for path in paths:
+        if names_places(path) and not path.endswith(".crc"):  # its .crc would be of the bytes of before
+            go_on()
+            files, size_bytes = files + 1, size_bytes + _rewrite(source, target, path, companion_of(path) in paths)
+    copied = [path for path in paths if not names_places(path)]
+    last = [path for path in (".metadata.crc", "metadata.crc", "metadata") if path in copied]
+    first = [path for path in copied if path not in last]
+    for some in (first, last):
+        wanted = [_file(source, target, path, listed, companion_of(path) in paths) for path in some]
+        found = copy(
+            [source.store],
+            target.store,
+            wanted,
+            batch_bytes=COPY_BATCH_BYTES,
+            timeout_seconds=float("inf"),
+            go_on=go_on,
+            is_new=True,
+            errors=_Errors(),
+        )
+        files, size_bytes = files + found.files, size_bytes + found.size_bytes
+    return Copied(files, size_bytes)
+
+
+def _rewrite(source: Checkpoint, target: Checkpoint, path: str, has_checksums: bool) -> int:
+    body = _read(source, path)
+    check = _Check(source, path, has_checksums, None)
+    check.update(body)
+    check.complaint()
+    body_there = at_home(body, target, source.key(path))
+    target.store.put(target.key(path), body_there)
+    return len(body)
+
+
+def _file(
+    source: Checkpoint, target: Checkpoint, path: str, listed: Mapping[str, ObjectInfo], has_checksums: bool
+) -> FileToCopy:
+    key = source.key(path)
+    info = listed.get(path)
+    if info is None:
+        raise _gone(key)
+    # What comes in one piece is one version of the file.
+    before = source.store.head(key) if info.size_bytes > COPY_BATCH_BYTES else None
+    check = partial(_Check, source, path, has_checksums, before)
+    return FileToCopy(key, info.size_bytes, check, target.key(path))
+
+
+class _Check:
+    """Compares one file with Spark's checksums of it.
+
+    Args:
+        source, path: the file.
+        has_checksums: whether Spark keeps some.
+        before: what ``head`` said before the first piece; None where it comes in one.
+    """
+
+    def __init__(self, source: Checkpoint, path: str, has_checksums: bool, before: ObjectInfo | None) -> None:
+        self._source = source
+        self._path = path
+        self._before = before
+        self._checksums: ChecksumCheck | None = None
+        if has_checksums:
+            companion = companion_of(path)
+            self._checksums = ChecksumCheck(parse_checksums(_read(source, companion), key=source.key(companion)))
+
+    def update(self, data: bytes) -> None:
+        if self._checksums is not None:
+            self._checksums.update(data)
+
+    def complaint(self) -> str:
+        key = self._source.key(self._path)
+        if self._before is not None:
+            after = self._source.store.head(key)
+            if after is None or _stamp(after) != _stamp(self._before):
+                raise _gone(key)
+        altered_at = None if self._checksums is None else self._checksums.finish()
+        if altered_at is not None:
+            raise SnapshotCorruptError(
+                "a file of this checkpoint is not what Spark wrote",
+                key=key,
+                altered_from_byte=altered_at,
+                next_step="Put the file back from a backup; nothing was changed.",
+            )
+        return ""
+
+
+class _Errors(CopyErrors):
+    """The source's own error, and for a file that is not there as it was listed: the query has moved on."""
+
+    def no_source(self, dropped: Mapping[str, StreamStateError]) -> StreamStateError:
+        return next(iter(dropped.values()))
+
+    def no_copy(self, key: str, problems: Mapping[str, str], *, is_missing: bool) -> StreamStateError:  # noqa: ARG002
+        return _gone(key)
+
+
+def _stamp(info: ObjectInfo) -> tuple[object, ...]:
+    return info.size_bytes, info.version, info.modified_at
+
+
+def _read(source: Checkpoint, path: str) -> bytes:
+    stored = source.store.get(source.key(path))
+    if stored is None:
+        raise _gone(source.key(path))
+    return stored.body
+
+
+def _gone(key: str) -> ObjectMissingError:
+    return ObjectMissingError("a file went while it was being copied", key=key)

@@ -1,0 +1,356 @@
+"""Deleting snapshots, so that no file goes which another one needs, whatever is taken or deleted meanwhile.
+
+First it is said in the register of what is kept, then the manifest goes (Law 3), then each file to which no manifest
+refers. A snapshot to which one in the making may refer is not touched at all. New references to a file can only be
+taken from a manifest that has it: once no manifest has it, none ever will, and it may be deleted at any time after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from airflow_streamstate.control.retention import Retention, is_held, without
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, VersionConflictError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import is_id
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.retention import (
+    AbandonedSnapshot,
+    PendingDeletion,
+    RetentionRegister,
+    SnapshotInProgress,
+)
+from airflow_streamstate.retry import Retry
+from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.store.base import ListsKeys, Store
+from airflow_streamstate.store.cleanup import delete_below
+from airflow_streamstate.store.transfer import delete_many, keys_below
+
+PARTIAL_SECONDS = 3_600.0
+"""So long a snapshot without a manifest that no process is known to be taking is left alone."""
+REMEMBERED_SECONDS = 86_400.0
+"""So long it is known that a snapshot was removed: an id is not taken again while a process may still be deleting."""
+READ = Retry(tries=10)
+
+Condemn = Callable[[RetentionRegister], Collection[str]]
+
+
+@dataclass
+class Removed:
+    """What a pass did.
+
+    Attributes:
+        files: how many files went, of snapshots and of what was left over from halves.
+        abandoned: snapshots that will never be completed.
+        problems: why files were left that could have gone.
+    """
+
+    files: int = 0
+    abandoned: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _View:
+    """What refers to what, as of one moment.
+
+    Attributes:
+        condemned: as the register had it.
+        needed: the keys to which manifests refer in the store of the checkpoints.
+        needed_elsewhere: those at other places, whichever: one place may have two names, and a key that is needed under
+            the one is not left over under the other.
+        at_rest: of every snapshot that is complete or abandoned, up to which take nothing new can be completed.
+        unreadable: snapshots whose manifest is damaged.
+    """
+
+    condemned: Mapping[str, PendingDeletion]
+    needed: set[str] = field(default_factory=set)
+    needed_elsewhere: set[str] = field(default_factory=set)
+    at_rest: dict[str, int] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+
+
+class Remover:
+    """Removes snapshots of one stream.
+
+    Args:
+        control: the stream.
+        places: where the data may lie.
+        by: the caller, for the record.
+        before_deleting: called right before anything is condemned or deleted; raises to give up.
+    """
+
+    def __init__(
+        self,
+        control: StreamControl,
+        places: SnapshotPlaces,
+        by: str,
+        before_deleting: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._control = control
+        self._checkpoints = places.checkpoints
+        self._places = places
+        self._clock = control.clock
+        self._retention = Retention(control, by)
+        self._by = by
+        self._before_deleting = before_deleting
+
+    def condemn(self, manifests: Mapping[str, SnapshotManifest], choose: Condemn) -> list[str]:
+        """Record which snapshots are to go; from then on none of them can be read, pinned or shared anew.
+
+        Args:
+            manifests: of the stream, by id.
+            choose: which of them may go, by the register as it is in the moment of the act.
+
+        Returns:
+            Those that were condemned now. None of them is pinned, leased, or the base of one in the making.
+        """
+        before = set(self._retention.read().condemned)
+
+        def edit(register: RetentionRegister) -> RetentionRegister:
+            now = self._clock.now()
+            held = {*held_in(register, now), *register.condemned}
+            chosen = [one for one in choose(register) if one in manifests and one not in held]
+            gone = {one: PendingDeletion(now, manifests[one].take, manifests[one].data_uri) for one in chosen}
+            if not gone:
+                return register
+            self._before_deleting()
+            return replace(register, condemned={**register.condemned, **gone}, generation=register.generation + 1)
+
+        return sorted(set(self._retention.change(edit).condemned) - before)
+
+    def sweep(self) -> Removed:
+        """Delete what is condemned or abandoned, as far as nothing refers to it; again, it goes on where it was."""
+        removed = Removed()
+        stores, missing = self._places.all_of(self._control)
+        removed.problems += missing
+        removed.abandoned = self._abandon(stores)
+        for snapshot_id in self._retention.read().condemned:
+            self._remove_manifest(snapshot_id)
+        view = self._view(removed, stores)
+        if view is not None:
+            answering = {uri: self._delete_at_rest(uri, store, view, removed) for uri, store in stores.items()}
+            stores = {uri: store for uri, store in stores.items() if answering[uri]}
+        self._forget(stores)
+        return removed
+
+    def _delete_at_rest(self, uri: str, store: Store, view: _View, removed: Removed) -> bool:
+        """Whether the place answered to the end."""
+        try:
+            for folder in self._folders_at_rest(view, store):
+                removed.files += self._delete_unneeded(store, folder, view.needed_elsewhere if uri else view.needed)
+        except StreamStateError as error:
+            if not uri:
+                raise
+            removed.problems.append(f"not everything was removed at {uri}: {error}")
+            return False
+        return True
+
+    # halves
+
+    def _abandon(self, stores: Mapping[str, Store]) -> list[str]:
+        """Close what was in the making for too long, or has no record that it is; note what is new of that."""
+        register, now = self._retention.read(), self._clock.now()
+        listed = self._listed(stores)
+        unknown = [one for one in listed if self._is_partial(register, one)]
+        over = {key: made for key, made in register.makings.items() if made.expires_at <= now}
+        late = [one for one in unknown if register.halves.get(one, now) <= now - timedelta(seconds=PARTIAL_SECONDS)]
+        done = {key for key, made in register.makings.items() if self._control.readable_manifest(made.snapshot_id)}
+        closed = [made.snapshot_id for key, made in over.items() if key not in done and self._close(made)]
+        closed += [one for one in late if self._close_partial(one, stores)]
+
+        def edit(before: RetentionRegister) -> RetentionRegister:
+            makings = without(before.makings, {*over, *done})
+            halves = {one: before.halves.get(one, now) for one in unknown if one not in closed}
+            if (makings, halves) == (dict(before.makings), dict(before.halves)):
+                return before
+            return replace(before, makings=makings, halves=halves, generation=before.generation + 1)
+
+        self._retention.change(edit)
+        return sorted(closed)
+
+    def _is_partial(self, register: RetentionRegister, snapshot_id: str) -> bool:
+        if snapshot_id in register.condemned or _is_made(register, snapshot_id):
+            return False
+        try:
+            return self._control.snapshot_slot(snapshot_id) is None
+        except DataError:
+            return False  # a manifest that cannot be read is told of, and never taken for none
+
+    def _close(self, made: SnapshotInProgress) -> bool:
+        """Put a record in the place of the manifest; False where that is there after all."""
+        record = AbandonedSnapshot(
+            stream_id=self._control.stream_id,
+            snapshot_id=made.snapshot_id,
+            take=made.take,
+            abandoned_at=self._clock.now(),
+            abandoned_by=self._by,
+            write_id=self._clock.new_uuid(),
+        )
+        key = layout.manifest_key(self._control.stream_id, made.snapshot_id)
+        try:
+            slot = self._control.snapshot_slot(made.snapshot_id)
+            if slot is None:
+                self._control.cells.create(key, record)
+            elif not isinstance(slot.value, AbandonedSnapshot):
+                return False
+            elif slot.value.take < made.take:  # else its writer has to begin anew already
+                self._control.cells.replace(key, record, slot.version)
+        except (ObjectExistsError, VersionConflictError, DataError):
+            return False  # completed, or abandoned by another, in this very moment; or damaged since, and told of
+        return True
+
+    def _close_partial(self, snapshot_id: str, stores: Mapping[str, Store]) -> bool:
+        folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
+        names = {name for store in stores.values() for name in store.list_folders(folder)}
+        take = max((found for name in names if (found := layout.take_of(name)) is not None), default=1)
+        now = self._clock.now()
+        return self._close(SnapshotInProgress(snapshot_id, (), take, now, now))
+
+    # files
+
+    def _remove_manifest(self, snapshot_id: str) -> None:
+        key = layout.manifest_key(self._control.stream_id, snapshot_id)
+        found = self._control.home.head(key)
+        if found is not None:
+            self._before_deleting()
+            with suppress(VersionConflictError):  # of another stream of this name by now
+                self._control.home.delete(key, found.version)
+
+    def _view(self, removed: Removed, stores: Mapping[str, Store]) -> _View | None:
+        """What refers to what, as of one moment; None where that cannot be told."""
+        for _ in READ.begin():
+            before = self._retention.read()
+            view = _View(condemned=before.condemned)
+            for snapshot_id in self._listed(stores):
+                if snapshot_id not in before.condemned:
+                    self._look(snapshot_id, view)
+            if self._retention.read().generation != before.generation:
+                continue
+            is_shared = len(stores) > 1 or not isinstance(self._checkpoints, ListsKeys)
+            if view.unreadable and is_shared:
+                removed.problems.append(
+                    f"the manifest of {', '.join(view.unreadable)} cannot be read, so nobody knows which files of"
+                    " others it refers to: nothing is deleted while it is there"
+                )
+                return None
+            if view.unreadable:
+                view.at_rest.clear()  # restored from a server, it may name files that lie with others
+            return view
+        removed.problems.append("snapshots are being taken all the time: the next prune goes on")
+        return None
+
+    def _look(self, snapshot_id: str, view: _View) -> None:
+        try:
+            slot = self._control.snapshot_slot(snapshot_id)
+        except DataError:
+            view.unreadable.append(snapshot_id)
+            return
+        if slot is None:
+            return
+        if isinstance(slot.value, AbandonedSnapshot):
+            view.at_rest[snapshot_id] = slot.value.take
+        elif isinstance(slot.value, SnapshotManifest):
+            manifest = slot.value
+            view.at_rest[snapshot_id] = manifest.take
+            for name, query in manifest.queries.items():
+                needed = view.needed_elsewhere if manifest.data_uri else view.needed
+                needed.update(key_of(manifest, name, entry) for entry in query.files)
+
+    def _folders_at_rest(self, view: _View, store: Store) -> Iterator[str]:
+        """Folders of data whose snapshot can no longer be completed."""
+        takes = {**view.at_rest, **{one: condemned.take for one, condemned in view.condemned.items()}}
+        for snapshot_id, last in sorted(takes.items()):
+            folder = layout.snapshot_folder(self._control.stream_id, snapshot_id)
+            for name in store.list_folders(folder):
+                take = layout.take_of(name)
+                if take is not None and take <= last:
+                    yield f"{folder}/{name}"
+
+    def _delete_unneeded(self, store: Store, folder: str, needed: Collection[str]) -> int:
+        keys = keys_below(store, f"{folder}/")
+        unneeded = [key for key in keys if key not in needed]
+        if unneeded:
+            self._before_deleting()
+        delete_many(store, unneeded)
+        if len(unneeded) == len(keys):
+            delete_below(store, folder)  # on a disk: the folders themselves
+        return len(unneeded)
+
+    def _forget(self, stores: Mapping[str, Store]) -> None:
+        """Of condemned snapshots of which nothing is left, the last objects; some time later, that there were any.
+
+        Where its place did not answer, something of a snapshot may be left there.
+        """
+        stream_id, home = self._control.stream_id, self._control.home
+        register, now = self._retention.read(), self._clock.now()
+        empty = []
+        for snapshot_id, condemned in register.condemned.items():
+            folder = layout.snapshot_folder(stream_id, snapshot_id)
+            if condemned.data_uri in stores and not any(has_data(store, folder) for store in stores.values()):
+                empty.append(snapshot_id)
+                self._before_deleting()
+                for store in dict.fromkeys((home, *stores.values())):
+                    delete_below(store, folder)
+        there = set(self._listed(stores))
+        left = {uri for uri, store in stores.items() if store.list_folders(layout.snapshots_folder(stream_id))}
+        # Looked for before the leases are read: a reader that gathers had its lease by then.
+        gathered = self._checkpoints.list_folders(layout.gathered_folders(stream_id))
+
+        def edit(before: RetentionRegister) -> RetentionRegister:
+            aged = now - timedelta(seconds=REMEMBERED_SECONDS)
+            over = [one for one in empty if one in before.condemned and before.condemned[one].condemned_at <= aged]
+            leases = {key: lease for key, lease in before.leases.items() if is_held(lease, now)}
+            known = there | {made.snapshot_id for made in before.makings.values()}
+            lost = [one for one, pin in before.pins.items() if one not in known and pin.pinned_at <= aged]
+            return replace(
+                before,
+                condemned=without(before.condemned, over),
+                leases=leases,
+                used={one: at for one, at in before.used.items() if one in known},
+                pins=without(before.pins, lost),
+                places=tuple(uri for uri in before.places if before.makings or uri in left or uri not in stores),
+            )
+
+        leases = self._retention.change(edit).leases
+        for lease_id in gathered:
+            if lease_id not in leases:
+                delete_below(self._checkpoints, f"{layout.gathered_folders(stream_id)}/{lease_id}")
+
+    def _listed(self, stores: Mapping[str, Store]) -> list[str]:
+        """Every snapshot of which anything lies anywhere."""
+        folder = layout.snapshots_folder(self._control.stream_id)
+        there = {name for store in stores.values() for name in filter(is_id, store.list_folders(folder))}
+        return sorted({*self._control.snapshot_ids(), *there})
+
+
+def has_data(store: Store, folder: str) -> bool:
+    """Whether anything lies in the data folders of a snapshot, by the key of its own folder."""
+    takes = [name for name in store.list_folders(folder) if layout.take_of(name) is not None]
+    return any(keys_below(store, f"{folder}/{name}/") for name in takes)
+
+
+def _is_made(register: RetentionRegister, snapshot_id: str) -> bool:
+    return any(made.snapshot_id == snapshot_id for made in register.makings.values())
+
+
+def held_in(register: RetentionRegister, now: datetime) -> dict[str, str]:
+    """Snapshots that the register itself keeps, and for whom.
+
+    Args:
+        register: of what is kept.
+        now: leases that are over by then hold nothing.
+    """
+    held: dict[str, str] = {}
+    for made in register.makings.values():
+        held |= dict.fromkeys(made.base_ids, f"{made.snapshot_id}, which is being taken, shares its files")
+        held[made.snapshot_id] = "it is being taken"
+    for lease in register.leases.values():
+        if is_held(lease, now):
+            held[lease.snapshot_id] = f"leased until {lease.expires_at:%Y-%m-%d %H:%M:%SZ} by {lease.reader}"
+    return held | dict.fromkeys(register.pins, "pinned")

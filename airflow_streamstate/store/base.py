@@ -1,0 +1,291 @@
+"""What every store promises; ``tests/contract`` holds each backend to it.
+
+Keys are relative, ``/``-separated, without empty, ``.`` or ``..`` parts. The vocabulary of conditional writes (put,
+create, replace-if-unchanged) is obstore's. Absence is not an error here: ``get`` and ``head`` answer None.
+
+Every method may raise UnavailableError (nothing was changed) and InvalidRequestError (permission denied, no such
+bucket or folder, bad key); a write may raise OutcomeUnknownError, but see ``create`` and ``replace``.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from airflow_streamstate.errors import InvalidRequestError
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """One object as read.
+
+    Attributes:
+        key: its key, relative to the store.
+        body: its bytes, whole.
+        version: opaque; equal versions of one key mean equal bytes.
+    """
+
+    key: str
+    body: bytes
+    version: str
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One object as listed.
+
+    Attributes:
+        key: its key, relative to the store.
+        size_bytes: exact.
+        version: as in StoredObject, where the backend knows it without reading the bytes (S3 does); else "".
+        modified_at: when these bytes came to be, by the backend's clock, where ``head`` can tell; a hard link keeps it.
+    """
+
+    key: str
+    size_bytes: int
+    version: str = field(default="", compare=False)
+    modified_at: datetime | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Link:
+    """One of many objects to link.
+
+    Attributes:
+        source_key, target_key: as in ``Store.link``.
+        size_bytes: as listed; None where unknown. Knowing it spares requests for large objects.
+    """
+
+    source_key: str
+    target_key: str
+    size_bytes: int | None = None
+
+
+class Store(Protocol):
+    """Bytes under keys, with conditions."""
+
+    @property
+    def uri(self) -> str:
+        """Where this store lies, without credentials: a folder path, ``s3://bucket/prefix`` or ``memory://name``."""
+
+    def get(self, key: str) -> StoredObject | None:
+        """The object, or None where there is none."""
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Size without the bytes, or None where there is none."""
+
+    def create(self, key: str, body: bytes) -> str:
+        """Write only if nothing is there; whole or not at all; durable on return. Returns the new version.
+
+        A reply that was lost is made good by reading back, also beside other writers of equal bytes; an outcome that
+        stays unknown raises OutcomeUnknownError.
+
+        Raises:
+            ObjectExistsError: something is there already.
+        """
+
+    def replace(self, key: str, body: bytes, version: str) -> str:
+        """Write only if the object still has ``version``. Returns the new version; a lost reply is as in ``create``.
+
+        Raises:
+            VersionConflictError: it has another version, or is gone.
+        """
+
+    def put(self, key: str, body: bytes) -> str:
+        """Write, whatever is there; a reader sees the old bytes or the new, never a mixture. Returns the version."""
+
+    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object whose key starts with ``prefix`` (a folder prefix ends in ``/``), in ascending key order.
+
+        Left-over temporary files of the backend itself and directory markers (keys that end in a slash) are not
+        objects. Other programs' temporary files are: their names are known only to what knows the program.
+        """
+
+    def list_folders(self, folder: str) -> list[str]:
+        """The names of sub-folders directly below ``folder`` (a key without trailing ``/``; "" is the root), sorted.
+
+        A folder that holds nothing but another program's directory marker may be among them.
+        """
+
+    def copy(self, source_key: str, target_key: str) -> None:
+        """Copy the bytes, by the server where it can; what is at the target is replaced.
+
+        Raises:
+            ObjectMissingError: there is no source.
+        """
+
+    def link(self, source_key: str, target_key: str) -> bool:
+        """Like ``copy`` without copying bytes, where the backend can; else it copies. True if no byte was copied.
+
+        The two share their bytes: only objects that are never written in place may be linked (no backend writes in
+        place). What is at the target already is replaced.
+
+        Raises:
+            ObjectMissingError: there is no source.
+        """
+
+    def delete(self, key: str, version: str | None = None) -> None:
+        """Delete; absence is success. With ``version``, only if it is unchanged (then absence is success, too).
+
+        Raises:
+            VersionConflictError: it has another version.
+        """
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """What a store may know beyond ``Store``: many objects with few requests. ``many`` does it with every store."""
+
+    def link_many(self, links: Sequence[Link]) -> list[str]:
+        """``Store.link`` each, several at a time; gives a checksum per target as ``checksum_of`` does.
+
+        Nothing of it goes on after the return, also when it raises; then some are linked and some are not, and the
+        same call may be repeated.
+
+        Raises:
+            ObjectMissingError: a source is not there (any more).
+            UnavailableError, OutcomeUnknownError: one could not be linked within its tries.
+        """
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """``Store.delete`` each, without condition; absence is success. Repeatable like ``link_many``."""
+
+    def checksum_of(self, key: str) -> str | None:
+        """A checksum of the bytes that the server keeps, without reading them; None where there is no object.
+
+        ``crc32:``, ``crc32c:``, ``crc64nvme:``, ``sha1:``, ``sha256:`` or ``md5:`` and lower-case hex digits of the
+        whole body: equal ones mean equal bytes. ``etag:`` where the server keeps none: equal ones of *one* key mean
+        that it was not written since.
+        """
+
+    def checksums_of(self, keys: Sequence[str]) -> list[str | None]:
+        """``checksum_of`` each, several at a time, in the order of the keys.
+
+        Raises:
+            UnavailableError: one could not be asked for within its tries.
+        """
+
+
+@runtime_checkable
+class ListsKeys(Protocol):
+    """A store that lists names for less than sizes."""
+
+    def list_keys(self, prefix: str) -> list[str]:
+        """The keys of ``Store.list_objects``, in its order."""
+
+
+@runtime_checkable
+class ReadsRanges(Protocol):
+    """A store that reads parts of objects."""
+
+    def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
+        """So many bytes from ``start`` on, fewer where the object ends before; None where there is no object."""
+
+
+@runtime_checkable
+class PutsPieces(Protocol):
+    """A store that puts bytes as they come."""
+
+    def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
+        """``Store.put`` of bytes that come one piece after the other; the version.
+
+        What ``pieces`` raises is raised, and nothing was changed then.
+
+        Args:
+            key: its key.
+            pieces: of any size; asked for from one thread, each once.
+            size_bytes: of all of them.
+        """
+
+
+@runtime_checkable
+class HoldsUploads(Protocol):
+    """A store in which the parts of an upload that was never completed stay, unseen and paid for."""
+
+    def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
+        """As ``end_uploads``, which says what it may raise."""
+
+
+@runtime_checkable
+class HoldsMarkers(Protocol):
+    """A store in which other programs mark folders by objects of their own, which no listing of objects has."""
+
+    def delete_markers(self, folder: str, but: Collection[str] = ()) -> None:
+        """Delete the markers of a folder and of all below it; arguments as of ``delete_below``."""
+
+
+# What a key may look like. The rules are the strictest of all backends together, so that a key which one of them
+# takes is good for each of them.
+
+MAX_KEY_BYTES = 900
+TEMPORARY_PREFIX = ".~streamstate-"
+"""How the names of a backend's own temporary and lock files begin. They are never listed, so no key may hold one."""
+
+
+def check_key(key: str) -> str:
+    """The key, unchanged, if it may name an object: relative, ``/``-separated, at most MAX_KEY_BYTES of UTF-8.
+
+    Raises:
+        InvalidRequestError: it is empty, absolute or too long, or has an empty, ``.`` or ``..`` part, a control
+            character, or a part with the reserved prefix.
+    """
+    _check_text(key)
+    for part in key.split("/"):
+        if part in ("", ".", ".."):
+            raise _bad_key("a key has an empty, '.' or '..' part", key)
+        if part.startswith(TEMPORARY_PREFIX):
+            raise _bad_key("a key uses a name that is reserved for temporary files", key)
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """The prefix, unchanged, if keys can begin with it; its last part may be empty or cut short. "" is every key.
+
+    Raises:
+        InvalidRequestError: no key can begin like this.
+    """
+    _check_text(prefix)
+    folder, slash, _ = prefix.rpartition("/")
+    if slash:
+        check_key(folder)
+    return prefix
+
+
+def check_folder(folder: str) -> str:
+    """The folder, unchanged, if it is a key without its last part; "" is the root.
+
+    Raises:
+        InvalidRequestError: no key can lie in it.
+    """
+    return check_key(folder) if folder else folder
+
+
+def is_key(text: str) -> bool:
+    """Whether ``check_key`` takes it: listings skip what other programs left under names that no key can have."""
+    try:
+        check_key(text)
+    except InvalidRequestError:
+        return False
+    return True
+
+
+def is_plain(text: str) -> bool:
+    """Whether a path whose parts are names of files is surely a key: nearly every one, and listings see thousands."""
+    return text.isascii() and text.isprintable() and len(text) <= MAX_KEY_BYTES
+
+
+def _check_text(text: str) -> None:
+    # Cc: control characters with NUL; Cs: halves of surrogate pairs, which have no UTF-8.
+    if not is_plain(text) and any(unicodedata.category(char) in ("Cc", "Cs") for char in text):
+        raise _bad_key("a key has a control character or one that UTF-8 cannot hold", text)
+    if len(text.encode()) > MAX_KEY_BYTES:
+        raise InvalidRequestError("a key is too long", key=text[:80] + "…", max_bytes=MAX_KEY_BYTES)
+
+
+def _bad_key(message: str, key: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        message, key=ascii(key), next_step="Keys are relative, with parts separated by single slashes."
+    )

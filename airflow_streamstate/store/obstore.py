@@ -1,0 +1,342 @@
+"""Google Cloud Storage and Azure Blob by obstore: what ``gcs`` and ``azure`` have in common, and its errors.
+
+obstore tries once, as boto3 does: every repetition but that of a part is ours.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from itertools import chain
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError
+
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.store.base import is_key
+from airflow_streamstate.store.obstore_errors import as_error, classify, failure_in
+from airflow_streamstate.store.server import (
+    REQUEST,
+    TRIES,
+    TRY_FOR_SECONDS,
+    Answer,
+    Condition,
+    Found,
+    RequestFailure,
+    ServerClient,
+)
+from airflow_streamstate.store.transfer import UPLOADS_AT_ONCE, Feed, part_bytes_of
+
+COPY_SECONDS = 300.0
+COPY_PAUSE_SECONDS = 0.5
+
+# One plain HTTP request without a body: for what the client library of an object store cannot ask.
+#
+# obstore knows neither a delete under a condition nor the checksums that a server keeps.
+
+_CODE = re.compile(rb"<Code>\s*([\w.]+)\s*</Code>")
+_MESSAGE = re.compile(rb"<Message>\s*([^<]{1,300})", re.DOTALL)
+_MOST_BODY_BYTES = 65_536
+
+
+def ask(method: str, url: str, headers: Mapping[str, str], timeout_seconds: float) -> Mapping[str, str]:
+    """Send one request, once; the headers of its answer, by their names in lower case.
+
+    Raises:
+        RequestFailure: it was not answered with success. Its reason holds nothing of the address.
+    """
+    request = urllib.request.Request(url, method=method, headers=dict(headers))  # noqa: S310 - the store's own endpoint
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_seconds) as answer:  # noqa: S310
+            answer.read()
+            return {name.lower(): value for name, value in answer.headers.items()}
+    except urllib.error.HTTPError as error:
+        raise _of_answer(error) from None
+    except urllib.error.URLError as error:
+        raise _of_connection(error.reason) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _of_connection(error) from None
+
+
+def _of_answer(error: urllib.error.HTTPError) -> RequestFailure:
+    try:
+        body = error.read(_MOST_BODY_BYTES)
+    except (OSError, http.client.HTTPException):
+        body = b""
+    finally:
+        error.close()
+    code = found[1].decode() if (found := _CODE.search(body)) else error.headers.get("x-ms-error-code", "")
+    reason = found[1].decode(errors="replace").strip() if (found := _MESSAGE.search(body)) else str(error.reason)
+    return RequestFailure(classify(error.code, code), error.code, code or str(error.code), reason)
+
+
+def _of_connection(reason: object) -> RequestFailure:
+    name = type(reason).__name__
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return RequestFailure(Answer.REFUSED, 0, "CertificateError", str(reason))
+    if isinstance(reason, ConnectionRefusedError | socket.gaierror):
+        return RequestFailure(Answer.NOT_DONE, 0, name, str(reason))
+    return RequestFailure(Answer.UNKNOWN, 0, name, str(reason))
+
+
+TRY_ONCE: Any = {"max_retries": 0}
+TRY_PARTS: Any = {"max_retries": TRIES - 1, "retry_timeout": timedelta(seconds=TRY_FOR_SECONDS)}
+"""Of an upload in parts, whose requests may all be sent twice; only the client library knows the parts."""
+
+
+@contextmanager
+def obstore_errors() -> Iterator[None]:
+    """The one place where obstore's errors become the room's own."""
+    try:
+        yield
+    except (BaseError, FileNotFoundError, PermissionError, NotImplementedError, ValueError) as error:
+        raise failure_in(type(error).__name__, str(error)) from None
+
+
+class ObstoreClient(ServerClient):
+    """One bucket or container; what the two services have in common.
+
+    Attributes:
+        service: how messages call it.
+        write_id_name: the metadata under which an object keeps the id of the put that wrote it.
+        timeout_seconds: of a request without a body.
+    """
+
+    service: str
+    write_id_name = "streamstatewrite"
+    timeout_seconds: float
+    _store: Any
+    _parts_store: Any
+
+    @abstractmethod
+    def version_in(self, answer: Mapping[str, Any]) -> str:
+        """The version in what obstore says of an object."""
+
+    @abstractmethod
+    def condition_of(self, version: str) -> Mapping[str, str]:
+        """This version, as obstore takes it for the condition of a put; PRECONDITION where no object can have it."""
+
+    @abstractmethod
+    def found_in(self, headers: Mapping[str, str]) -> Found:
+        """What the headers of an object say."""
+
+    @abstractmethod
+    def request_for(self, method: str, name: str, version: str | None) -> tuple[str, Mapping[str, str]]:
+        """Address and headers of a plain request, under the condition of a version where there is one."""
+
+    @abstractmethod
+    def make_ready(self) -> None:
+        """Have credentials before a request is made, where they are ours to fetch."""
+
+    def error_of(self, failure: RequestFailure, act: str, key: str, doubtful: bool) -> StreamStateError:
+        return as_error(failure, service=self.service, action=act, place=self.uri, key=key, doubtful=doubtful)
+
+    def get(self, name: str) -> tuple[bytes, str, str]:
+        return self.answered(lambda: self._got(name))
+
+    def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
+        def send() -> bytes:
+            with self._asking():
+                return bytes(obstore.get_range(self._store, name, start=start, length=size_bytes))
+
+        return self.answered(send)
+
+    def head(self, name: str, *, checksum: bool = False) -> Found:  # noqa: ARG002 - these servers tell it anyway
+        return self.answered(lambda: self.look(name))
+
+    def describe(self, name: str, *, checksum: bool = False) -> Found:
+        self.get(name)
+        return self.head(name, checksum=checksum)
+
+    def objects(self, start: str) -> Iterator[tuple[str, int, str]]:
+        # In the order of names, whatever the server's: one with folders of its own lists them in another.
+        folder = start.rpartition("/")[0]
+        listed = self.answered(lambda: list(chain.from_iterable(self.pages(folder))))
+        found = [(str(item["path"]), int(item["size"]), self.version_in(item)) for item in listed]
+        yield from self._without_markers(sorted(one for one in found if one[0].startswith(start)))
+
+    def folders(self, start: str) -> list[str]:
+        def send() -> list[str]:
+            with self._asking():
+                listed = obstore.list_with_delimiter(self._store, start.removesuffix("/") or None)
+                return list(listed["common_prefixes"])
+
+        return self.answered(send)
+
+    def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
+        mode: Any = "overwrite" if condition is None else "create"
+        if condition is not None and condition.version is not None:
+            mode = self.condition_of(condition.version)
+        with self._asking():
+            answer: Any = obstore.put(
+                self._store, name, body, attributes={self.write_id_name: write_id}, mode=mode, use_multipart=False
+            )
+            return self.version_in(answer)
+
+    def put_parts(self, name: str, pieces: Iterable[bytes], size_bytes: int, part_bytes: int) -> str:
+        """Each part is tried again by obstore, and the whole only before its first byte was asked for."""
+        part_bytes = part_bytes_of(size_bytes, part_bytes)
+        with Feed(pieces, part_bytes) as feed:
+            return self._put_feed(name, feed, part_bytes)
+
+    def _put_feed(self, name: str, feed: Feed, part_bytes: int) -> str:
+        write_id = self.clock.new_uuid()
+        last = RequestFailure(Answer.UNKNOWN, 0, "NoVersion", "the server did not tell the version")
+        for attempt in REQUEST.begin(self.clock):
+            try:
+                version = self.send_parts(name, feed, write_id, part_bytes)
+                if version:
+                    return version
+            except RequestFailure as failure:
+                last = failure
+            if feed.failure is not None:
+                raise feed.failure
+            if feed.is_begun or not last.answer.may_pass or attempt.is_last:
+                break
+        if not feed.is_ended:  # it was not completed, so no reader sees what was put
+            raise replace(last, answer=Answer.NOT_DONE) if last.answer is Answer.UNKNOWN else last
+        found = self._looked_up(name)
+        if found is not None and found.write_id == write_id:
+            return found.version
+        if found is not None and last.answer is Answer.REFUSED:  # as a rule of a part, which is told late
+            raise last
+        raise replace(last, answer=Answer.UNKNOWN)  # it may land yet, or was written over since (Law 8)
+
+    def copy(self, source: str, target: str, size_bytes: int | None) -> str:  # noqa: ARG002 - of any size at once
+        self.answered(lambda: self.order_copy(source, target))
+        # Azure may go on after its answer.
+        until = self.clock.monotonic_seconds() + COPY_SECONDS
+        while True:
+            found = self.head(target)
+            if found.is_copied:
+                return found.checksum
+            if self.clock.monotonic_seconds() >= until:
+                raise RequestFailure(Answer.UNKNOWN, 0, "CopyPending", "the server is still copying")
+            self.clock.sleep(COPY_PAUSE_SECONDS)
+
+    def delete(self, name: str, version: str | None) -> None:
+        try:
+            self._plain("DELETE", name, version)
+        except RequestFailure as failure:
+            # Azure says of what is gone that it has another version.
+            is_gone = failure.answer is Answer.PRECONDITION and self._looked_up(name) is None
+            if failure.answer is not Answer.ABSENT and not is_gone:
+                raise
+
+    # one request, once
+
+    def look(self, name: str) -> Found:
+        """HEAD."""
+        return self.found_in(self._plain("HEAD", name, None))
+
+    def send_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
+        """Put parts that come one after the other, whatever is there; the new version. Raises what ``parts`` raise."""
+        with self._asking():
+            answer: Any = obstore.put(
+                self._parts_store,
+                name,
+                parts,
+                attributes={self.write_id_name: write_id},
+                use_multipart=True,
+                chunk_size=part_bytes,
+                max_concurrency=UPLOADS_AT_ONCE,
+            )
+            return self.version_in(answer)
+
+    def order_copy(self, source: str, target: str) -> None:
+        """Ask the server to copy; ``look`` at the target says when it has."""
+        with self._asking():
+            obstore.copy(self._store, source, target)
+
+    def pages(self, folder: str) -> Iterator[list[Mapping[str, Any]]]:
+        """What lies below a folder ("" is everything), page by page, as obstore describes objects."""
+        with self._asking():
+            stream = iter(obstore.list(self._store, folder or None, chunk_size=1000))
+        while True:
+            with self._asking():
+                page: Any = next(stream, None)
+            if page is None:
+                return
+            yield list(page)
+
+    def _got(self, name: str) -> tuple[bytes, str, str]:
+        with self._asking():
+            found = obstore.get(self._store, name)
+            attributes: Mapping[str, str] = found.attributes
+            version = self.version_in(found.meta)
+            return bytes(found.bytes()), version, str(attributes.get(self.write_id_name, ""))
+
+    def _looked_up(self, name: str) -> Found | None:
+        try:
+            return self.head(name)
+        except RequestFailure:
+            return None
+
+    def _without_markers(self, found: Sequence[tuple[str, int, str]]) -> Iterator[tuple[str, int, str]]:
+        """Hadoop's connectors mark folders by empty objects whose names end in a slash, which obstore leaves out."""
+        folders = {name.rpartition("/")[0] for name, _, _ in found}
+        for name, size_bytes, version in found:
+            if size_bytes == 0 and is_key(name) and (name in folders or not self._is_there(name)):
+                continue
+            yield name, size_bytes, version
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self.head(name)
+        except RequestFailure as failure:
+            if failure.answer is not Answer.ABSENT:
+                raise
+            return False
+        return True
+
+    def _plain(self, method: str, name: str, version: str | None) -> Mapping[str, str]:
+        self.make_ready()
+        with obstore_errors():
+            url, headers = self.request_for(method, name, version)
+        return ask(method, url, headers, self.timeout_seconds)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        self.make_ready()
+        with obstore_errors():
+            yield
+
+
+def moment_in(headers: Mapping[str, str]) -> datetime | None:
+    """When these bytes came to be, by the header that every server sends."""
+    try:
+        return parsedate_to_datetime(headers["last-modified"])
+    except (KeyError, ValueError):
+        return None
+
+
+def client_options(endpoint_url: str | None, connect_timeout_seconds: float, read_timeout_seconds: float) -> Any:
+    """obstore's words for the bounds of each request (Law 6)."""
+    return {
+        "allow_http": bool(endpoint_url and endpoint_url.startswith("http://")),
+        "connect_timeout": timedelta(seconds=connect_timeout_seconds),
+        "read_timeout": timedelta(seconds=read_timeout_seconds),
+        "timeout": timedelta(seconds=max(300.0, read_timeout_seconds)),
+        "user_agent": "airflow-streamstate",
+    }
+
+
+def check_endpoint(endpoint_url: str | None) -> None:
+    """Refuse an endpoint that holds a user or a password: it would be in errors and in Spark's settings.
+
+    Raises:
+        RequestFailure: it does.
+    """
+    if endpoint_url and "@" in endpoint_url.partition("://")[2].partition("/")[0]:
+        raise RequestFailure(Answer.REFUSED, 0, "EndpointWithUser", "the endpoint holds a user or a password")

@@ -1,0 +1,256 @@
+"""Many objects or many bytes, with every store: in few requests where the store can, one by one where it cannot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Self, TypeVar
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.errors import OutcomeUnknownError, UnavailableError
+from airflow_streamstate.retry import Retry
+from airflow_streamstate.store.base import Link, ListsKeys, ManyAtOnce, ObjectInfo, PutsPieces, ReadsRanges, Store
+
+Result = TypeVar("Result")
+
+
+# names
+
+
+def keys_below(store: Store, prefix: str) -> list[str]:
+    """The keys of ``Store.list_objects``, in its order; raises what it raises."""
+    if isinstance(store, ListsKeys):
+        return store.list_keys(prefix)
+    return [info.key for info in store.list_objects(prefix)]
+
+
+def versions_below(store: Store, prefix: str) -> dict[str, ObjectInfo]:
+    """The objects of ``Store.list_objects`` by key, where that tells versions; {} where it does not, as on a disk.
+
+    A store that lists names for less than sizes is not asked: to tell a version it would have to read.
+    """
+    if isinstance(store, ListsKeys):
+        return {}
+    return {info.key: info for info in store.list_objects(prefix) if info.version}
+
+
+# many objects
+
+LINK = Retry(tries=3)
+"""Linking the same bytes again is as good as finding out whether they are linked (Law 8)."""
+
+
+def link_many(store: Store, links: Iterable[Link]) -> list[str]:
+    """``Store.link`` each of them; the checksums of the targets, "" where the store keeps none.
+
+    Raises:
+        ObjectMissingError: a source is not there (any more).
+        UnavailableError, OutcomeUnknownError: as ``Store.link``; the same call may be repeated.
+    """
+    wanted = list(links)
+    if isinstance(store, ManyAtOnce):
+        return store.link_many(wanted)
+    for link in wanted:
+        LINK.call(SYSTEM_CLOCK, partial(store.link, link.source_key, link.target_key), OutcomeUnknownError)
+    return [""] * len(wanted)
+
+
+def delete_many(store: Store, keys: Iterable[str]) -> None:
+    """``Store.delete`` each of them, in this order where the store has no better way."""
+    wanted = list(keys)
+    if isinstance(store, ManyAtOnce):
+        store.delete_many(wanted)
+        return
+    for key in wanted:
+        store.delete(key)
+
+
+def checksum_of(store: Store, key: str) -> str | None:
+    """A checksum as ``ManyAtOnce.checksum_of`` describes it; a store that keeps none is read. None: no object."""
+    if isinstance(store, ManyAtOnce):
+        return store.checksum_of(key)
+    stored = store.get(key)
+    return None if stored is None else f"sha256:{hashlib.sha256(stored.body).hexdigest()}"
+
+
+def checksums_of(store: Store, keys: Sequence[str]) -> list[str | None]:
+    """``checksum_of`` each, in the order of the keys."""
+    return store.checksums_of(keys) if isinstance(store, ManyAtOnce) else [checksum_of(store, key) for key in keys]
+
+
+# parts of an object
+
+
+def read_range(store: Store, key: str, start: int, size_bytes: int) -> bytes | None:
+    """As ``ReadsRanges.read_range``; raises what ``Store.get`` raises."""
+    if isinstance(store, ReadsRanges):
+        return store.read_range(key, start, size_bytes)
+    stored = store.get(key)
+    return None if stored is None else stored.body[start : start + size_bytes]
+
+
+UPLOAD_PART_BYTES = 8 * 1024**2
+"""What goes to a server in one request; what is not larger goes whole."""
+UPLOADS_AT_ONCE = 4
+"""Parts under way at once; as many are held, and two more that are being made."""
+MOST_PARTS = 10_000
+"""No server takes more for one object, so the parts of a very large one are larger."""
+
+
+def put_pieces(store: Store, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
+    """As ``PutsPieces.put_pieces``; raises what ``Store.put`` raises.
+
+    Raises:
+        ValueError: there were more bytes than that, or fewer; nothing was changed.
+    """
+    exact = _exactly(pieces, size_bytes)
+    if isinstance(store, PutsPieces):
+        return store.put_pieces(key, exact, size_bytes)
+    return store.put(key, b"".join(exact))
+
+
+def in_parts(pieces: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
+    """The same bytes in parts of one size, of which the last may be smaller."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        while len(held) >= part_bytes:
+            yield bytes(memoryview(held)[:part_bytes])
+            del held[:part_bytes]
+    if held:
+        yield bytes(held)
+
+
+class Feed:
+    """Parts for a client library that asks for them and tells little of what went wrong; to be closed by ``with``.
+
+    They are made in a thread of their own: the library may be in the middle of a call that bears no other one (as
+    obstore is, which would panic), while pieces are read from a store as a rule.
+
+    Args:
+        pieces, part_bytes: as of ``in_parts``.
+
+    Attributes:
+        is_begun: whether any was asked for.
+        is_ended: whether the last one was given.
+        failure: what the pieces raised.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], part_bytes: int) -> None:
+        self._parts = in_parts(pieces, part_bytes)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="streamstate-feed")
+        self.is_begun = self.is_ended = False
+        self.failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        self.is_begun = True
+        try:
+            return self._pool.submit(next, self._parts).result()
+        except StopIteration:
+            self.is_ended = True
+            raise
+        except BaseException as failure:
+            self.failure = failure
+            raise
+
+
+def part_bytes_of(size_bytes: int, part_bytes: int = UPLOAD_PART_BYTES) -> int:
+    """How large the parts of an object of this size are."""
+    return max(part_bytes, -(-size_bytes // MOST_PARTS))
+
+
+def _exactly(pieces: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
+    count = 0
+    for piece in pieces:
+        count += len(piece)
+        if count > size_bytes:
+            break
+        yield piece
+    if count != size_bytes:
+        raise ValueError(f"{size_bytes} bytes were to come, and not {count}")
+
+
+# requests side by side
+
+THREADS = 16
+
+
+def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -> list[Result]:
+    """Do them all, some at a time; their results in order. After a failure none is begun, and all that were are over.
+
+    Raises:
+        Exception: the first failure.
+    """
+    if len(acts) < 2:
+        return [act() for act in acts]
+    failures: list[BaseException] = []
+
+    def unless_failed(act: Callable[[], Result]) -> Result:
+        if failures:  # the pool goes on until it is told
+            raise CancelledError
+        try:
+            return act()
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+
+    with ThreadPoolExecutor(min(threads, len(acts)), thread_name_prefix="streamstate-store") as pool:
+        futures: list[Future[Result]] = [pool.submit(unless_failed, act) for act in acts]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+    if failures:
+        raise failures[0]
+    return [future.result() for future in futures]
+
+
+def in_rounds(acts: Sequence[Callable[[], Result]]) -> list[Result]:
+    """As ``side_by_side`` for acts that may be done twice. Among thousands some outlast their tries: these come again,
+    until a round gets none of them done.
+
+    Raises:
+        UnavailableError, OutcomeUnknownError: of the last round.
+        Exception: the first failure of another kind.
+    """
+    done: dict[int, Result] = {}
+
+    def act(number: int) -> None:
+        done[number] = acts[number]()
+
+    while True:
+        left = [number for number in range(len(acts)) if number not in done]
+        try:
+            side_by_side([partial(act, number) for number in left])
+        except (UnavailableError, OutcomeUnknownError):
+            if all(number not in done for number in left):
+                raise
+        else:
+            return [done[number] for number in range(len(acts))]
+
+
+# one act that takes long
+
+LOOK_SECONDS = 1.0
+
+
+def until_done(task: Future[Result], go_on: Callable[[], None]) -> Result:
+    """The result of a task, or what it raised; ``go_on`` is called again and again until it is there.
+
+    Raises:
+        Exception: what ``go_on`` raised to give up; the task is not waited for then.
+    """
+    while not wait([task], LOOK_SECONDS).done:
+        go_on()
+    return task.result()
