@@ -1,4 +1,6 @@
-"""Write ``docs/compatibility.md`` from what was lived: ``python docs/compatibility.py``. A test fails when it is stale.
+"""Write ``docs/reference/compatibility.md`` from what was lived: ``python docs/compatibility.py``.
+
+A test fails when the page is stale.
 
 The results are ``docs/compatibility.json``. ``tox -e tests -- --tier named tests/compat`` adds to it where
 ``STREAMSTATE_COMPAT_RESULTS`` names it. A cell that was not run says so.
@@ -67,7 +69,7 @@ TAIL = """\
   replayed changelogs it counts timers as rows of the state, so that a drain after a restart counts rows which are not
   there. Refused by name; `--discard-state` drops nothing then.
 - State checkpoint format 2 with the HDFS-backed store (no Spark 4 has it), other state stores: refused at `start()`,
-  see [what does not work yet](limits.md).
+  see [the limits](limits.md).
 
 ## Offset log 2 and named sources
 
@@ -82,7 +84,7 @@ Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceE
 finds offsets by them.
 
 - **A seed**: a source more starts where its options say, one less is left at its offset, both are told. Each
-  other one keeps its position, in whatever order they stand; under another name too, where an [adapter](adapters.md)
+  other one keeps its position, in whatever order they stand; under another name too, where an [adapter](../how-to/connectors.md)
   knows what it is. Another source under a name that is known is refused. Of two sources that read the same, each keeps
   the position of its name; where the names are new, the order of the plan says which is which.
 - **A restore**: the names stay, or it is refused, since Spark would read anew what has another name. Without state the
@@ -182,7 +184,7 @@ def _row(cells: list[str]) -> str:
 def main() -> int:
     """Write the page; returns 0."""
     results = json.loads((DOCS / "compatibility.json").read_text(encoding="utf-8"))
-    (DOCS / "compatibility.md").write_text(page(results), encoding="utf-8")
+    (DOCS / "reference" / "compatibility.md").write_text(page(results), encoding="utf-8")
     return 0
 
 

@@ -1,6 +1,6 @@
 """The state of a deployment: one pure function of (register, last event, launcher status, age of the sign of life).
 
-``STATE_TABLE`` is that function: the first row that holds decides. docs/states.md is written from it.
+``STATE_TABLE`` is that function: the first row that holds decides. docs/reference/states.md is written from it.
 """
 
 from __future__ import annotations
