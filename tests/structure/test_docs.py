@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
@@ -105,6 +106,18 @@ def test_every_quote_is_what_its_file_says() -> None:
     refreshed = runpy.run_path(str(DOCS / "quote.py"))["refreshed"]
     stale = [page.name for page in DOCS.rglob("*.md") if refreshed(page.read_text()) != page.read_text()]
     assert stale == []
+
+
+def test_every_python_snippet_stands() -> None:
+    """What is not quoted from a file parses, and imports what is there."""
+    for page in DOCS.rglob("*.md"):
+        for quoted, text in re.findall(r"^([^\n]*)\n```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+            if "<!-- quote " in quoted:
+                continue
+            for node in ast.parse(text).body:
+                if isinstance(node, ast.ImportFrom):
+                    module = importlib.import_module(str(node.module))
+                    assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], page
 
 
 def test_the_table_of_states_is_the_function() -> None:
