@@ -42,7 +42,7 @@ stream-stream join, and values, lists and event-time timers of `transformWithSta
 are two others: maps with event-time timers; and timers of the wall clock, with values and maps that live for a month or
 a second. *exact* means: over fresh start, stop, restore, drain and seed each row came out once, what was removed from
 state, or had lived its time, stayed removed, and each timer that was set rang once, with the right total. A day says
-when; *not run* says that nobody has.
+when; *not run* says that it was not.
 
 Our environment and Spark's are two: `SPARK_HOME` (or an Airflow Spark connection) names the Spark that runs the driver,
 and nothing of this package need be installed there. `pyspark-client` is not needed in either.
@@ -58,7 +58,7 @@ TAIL = """\
 - A deploy on an older line of Spark than the one that wrote the state, unless every restore of that way in the tables
   *rocksdb* and *hdfs* above was run and *exact*: refused by `deploy` while the old version still runs, and by the
   driver at `start()` before anything is touched. Changelogs and state checkpoint format 2 go by their store, also back
-  to a Spark where nobody tried them. A drained stream is seeded on any Spark: positions alone are read.
+  to a Spark where they were not tried. A drained stream is seeded on any Spark: positions alone are read.
   State of a batch that was written and not committed counts, too: where the sink holds the batch, it is gone on from.
 - A query that keeps no state goes back, too, between the lines 4.0 to 4.3, in offset log 1: its logs alone are read.
   Gone with the state of one of the stores above, or by hand, from files to files, on 2026-11-21 (4.3 to 4.2 and to 4.1,

@@ -21,7 +21,7 @@ CASES = {
     "died": "cut off between sink and commit",
 }
 BESIDE = {
-    "new_output": "restored into an output folder that nobody wrote to, past two merges of its log",
+    "new_output": "restored into an output folder that holds no output yet, past two merges of its log",
     "undo": "gone back to an older snapshot, and once more",
     "undo_foreign": "gone back where somebody else wrote to the table since",
     "undo_lost": "gone back where what the table held at that batch was merged and removed since",
