@@ -20,8 +20,8 @@ LAWS = range(1, 17)
 NAMED = re.compile(r"\blaws?[ _]((?:\d+(?:, | and |_and_|_)?)+)", re.IGNORECASE)
 HEAD = """# Which test holds which law
 
-Written by `python docs/laws.py`. [The guarantees](../explanation/guarantees.md) are the laws, [contributing](contributing.md#tiers)
-says when a tier runs. `fast` is the README's test command.
+Written by `python docs/laws.py`. [The guarantees](../explanation/guarantees.md) are the laws;
+[contributing](contributing.md#tiers) says when a tier runs. `fast` is the README's test command.
 
 ## What a broken law turns red
 
