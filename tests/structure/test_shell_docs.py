@@ -21,7 +21,7 @@ EXAMPLES = sorted(
         line
         for page in PAGES
         for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
-        for line in block.splitlines()
+        for line in block.replace("\\\n", " ").splitlines()
         if line.startswith("streamstate ")
     }
 )
@@ -64,6 +64,8 @@ def test_every_example_can_be_typed(line: str) -> None:
     command: click.Command = cli
     name = ""
     while isinstance(command, click.Group):
+        while words[0].startswith("--"):  # of every verb, and with a value
+            words = words[2:]
         name, *words = words
         command = command.commands[name]
     command.make_context(name, words, obj=Session())
