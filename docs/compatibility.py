@@ -1,4 +1,6 @@
-"""Write ``docs/compatibility.md`` from what was lived: ``python docs/compatibility.py``. A test fails when it is stale.
+"""Write ``docs/reference/compatibility.md`` from what was lived: ``python docs/compatibility.py``.
+
+A test fails when the page is stale.
 
 The results are ``docs/compatibility.json``. ``tox -e tests -- --tier named tests/compat`` adds to it where
 ``STREAMSTATE_COMPAT_RESULTS`` names it. A cell that was not run says so.
@@ -40,7 +42,7 @@ stream-stream join, and values, lists and event-time timers of `transformWithSta
 are two others: maps with event-time timers; and timers of the wall clock, with values and maps that live for a month or
 a second. *exact* means: over fresh start, stop, restore, drain and seed each row came out once, what was removed from
 state, or had lived its time, stayed removed, and each timer that was set rang once, with the right total. A day says
-when; *not run* says that nobody has.
+when; *not run* says that it was not.
 
 Our environment and Spark's are two: `SPARK_HOME` (or an Airflow Spark connection) names the Spark that runs the driver,
 and nothing of this package need be installed there. `pyspark-client` is not needed in either.
@@ -56,7 +58,7 @@ TAIL = """\
 - A deploy on an older line of Spark than the one that wrote the state, unless every restore of that way in the tables
   *rocksdb* and *hdfs* above was run and *exact*: refused by `deploy` while the old version still runs, and by the
   driver at `start()` before anything is touched. Changelogs and state checkpoint format 2 go by their store, also back
-  to a Spark where nobody tried them. A drained stream is seeded on any Spark: positions alone are read.
+  to a Spark where they were not tried. A drained stream is seeded on any Spark: positions alone are read.
   State of a batch that was written and not committed counts, too: where the sink holds the batch, it is gone on from.
 - A query that keeps no state goes back, too, between the lines 4.0 to 4.3, in offset log 1: its logs alone are read.
   Gone with the state of one of the stores above, or by hand, from files to files, on 2026-11-21 (4.3 to 4.2 and to 4.1,
@@ -67,7 +69,7 @@ TAIL = """\
   replayed changelogs it counts timers as rows of the state, so that a drain after a restart counts rows which are not
   there. Refused by name; `--discard-state` drops nothing then.
 - State checkpoint format 2 with the HDFS-backed store (no Spark 4 has it), other state stores: refused at `start()`,
-  see [what does not work yet](limits.md).
+  see [the limits](limits.md).
 
 ## Offset log 2 and named sources
 
@@ -82,9 +84,10 @@ Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceE
 finds offsets by them.
 
 - **A seed**: a source more starts where its options say, one less is left at its offset, both are told. Each
-  other one keeps its position, in whatever order they stand; under another name too, where an [adapter](adapters.md)
-  knows what it is. Another source under a name that is known is refused. Of two sources that read the same, each keeps
-  the position of its name; where the names are new, the order of the plan says which is which.
+  other one keeps its position, in whatever order they stand; under another name too, where an
+  [adapter](../how-to/connectors.md) knows what it is. Another source under a name that is known is refused.
+  Of two sources that read the same, each keeps the position of its name;
+  where the names are new, the order of the plan says which is which.
 - **A restore**: the names stay, or it is refused, since Spark would read anew what has another name. Without state the
   sources may stand in another order.
 
@@ -182,7 +185,7 @@ def _row(cells: list[str]) -> str:
 def main() -> int:
     """Write the page; returns 0."""
     results = json.loads((DOCS / "compatibility.json").read_text(encoding="utf-8"))
-    (DOCS / "compatibility.md").write_text(page(results), encoding="utf-8")
+    (DOCS / "reference" / "compatibility.md").write_text(page(results), encoding="utf-8")
     return 0
 
 

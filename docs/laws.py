@@ -1,4 +1,4 @@
-"""Write ``law-tests.md`` anew: ``python docs/laws.py``. A test fails when the page is stale.
+"""Write ``docs/project/law-tests.md`` anew: ``python docs/laws.py``. A test fails when the page is stale.
 
 The page lists the deliberate breaks of ``tests/mutation/laws.toml``, and then the tests whose name or docstring says
 ``Law N``. The tier of a test is the one in which pytest runs it.
@@ -20,8 +20,8 @@ LAWS = range(1, 17)
 NAMED = re.compile(r"\blaws?[ _]((?:\d+(?:, | and |_and_|_)?)+)", re.IGNORECASE)
 HEAD = """# Which test holds which law
 
-Written by `python docs/laws.py`. [invariants.md](invariants.md) says the laws, [contributing.md](contributing.md#tiers)
-says when a tier runs. `fast` is the README's test command.
+Written by `python docs/laws.py`. [The guarantees](../explanation/guarantees.md) are the laws;
+[contributing](contributing.md#tiers) says when a tier runs. `fast` is the README's test command.
 
 ## What a broken law turns red
 
@@ -119,4 +119,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (DOCS / "law-tests.md").write_text(page(), encoding="utf-8")
+    (DOCS / "project" / "law-tests.md").write_text(page(), encoding="utf-8")

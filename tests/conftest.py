@@ -26,7 +26,7 @@ settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tier", choices=tiers.TIERS, help="run the tests of one tier alone (docs/contributing.md)")
+    parser.addoption("--tier", choices=tiers.TIERS, help="run one tier alone (docs/project/contributing.md)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

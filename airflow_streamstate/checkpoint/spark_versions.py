@@ -1,4 +1,4 @@
-"""From which Spark to which a stream may go: what was measured, as one table (``docs/compatibility.md``).
+"""From which Spark to which a stream may go: what was measured, as one table (``docs/reference/compatibility.md``).
 
 To a newer Spark everything goes: what a checkpoint pins, Spark keeps. Back to an older one only goes what was seen to:
 an older Spark may take a format that it does not know for one that it knows, without a word. Positions alone (a drained

@@ -113,7 +113,7 @@ def cannot_undo(reason: str, sink: Sink, wish: UndoOrder, **facts: object) -> In
         to_batch_id=wish.to_batch_id,
         **facts,
         next_step="Go on from the snapshot at the end of the last deployment (a rollback without undo), or take what"
-        " came after that batch out of the sink by hand (docs/sinks.md says how) and write to it as before.",
+        " came after that batch out of the sink by hand (docs/how-to/sinks.md says how) and write to it as before.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Errors to Airflow: the one mapping, by remedy (docs/errors.md).
+"""Errors to Airflow: the one mapping, by remedy (docs/reference/errors.md).
 
 What trying again can mend is an ``AirflowException``, which Airflow retries; everything else an
 ``AirflowFailException``, which it does not. Trying again is safe: a task's request ids do not change with its tries.

@@ -82,8 +82,6 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         (templated)
     :param on_kill: what becomes of the deployment when the task is killed or marked while it waits: ``leave`` it,
         ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
-
-    .. seealso:: :ref:`howto/operator:DeployStreamOperator`
     """
 
     template_fields: Sequence[str] = (

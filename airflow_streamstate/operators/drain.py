@@ -43,8 +43,6 @@ class DrainStreamOperator(StreamStateOperator):
     :param on_flush_deadline: what is done where it is not: the same three. (templated)
     :param expires_in_seconds: a notification that is read later is not begun; None: any time. (templated)
     :param wait: wait until it is drained, for ``timeout_seconds`` at most.
-
-    .. seealso:: :ref:`howto/operator:DrainStreamOperator`
     """
 
     template_fields: Sequence[str] = (

@@ -39,8 +39,6 @@ class ExportStateOperator(ReadingOperator):
         (templated)
     :param packages: Maven coordinates beside those of the deployment. (templated)
     :param timeout_seconds: how long it may take; then it is ended, and the task fails. (templated)
-
-    .. seealso:: :ref:`howto/operator:ExportStateOperator`
     """
 
     template_fields: Sequence[str] = (

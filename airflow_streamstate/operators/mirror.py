@@ -30,8 +30,6 @@ class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
     :param fetch_batch_bytes: how much is fetched at a time; None: as the deployment is set. (templated)
     :param fetch_timeout_seconds: a store that does not answer for so long is left; None: as the deployment is set.
         (templated)
-
-    .. seealso:: :ref:`howto/operator:MirrorSnapshotsOperator`
     """
 
     template_fields: Sequence[str] = (

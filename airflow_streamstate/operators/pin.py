@@ -22,8 +22,6 @@ class PinSnapshotOperator(StreamStateOperator):
 
     :param snapshot_id: which snapshot. (templated)
     :param pinned: whether it is to be pinned; false takes the pin away. (templated)
-
-    .. seealso:: :ref:`howto/operator:PinSnapshotOperator`
     """
 
     template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "snapshot_id", "pinned")

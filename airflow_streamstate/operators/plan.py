@@ -50,8 +50,6 @@ class PlanUpgradeOperator(ChangingOperator):
         (templated)
     :param fail_unless_it_fits: fail the task where the verdict is neither ``same`` nor ``state-compatible``, or the
         rehearsal did not go well; else the report is all, and what follows decides by it. (templated)
-
-    .. seealso:: :ref:`howto/operator:PlanUpgradeOperator`
     """
 
     template_fields: Sequence[str] = (

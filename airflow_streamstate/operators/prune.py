@@ -28,8 +28,6 @@ class PruneSnapshotsOperator(StreamStateOperator):
         count. (templated)
     :param at_mirrors: at the stream's mirrors, too: copies of what its home has replaced by newer ones. (templated)
     :param report_only: only say what would go, and why. (templated)
-
-    .. seealso:: :ref:`howto/operator:PruneSnapshotsOperator`
     """
 
     template_fields: Sequence[str] = (

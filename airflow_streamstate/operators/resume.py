@@ -24,8 +24,6 @@ class ResumeStreamOperator(LaunchingOperator):
     :param assume_dead: go on although nobody can say whether the old driver is dead. (templated)
     :param wait_for: see ``DeployStreamOperator``. (templated)
     :param on_kill: see ``DeployStreamOperator``.
-
-    .. seealso:: :ref:`howto/operator:ResumeStreamOperator`
     """
 
     template_fields: Sequence[str] = (*LaunchingOperator.template_fields, "assume_dead")

@@ -23,8 +23,6 @@ class RetireStreamOperator(StreamStateOperator):
     Returns ``{stream_id, retired_at, retired_by, reason, deleted, objects}``.
 
     :param delete: remove everything of it, snapshots and pins among it. There is no way back. (templated)
-
-    .. seealso:: :ref:`howto/operator:RetireStreamOperator`
     """
 
     template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "delete")

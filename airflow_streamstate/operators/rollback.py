@@ -34,8 +34,6 @@ class RollbackStreamOperator(UpgradeOperatorBase):
     :param warm: launch the driver of the version before, before the current one is stopped; not where there is no room
         for two. (templated)
     :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
-
-    .. seealso:: :ref:`howto/operator:RollbackStreamOperator`
     """
 
     template_fields: Sequence[str] = (

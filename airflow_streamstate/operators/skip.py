@@ -33,8 +33,6 @@ class SkipBatchOperator(StreamStateOperator):
         (templated)
     :param assume_dead: go on although nobody can say whether the old driver is dead. (templated)
     :param wait: wait until the batch is skipped, for ``timeout_seconds`` at most.
-
-    .. seealso:: :ref:`howto/operator:SkipBatchOperator`
     """
 
     template_fields: Sequence[str] = (

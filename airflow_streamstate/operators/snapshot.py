@@ -32,8 +32,6 @@ class SnapshotStreamOperator(StreamStateOperator):
     :param consistent: all queries stand at one barrier when it is taken, and go on by themselves. (templated)
     :param expires_in_seconds: an order that is read later is not begun; None: any time. (templated)
     :param wait: wait until the snapshot is complete, for ``timeout_seconds`` at most.
-
-    .. seealso:: :ref:`howto/operator:SnapshotStreamOperator`
     """
 
     template_fields: Sequence[str] = (

@@ -41,8 +41,6 @@ class StopStreamOperator(StreamStateOperator):
         task; a retry orders anew. ``kill`` ends the driver, which must run on this worker's machine, and keeps its end
         in a snapshot; that of a driver that had died by itself, too, and then ``if_not_running`` says what becomes of
         the task. (templated)
-
-    .. seealso:: :ref:`howto/operator:StopStreamOperator`
     """
 
     template_fields: Sequence[str] = (

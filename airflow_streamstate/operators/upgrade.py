@@ -57,8 +57,6 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     The parameters of ``PlanUpgradeOperator`` say what is to change: ``application``, ``arguments``, ``conf``,
     ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``files``, ``packages``, ``jars``, ``fresh_queries``,
     ``accept_lost_input``, ``discard_state``, ``allow_literal_secrets``, ``version_label``, ``on_query_failure``.
-
-    .. seealso:: :ref:`howto/operator:UpgradeStreamOperator`
     """
 
     template_fields: Sequence[str] = tuple(

@@ -31,8 +31,6 @@ class VerifySnapshotOperator(ReadingOperator):
         (templated)
     :param packages: Maven coordinates beside those of the deployment. (templated)
     :param timeout_seconds: how long the loading may take; then it is ended, and the task fails. (templated)
-
-    .. seealso:: :ref:`howto/operator:VerifySnapshotOperator`
     """
 
     template_fields: Sequence[str] = (*ReadingOperator.template_fields, "deep")

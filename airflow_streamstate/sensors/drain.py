@@ -26,8 +26,6 @@ class DrainCompleteSensor(StreamStateSensor):
 
     :param command_id: the notification, to know its own ends too, e.g. from the XCom of ``DrainStreamOperator``.
         (templated)
-
-    .. seealso:: :ref:`howto/sensor:DrainCompleteSensor`
     """
 
     template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "command_id")

@@ -24,8 +24,6 @@ class StreamHealthSensor(StreamStateSensor):
     :param caught_up: wait until nothing is left to read, too: by a look at each source after the start, or because the
         newest trigger found no input. Of a source that cannot tell, only the second counts. (templated)
     :param behind_at_most: with ``caught_up``: so much may be left of each source, in its own unit. (templated)
-
-    .. seealso:: :ref:`howto/sensor:StreamHealthSensor`
     """
 
     template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "caught_up", "behind_at_most")

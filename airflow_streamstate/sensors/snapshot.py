@@ -23,8 +23,6 @@ class SnapshotReadySensor(StreamStateSensor):
         be of any deployment then, and is asked for again while nobody takes it up. (templated)
     :param command_id: the order, e.g. from the XCom of ``SnapshotStreamOperator(wait=False)``. (templated)
     :param snapshot_id: that one. (templated)
-
-    .. seealso:: :ref:`howto/sensor:SnapshotReadySensor`
     """
 
     template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "request_id", "command_id", "snapshot_id")

@@ -81,7 +81,7 @@ def test_marking_a_task_that_waits_stops_its_stream_as_asked(place: Place, dag_i
     stream_id = place.unused(dag_id.replace("_", "-"))
     run_id = place.start(dag_id, stream_id, "hangs")
     if dag_id == "deploy_deferred":
-        place.wait_triggerer(dag_id, run_id, "deploy")  # before that Airflow tells nobody: docs/limits.md
+        place.wait_triggerer(dag_id, run_id, "deploy")  # before that Airflow tells nobody: docs/reference/limits.md
     else:
         place.wait_task(dag_id, run_id, "deploy", "running")
     place.wait_state(stream_id, "running")

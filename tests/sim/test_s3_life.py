@@ -26,7 +26,7 @@ pytestmark = pytest.mark.full
 
 OUTAGE_SECONDS = 120.0
 PART_BYTES = 5 * 1024 * 1024
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "s3.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "s3.md"
 
 
 @pytest.fixture

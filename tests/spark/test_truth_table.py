@@ -2,7 +2,7 @@
 
 With ``STREAMSTATE_TRUTH=full`` every row that needs a drain is drained and seeded, and not one of each kind, and rows
 that need Python's workers are tried, too;
-``STREAMSTATE_RECORD=1`` records what was seen for ``docs/upgrades.md``, and the plans for the unit tests.
+``STREAMSTATE_RECORD=1`` records what was seen for ``docs/reference/changes.md``, and the plans for the unit tests.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-INVARIANTS = (ROOT / "docs" / "invariants.md").read_text()
+INVARIANTS = (ROOT / "docs" / "explanation" / "guarantees.md").read_text()
 LAWS = [int(number) for number in re.findall(r"^\| (\d+) \|", INVARIANTS, re.MULTILINE)]
 
 
@@ -22,7 +22,7 @@ def _tests_naming(pattern: str) -> list[str]:
 
 
 def test_the_laws_are_all_written_down() -> None:
-    """docs/invariants.md has the sixteen laws in order."""
+    """docs/explanation/guarantees.md has the sixteen laws in order."""
     assert list(range(1, 17)) == LAWS
 
 
@@ -39,8 +39,9 @@ def test_every_law_has_a_test_in_the_fast_tier() -> None:
 
 
 def test_the_page_of_the_laws_tests_is_as_the_tests_are() -> None:
-    """docs/law-tests.md is written by ``python docs/laws.py``."""
-    assert runpy.run_path(str(ROOT / "docs" / "laws.py"))["page"]() == (ROOT / "docs" / "law-tests.md").read_text()
+    """docs/project/law-tests.md is written by ``python docs/laws.py``."""
+    page = (ROOT / "docs" / "project" / "law-tests.md").read_text()
+    assert runpy.run_path(str(ROOT / "docs" / "laws.py"))["page"]() == page
 
 
 def test_every_law_is_broken_on_purpose() -> None:

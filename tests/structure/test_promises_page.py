@@ -1,4 +1,4 @@
-"""docs/what-others-promise.md names tests that are there."""
+"""docs/explanation/other-systems.md names tests that are there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "what-others-promise.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "other-systems.md").read_text()
 NAMED = sorted(set(re.findall(r"`((?:tests|docs)/[\w/.-]+\.(?:py|md)(?:::\w+)?)`", PAGE)))
 
 

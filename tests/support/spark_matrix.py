@@ -1,7 +1,7 @@
 """Which lives are lived on which Spark, and from which to which: planned, lived in one process a Spark, and kept.
 
 Two plans: ``quick`` has one cell for each Spark, and every cell on the one that the other tiers run on; ``full`` has
-all of it. What was lived is one JSON object, which ``docs/compatibility.md`` is made of.
+all of it. What was lived is one JSON object, which ``docs/reference/compatibility.md`` is made of.
 """
 
 from __future__ import annotations

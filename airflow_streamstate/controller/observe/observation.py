@@ -1,7 +1,7 @@
 """What was seen of one deployment at one moment, and what follows from it alone.
 
 The state of a deployment is one pure function of (register, last event, launcher status, age of the sign of life):
-``STATE_TABLE``, of which the first row that holds decides. docs/states.md is written from it.
+``STATE_TABLE``, of which the first row that holds decides. docs/reference/states.md is written from it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _refusal(
     else:
         next_step = (
             "Write to a new output, start from the snapshot at the end of the deployment that wrote those batches, or"
-            " take those batches out of the output first (docs/sinks.md says how for each sink)."
+            " take those batches out of the output first (docs/how-to/sinks.md says how for each sink)."
         )
     return InvalidRequestError(
         "the sink holds batch ids that this start would use again, and would skip them with all their new rows",

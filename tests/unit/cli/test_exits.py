@@ -63,7 +63,7 @@ DRIVERLESS = [verb for verb in STREAM_VERBS if verb not in ("adopt",)]
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)
 def test_the_exit_status_follows_from_the_error(error: type[StreamStateError]) -> None:
-    """A caller that reads only the exit status knows what to do next, as docs/errors.md says."""
+    """A caller that reads only the exit status knows what to do next, as docs/reference/errors.md says."""
     assert exit_status_of(error("it is so")) == BY_NAME.get(error, STATUS_OF[error.remedy])
 
 

@@ -38,7 +38,7 @@ def kept(desk: Desk) -> Desk:
 
 
 def test_state_is_one_object_with_just_these_fields(kept: Desk) -> None:
-    """As docs/shell.md has them; nothing on stderr beside it."""
+    """As docs/how-to/state.md has them; nothing on stderr beside it."""
     answer = shell("state", STREAM, "--key", '{"k": "a"}', "--json")
     assert (answer.status, answer.err) == (0, "")
     assert set(answer.json) == OF_STATE
@@ -52,7 +52,7 @@ def test_state_is_one_object_with_just_these_fields(kept: Desk) -> None:
 
 
 def test_diff_is_one_object_with_just_these_fields(kept: Desk) -> None:
-    """As docs/shell.md has them."""
+    """As docs/how-to/state.md has them."""
     answer = shell("diff", STREAM, SNAPSHOT, LATER, "--json")
     assert (answer.status, answer.err) == (0, "")
     assert set(answer.json) == {"stream_id", "before", "after", "limit", "queries", "only_in"}

@@ -62,7 +62,7 @@ def test_a_script_imports_them_from_the_runtime() -> None:
 
 def test_what_the_page_shows_can_be_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Its blocks, one after the other, in one script."""
-    page = (Path(__file__).resolve().parents[3] / "docs" / "in-the-job.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "in-the-job.md").read_text()
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})  # noqa: S102 - the page's own words
     named = OF_THIS_PROCESS.named
     assert [callback.name for callback in (*named["drain"], *named["stop"])] == ["close_index", "say_where"]

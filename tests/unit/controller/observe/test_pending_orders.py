@@ -101,7 +101,7 @@ def test_an_order_that_has_expired_is_not_begun_any_more(stage: Stage) -> None:
 
 
 def test_the_fields_of_an_order(stage: Stage) -> None:
-    """What `status --json` has of each (docs/shell.md)."""
+    """What `status --json` has of each (docs/reference/verbs.md)."""
     stage.deploy()
     stage.come_to_life()
     stage.controller.stop(STREAM)

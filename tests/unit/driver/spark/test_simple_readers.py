@@ -1,4 +1,4 @@
-"""What pyspark makes of a Python source whose simple reader cannot read a batch again, as docs/limits.md says it."""
+"""What pyspark makes of a Python source whose simple reader cannot read a batch again, as the limits say it."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_ids_that_somebody_else_wrote_above_a_restored_position_are_found(means:
         with pytest.raises(InvalidRequestError) as caught:
             driver.start(plan)
         assert caught.value.context["held_batches"] == str(last + 1)
-        does = f"rollback flights --snapshot {manifest}" if means == "exact by undo" else "docs/sinks.md"
+        does = f"rollback flights --snapshot {manifest}" if means == "exact by undo" else "docs/how-to/sinks.md"
         assert does in caught.value.next_step
 
     assert stream.run(script, "d-0002") == 0
