@@ -27,7 +27,7 @@ def lost_register(control: StreamControl) -> MalformedMessageError | None:
         control: a stream without a register, as it was read just now.
     """
     recorded = [one for one in control.deployment_ids() if _is_there(control, layout.spec_key(control.stream_id, one))]
-    is_adopting = len(recorded) == 1 and _is_being_adopted(control)
+    is_adopting = len(recorded) == 1 and _is_of_adoption(control, recorded[0])
     if not recorded or is_adopting or _is_there(control, layout.register_key(control.stream_id)):
         return None  # the last: it has just come to be
     current, attempt = _newest_that_began(control, recorded)
@@ -61,13 +61,17 @@ def _is_there(control: StreamControl, key: str) -> bool:
     return control.home.head(key) is not None
 
 
-def _is_being_adopted(control: StreamControl) -> bool:
-    """Whether the first deployment may be that of an adoption: one that was given up has taken its own away."""
+def _is_of_adoption(control: StreamControl, deployment_id: str) -> bool:
+    """Whether the first deployment may be that of an adoption. Of one that was given up, a call that was late may have
+    left it; it restores what it ended with itself, which the deployment of a stream of its own never does."""
     try:
         stored = control.cells.read(layout.adoption_key(control.stream_id), Adoption, stream_id=control.stream_id)
+        if stored is None or stored.value.status != "given_up":
+            return stored is not None
+        start = control.spec(deployment_id).start
     except DataError:
         return True
-    return stored is not None and stored.value.status != "given_up"
+    return start.snapshot_id is not None and start.snapshot_id.startswith(f"{deployment_id}-")
 
 
 def _newest_that_began(control: StreamControl, recorded: list[str]) -> tuple[str, int]:

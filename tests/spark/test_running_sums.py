@@ -104,7 +104,7 @@ class Sums:
         time.sleep(self._chance.uniform(*LIVES_SECONDS))  # noqa: TID251 - a real driver lives in real time
         self.desk.end_drivers()
         # A JVM of which only the memory is left to be freed holds its locks until it is.
-        wait_until(lambda: ask("status", "--json").json["state"] == "failed", "the driver's end to be seen")
+        wait_until(lambda: shell("status", "sums", "--json").json["state"] == "failed", "the driver's end to be seen")
 
     def deploy(self, version: str) -> Answer:
         app = self.desk.base / f"{version}.py"

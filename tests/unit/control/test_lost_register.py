@@ -13,6 +13,8 @@ from airflow_streamstate.errors import MalformedMessageError, StreamNotFoundErro
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption, AdoptionStatus
 from airflow_streamstate.protocol.codec import from_bytes
+from airflow_streamstate.protocol.ids import snapshot_id_for
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
@@ -72,6 +74,15 @@ def test_what_came_behind_an_adoption_that_was_given_up_is_no_part_of_it(
     AdoptionRegister(control).create(replace(example(Adoption), stream_id="flights", status=status))
     control.home.delete(REGISTER)
     assert (lost_register(control) is not None) == has_lost
+
+
+def test_what_a_late_call_left_of_an_adoption_that_was_given_up_is_no_stream() -> None:
+    """It woke up behind the end of its adoption: its deployment restores its own end (Laws 12 and 14)."""
+    control = ScriptedStream(MemoryStore("home"), "memory:checkpoints").control
+    AdoptionRegister(control).create(replace(example(Adoption), stream_id="flights", status="given_up"))
+    start = StartPlan("restore", snapshot_id_for("d-0001", "stopped", 1))
+    control.create_spec(replace(example(DeploymentSpec), stream_id="flights", deployment_id="d-0001", start=start))
+    assert lost_register(control) is None
 
 
 def test_one_that_comes_to_be_meanwhile_has_lost_nothing(stream: ScriptedStream) -> None:
