@@ -89,7 +89,7 @@ def _on_s3(home_uri: str, bucket: str, server: str, out: Path) -> Place:
     import boto3
 
     launches = out / "launches"
-    os.environ["STREAMSTATE_LAUNCHES"] = str(launches)
+    os.environ["STREAMSTATE_WORK_DIR"] = str(launches)
     os.environ.pop("STREAMSTATE_CHECKPOINTS", None)
     client = boto3.client("s3")
 

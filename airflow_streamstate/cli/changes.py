@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from airflow_streamstate.cli.options import (
+    Callback,
     Ordering,
     accept_lost_input_option,
     allow_new_query_option,
@@ -19,7 +20,6 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.start import split
 from airflow_streamstate.controller.request.changes import ChangeRequest
 
-AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
 _PATHS = ("py_files", "files")
 _LISTS = (*_PATHS, "packages", "jars")
 _OF_A_CHANGE = frozenset(
@@ -39,11 +39,11 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def change_options(command: AnyCommand) -> AnyCommand:
+def change_options(callback: Callback) -> Callback:
     """Give a verb every option that names something new; they arrive together, for ``change_of``."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    for one in reversed(_OPTIONS):
+        callback = one(callback)
+    return callback
 
 
 def names_anything(given: Mapping[str, Any]) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -52,12 +50,30 @@ def near_names(stream_id: str, home: Home) -> list[str]:
     Raises:
         StreamStateError: the home cannot be listed.
     """
+    import difflib
+
     from airflow_streamstate.controller.home import is_stream_id
     from airflow_streamstate.protocol import layout
 
     names = [name for name in home.home.list_folders("") if is_stream_id(name) and name != stream_id]
     near = difflib.get_close_matches(stream_id, names, MOST_NAMES, LEAST_ALIKE)
     return [name for name in near if home.home.head(layout.register_key(name)) is not None]
+
+
+def name_full_disks(error: StreamStateError, open_home: Callable[[], Home]) -> None:
+    """Say in the error's next step which disks of a home are full; it stays as it is where none is.
+
+    Args:
+        error: of a wait that came to nothing, or of a job that failed.
+        open_home: the home of the stream.
+    """
+    from airflow_streamstate.cli.render import full_disk_words
+    from airflow_streamstate.controller.observe.full_disks import full_disks
+
+    with suppress(StreamStateError):
+        folders = full_disks(open_home())
+        if folders:
+            error.next_step = f"{full_disk_words(folders)} {error.next_step}".strip()
 
 
 # What ctrl-c leaves behind, in words: each verb is cut short in its own way.
@@ -108,7 +124,9 @@ streamstate upgrade flights --app count_v2.py
 streamstate stop flights
 
 STREAM names one logical stream through all its versions: 1 to 63 characters of a-z, 0-9 and '-'. Verbs that order
-something wait for its end. `streamstate VERB --help` says more of each.
+something wait for its end. `streamstate VERB --help` says more of each, `--help-all` all of it.
+
+The words are completed after: eval "$(_STREAMSTATE_COMPLETE=bash_source streamstate)"; also zsh_source, fish_source.
 
 Exit status: 0 done, 1 failed, 2 usage, 3 timeout or deadline, 4 refused (incompatible, conflict, fenced)."""
 
@@ -137,8 +155,6 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(error, StreamNotFoundError):
             name_nearby(error, session.home)
         if isinstance(error, DeadlineExceededError | DeploymentFailedError):
-            from airflow_streamstate.cli.full_disks import name_full_disks
-
             name_full_disks(error, session.home)
         session.fail(error.to_json())
         return exit_status_of(error)
@@ -196,6 +212,8 @@ def _usage(error: click.ClickException) -> dict[str, Any]:
 
 def _defect(error: Exception) -> dict[str, Any]:
     """An error that is no StreamStateError: where it came up, without a traceback unless one was asked for."""
+    import traceback
+
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exception(error)
     frames = traceback.extract_tb(error.__traceback__)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, WORK_DIR_VARIABLE, Session
 from airflow_streamstate.protocol.codec import parse_time
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 MAX_SECONDS = 31_536_000.0
@@ -88,6 +90,8 @@ def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 def _show_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if not value or context.resilient_parsing:
         return
+    import importlib.metadata
+
     version = importlib.metadata.version("airflow-streamstate")
     session = context.ensure_object(Session)
     session.emit({"version": version}, lambda console: console.print(f"streamstate {version}"))
@@ -132,7 +136,7 @@ _ORDER = "Order"
 ORDER_OPTIONS: dict[str, click.Option] = {
     "timeout": Option(
         ["--timeout", "timeout_seconds"], type=Seconds(0.1), metavar="SECONDS", heading=_ORDER,
-        help="How long this command waits; after that it ends with status 3, and the work goes on.",
+        help="How long this command waits. After that it ends with status 3, and nothing is taken back.",
     ),
     "async": Option(
         ["--async", "is_async"], is_flag=True, heading=_ORDER,
@@ -191,7 +195,15 @@ class Shared(click.Command):
             with formatter.section("Options"):
                 formatter.write_dl([_short_record(ctx, one) for one in first])
         with formatter.section("More (`--help-all` describes them)"):
-            formatter.write_dl([(heading, " ".join(map(_name_of, options))) for heading, options in headed.items()])
+            for heading, options in headed.items():
+                names, indent = " ".join(map(_name_of, options)), " " * formatter.current_indent
+                lines = textwrap.wrap(
+                    f"{indent}{heading:<11}{names}",
+                    formatter.width,
+                    subsequent_indent=f"{indent}{'':<11}",
+                    break_on_hyphens=False,
+                )
+                formatter.write("".join(f"{line}\n" for line in lines))
 
 
 class Verb(Shared):
@@ -225,7 +237,7 @@ class Ordering:
     request_id: str | None
 
     @property
-    def facts(self) -> dict[str, str | None]:
+    def facts(self) -> dict[str, Any]:
         """``reason`` and ``request_id``, as every order takes them."""
         return {"reason": self.reason, "request_id": self.request_id}
 
@@ -288,7 +300,8 @@ def _short_record(ctx: click.Context, one: click.Option) -> tuple[str, str]:
 
 
 def _name_of(one: click.Option) -> str:
-    return max(one.opts, key=len)
+    """As it is given to change what is done without it: ``--no-…`` of what is done by default."""
+    return max(one.secondary_opts if one.secondary_opts and one.default is True else one.opts, key=len)
 
 
 def runs_script(command: click.Command) -> bool:
@@ -317,6 +330,8 @@ def _refuse_stray(ctx: click.Context, words: list[str], for_script: tuple[str, .
 
 def _complete_stream(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The streams of the home; none where it cannot be listed."""
+    from click.shell_completion import CompletionItem
+
     with suppress(Exception):
         found = _context.ensure_object(Session).home().stream_ids()
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]
@@ -356,7 +371,11 @@ def key_values(_context: click.Context, parameter: click.Parameter, values: tupl
 
 _CODE, _CONSENT, _START = "Code", "Consent", "Start"
 discard_state_option = option(
-    "--discard-state", is_flag=True, heading=_CONSENT, help="Drop state that the drain could not flush."
+    "--allow-state-loss",
+    "discard_state",
+    is_flag=True,
+    heading=_CONSENT,
+    help="Drop state that the drain could not flush.",
 )
 allow_new_query_option = option(
     "--allow-new-query",
@@ -434,9 +453,7 @@ _CODE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         heading=_CODE,
         help="Files beside the script, with commas or repeated; pinned.",
     ),
-    option(
-        "--jars", multiple=True, metavar="PATH", heading=_CODE, help="Jars, with commas or repeated; not pinned."
-    ),
+    option("--jars", multiple=True, metavar="PATH", heading=_CODE, help="Jars, with commas or repeated; not pinned."),
     option(
         "--allow-literal-secrets",
         is_flag=True,

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from airflow_streamstate.cli.session import printable
 from airflow_streamstate.connectors.moving import in_words
-from airflow_streamstate.protocol.causes import cause_of, without_query_report
+from airflow_streamstate.protocol.causes import cause_of, cause_of_failure, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]
@@ -104,7 +104,7 @@ def given_up(console: Console, row: Row) -> None:
 
 
 def ordered(console: Console, row: Row, verb: str) -> None:
-    """After stop, drain, snapshot: what came of the order, or that it was given."""
+    """After ``stop``, ``drain``, ``snapshot create``: what came of the order, or that it was given."""
     if not row.get("outcome"):
         console.print(_head(row) + f": {verb} ordered")
         console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
@@ -118,6 +118,12 @@ def ordered(console: Console, row: Row, verb: str) -> None:
     for name, query in row["queries"].items():
         for left in query.get("state_left") or ():
             console.print(shown(f"  {name}: {left['rows']} rows are left in {left['operator']}: {left['reason']}"))
+
+
+def answered(console: Console, row: Row) -> None:
+    """After ``approve``, ``reject`` and ``cancel`` of an upgrade that are not waited for."""
+    console.print(shown(f"{row['stream_id']} {row['upgrade_id']}: recorded"))
+    console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
 
 
 def moved(console: Console, row: Row) -> None:
@@ -171,6 +177,14 @@ def status(console: Console, row: Row) -> None:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
         _block(console, "traceback", "\n".join(_words(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
+    if row.get("full_disks"):
+        console.print(shown(f"-> {full_disk_words(row['full_disks'])}", "bold red"))
+
+
+def full_disk_words(folders: Sequence[str]) -> str:
+    """What a full disk means for what runs on it."""
+    which = " and ".join(folders)
+    return f"The disk of {which} is full: what runs there can neither write nor give a sign of life. Free some space."
 
 
 def _remarks(console: Console, row: Row) -> None:
@@ -189,7 +203,7 @@ def _orders(console: Console, row: Row) -> None:
 
 
 def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
-    """After streams: one row each."""
+    """After ``list``: one row each."""
     if not rows:
         console.print(shown(f"no streams in {home_uri}"))
         return
@@ -213,7 +227,7 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
 
 
 def mirrored(console: Console, rows: Sequence[Row]) -> None:
-    """After mirror: what went where."""
+    """After ``home mirror``: what went where."""
     table = plain_table("snapshot", "mirror", ">files", ">bytes")
     for row in rows:
         table.add_row(row["snapshot_id"], shown(row["mirror"]), str(row["files"]), f"{row['bytes']:,}")
@@ -221,7 +235,7 @@ def mirrored(console: Console, rows: Sequence[Row]) -> None:
 
 
 def restored(console: Console, rows: Sequence[Row]) -> None:
-    """After restore-home: what the next deployment of each stream starts from."""
+    """After ``home restore``: what the next deployment of each stream starts from."""
     if not rows:
         console.print("the mirrors have no stream that this home has not")
         return
@@ -236,7 +250,7 @@ def restored(console: Console, rows: Sequence[Row]) -> None:
 
 
 def verified(console: Console, row: Row) -> None:
-    """After verify: what is wrong, or that nothing is; then what Spark loaded."""
+    """After ``snapshot verify``: what is wrong, or that nothing is; then what Spark loaded."""
     if row["ok"]:
         console.print(f"{row['snapshot_id']}: every file is what its manifest says")
     else:
@@ -310,7 +324,7 @@ def _repeat(row: Row) -> Text:
 
 
 def checks(console: Console, rows: Sequence[Row]) -> None:
-    """After doctor: what was looked at, and how to mend what is not well."""
+    """After ``home doctor``: what was looked at, and how to mend what is not well."""
     for row in rows:
         mark = Text("ok  ", "green") if row["ok"] else Text("FAIL", "bold red")
         console.print(mark + shown(f"  {row['name']}: {row['found']}"))
@@ -335,7 +349,7 @@ def error(console: Console, row: Row) -> None:
             facts.append(f'{key}="{text}"' if " " in text else f"{key}={text}")
     sentence = f"{str(row['message']).rstrip('.')}."
     said = shown(" ".join((sentence, *facts)))
-    cause = _cause(row)
+    cause = cause_of_failure(str(row.get("type")), row["context"])
     console.print(Text("streamstate: ", "bold red") + (shown(cause, "bold") if cause else said))
     if cause:
         console.print(said)
@@ -343,13 +357,6 @@ def error(console: Console, row: Row) -> None:
         _block(console, name.replace("_", " "), text)
     if row["next_step"]:
         console.print(shown(f"-> {row['next_step']}"))
-
-
-def _cause(row: Row) -> str:
-    """Of a failed job, in one line: the last line of the script's traceback, or what Spark raised; else ""."""
-    context = row["context"]
-    error, traceback = (str(context.get(name) or "") for name in ("error", "traceback"))
-    return cause_of(error, traceback) if traceback or row.get("type") == "DeploymentFailedError" else ""
 
 
 def _words(text: str | None) -> str:
@@ -496,7 +503,7 @@ def _kept_for(row: Row) -> str:
 
 
 def pruned(console: Console, row: Row) -> None:
-    """After prune: each thing that goes, and why; then what stays."""
+    """After ``snapshot prune``: each thing that goes, and why; then what stays."""
     verb = "would go" if row["dry_run"] else "removed"
     for one in row["removed"]:
         console.print(shown(f"{one['snapshot_id']} {verb}, {one['freed_bytes']:,} bytes: {'; '.join(one['why'])}"))

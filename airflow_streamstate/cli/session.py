@@ -78,9 +78,7 @@ class Session:
             )
         from airflow_streamstate.controller.home import Home, HomeConfig
 
-        config = HomeConfig(
-            home_uri=self.home_uri, checkpoints_uri=self.checkpoints_uri, launches_folder=self.work_dir
-        )
+        config = HomeConfig(home_uri=self.home_uri, checkpoints_uri=self.checkpoints_uri, launches_folder=self.work_dir)
         return Home(config, self.clock)
 
     def controller(self) -> Controller:

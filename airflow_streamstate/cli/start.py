@@ -109,9 +109,15 @@ setting_option = option(
 @code_options
 @label_option
 @max_lag_option
-@option("--attach", "attaches", is_flag=True, heading="Code", help="The script calls attach() itself: submit it as it is.")
 @option(
-    "--snapshot", "snapshot_id", metavar="ID", heading="Start", help="The snapshot that is expected to start it: a check."
+    "--attach", "attaches", is_flag=True, heading="Code", help="The script calls attach() itself: submit it as it is."
+)
+@option(
+    "--snapshot",
+    "snapshot_id",
+    metavar="ID",
+    heading="Start",
+    help="The snapshot that is expected to start it: a check.",
 )
 @option(
     "--offsets",
@@ -229,9 +235,7 @@ def resume(session: Session, stream_id: str, assume_dead: bool, max_lag: int | N
     """
     _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
-    view = controller.resume(
-        stream_id, request_id=ordering.request_id, assume_dead=assume_dead, reason=ordering.reason
-    )
+    view = controller.resume(stream_id, request_id=ordering.request_id, assume_dead=assume_dead, reason=ordering.reason)
     session.say(lambda console: render.resuming(console, view.to_json()))
     wait_and_emit(session, controller, view, ordering, max_lag)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import click
 
 from airflow_streamstate.cli.options import ORDER_OPTIONS, WIDTH, Shared
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
@@ -89,7 +93,11 @@ class Verbs(Shared, click.Group):
 
     def __init__(self, name: str, sections: Mapping[str, Mapping[str, Entry]], help: str) -> None:
         super().__init__(
-            name, help=help, context_settings=dict(SETTINGS), subcommand_metavar="VERB [STREAM] ...", no_args_is_help=False
+            name,
+            help=help,
+            context_settings=dict(SETTINGS),
+            subcommand_metavar="VERB [STREAM] ...",
+            no_args_is_help=False,
         )
         self.sections = sections
 
@@ -106,18 +114,35 @@ class Verbs(Shared, click.Group):
         for title, options in (("Options of every verb", shared), ("Options of every order", ORDER_OPTIONS.values())):
             with formatter.section(title):
                 formatter.write_dl([record for one in options if (record := one.get_help_record(ctx))])
+        self.format_verbs(formatter)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        click.Command.format_help_text(self, ctx, formatter)  # the whole of it
+
+    def format_verbs(self, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, section by section."""
         for title, entries in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs that begin so, without importing any; the options are completed as of every command."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=entry.help)
+            for entries in self.sections.values()
+            for name, entry in entries.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 class Group(Verbs):
     """A group below the first one; its help is the list of its verbs."""
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, entries in self.sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
+    def format_options(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_verbs(formatter)
 
 
 def _command(name: str, entry: Entry) -> click.Command:

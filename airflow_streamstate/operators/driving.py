@@ -52,10 +52,10 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     in its worker, for a minute at most.
 
     :param healthy_batches: so many batches each query has to commit past the handover. (templated)
-    :param healthy_within_seconds: how long it has for that. (templated)
+    :param healthy_deadline_seconds: how long it has for that. (templated)
     :param caught_up: healthy only when nothing is left to read, or no more than the version before had left.
         (templated)
-    :param rehearsal_within_seconds: how long a rehearsal may take. (templated)
+    :param rehearsal_deadline_seconds: how long a rehearsal may take. (templated)
     :param undo_command: undoes what a ``foreachBatch`` wrote, should there be no other way back. (templated)
     :param if_busy: what is done while another upgrade or rollback of the stream is under way: ``refuse`` fails the task
         at once; ``wait`` waits for its end, within ``timeout_seconds``, records nothing meanwhile, and then plans
@@ -72,9 +72,9 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
         "healthy_batches",
-        "healthy_within_seconds",
+        "healthy_deadline_seconds",
         "caught_up",
-        "rehearsal_within_seconds",
+        "rehearsal_deadline_seconds",
         "undo_command",
         "if_busy",
     )
@@ -83,9 +83,9 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         self,
         *,
         healthy_batches: int | str = 3,
-        healthy_within_seconds: float | str = 300.0,
+        healthy_deadline_seconds: float | str = 300.0,
         caught_up: bool | str = False,
-        rehearsal_within_seconds: float | str = 300.0,
+        rehearsal_deadline_seconds: float | str = 300.0,
         undo_command: Sequence[str] | str = (),
         if_busy: str = "refuse",
         timeout_seconds: float | str = 3_600.0,
@@ -93,9 +93,9 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     ) -> None:
         super().__init__(timeout_seconds=timeout_seconds, **kwargs)
         self.healthy_batches = healthy_batches
-        self.healthy_within_seconds = healthy_within_seconds
+        self.healthy_deadline_seconds = healthy_deadline_seconds
         self.caught_up = caught_up
-        self.rehearsal_within_seconds = rehearsal_within_seconds
+        self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
         self.undo_command = undo_command
         self.if_busy = if_busy
         self._driven: tuple[StreamStateHook, UpgradeView] | None = None
@@ -293,13 +293,13 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         """When a version has proven itself."""
         return HealthyWhen(
             batches=whole_number(self.healthy_batches, "healthy_batches"),
-            within_seconds=as_seconds(self.healthy_within_seconds, "healthy_within_seconds"),
+            within_seconds=as_seconds(self.healthy_deadline_seconds, "healthy_deadline_seconds"),
             caught_up=yes_or_no(self.caught_up, "caught_up"),
         )
 
     def rehearsal_seconds(self) -> float:
         """How long a rehearsal may take."""
-        return as_seconds(self.rehearsal_within_seconds, "rehearsal_within_seconds")
+        return as_seconds(self.rehearsal_deadline_seconds, "rehearsal_deadline_seconds")
 
     def undo_words(self) -> tuple[str, ...]:
         """The command that undoes; none by default."""

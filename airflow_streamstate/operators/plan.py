@@ -39,15 +39,17 @@ class PlanUpgradeOperator(ChangingOperator):
     :param files: files beside the script; None: as they are. (templated)
     :param packages: Maven coordinates; None: as they are. (templated)
     :param jars: jars; None: as they are. (templated)
-    :param fresh_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
+    :param allow_new_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
     :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
-    :param discard_state: drop state that the drain could not flush. (templated)
+    :param allow_state_loss: drop state that the drain could not flush. (templated)
     :param allow_literal_secrets: take values under secret-like names as they are, recorded in the home. (templated)
     :param version_label: your own name of the new version; None: none for another script. (templated)
     :param on_query_failure: what a query that fails does to the others, as in ``DeployStreamOperator``; None: as it is.
         (templated)
     :param rehearse: run the empty batches; else the plans alone are compared, by a run of the script all the same.
         (templated)
+    :param deadline_seconds: by when the rehearsal is over; then it is ended. The task waits for that. (templated, as
+        ``timeout_seconds``)
     :param fail_unless_it_fits: fail the task where the verdict is neither ``same`` nor ``state-compatible``, or the
         rehearsal did not go well; else the report is all, and what follows decides by it. (templated)
 
@@ -65,9 +67,10 @@ class PlanUpgradeOperator(ChangingOperator):
         *,
         rehearse: bool | str = True,
         fail_unless_it_fits: bool | str = True,
+        deadline_seconds: float | str = 600.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(timeout_seconds=deadline_seconds, **kwargs)
         self.rehearse = rehearse
         self.fail_unless_it_fits = fail_unless_it_fits
         self._begun: tuple[str, str] | None = None
@@ -80,7 +83,7 @@ class PlanUpgradeOperator(ChangingOperator):
             # One id is one wish, as for a deploy; one that is over is begun anew when the task is cleared.
             request_id=request_id_of(context, request.digest),
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
-            deadline_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
+            deadline_seconds=as_seconds(self.timeout_seconds, "deadline_seconds"),
         )
         self._begun = (view.stream_id, view.rehearsal_id)
         watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)

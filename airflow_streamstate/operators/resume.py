@@ -22,8 +22,8 @@ class ResumeStreamOperator(LaunchingOperator):
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
 
     :param assume_dead: go on although nobody can say whether the old driver is dead. (templated)
-    :param wait_for: see ``DeployStreamOperator``. (templated)
-    :param on_kill: see ``DeployStreamOperator``.
+    :param wait_until: see ``DeployStreamOperator``. (templated)
+    :param on_kill_action: see ``DeployStreamOperator``.
 
     .. seealso:: :ref:`howto/operator:ResumeStreamOperator`
     """

@@ -22,8 +22,8 @@ class SkipBatchOperator(StreamStateOperator):
     was; the offsets between which nobody reads are a gap with a name. Idempotent: a retry, or a task that was cleared,
     finds its order, or what became of it; with another batch it asks for something else.
 
-    Returns ``{stream_id, command_id, deployment_id, query, batch_id, moves}``; without ``wait`` ``{stream_id,
-    deployment_id, command_id, key, state}``.
+    Returns ``{stream_id, command_id, deployment_id, query, batch_id, moves}``; without ``wait_for_completion``
+    ``{stream_id, deployment_id, command_id, key, state}``.
 
     :param batch_id: the batch that the next start would run first. (templated)
     :param reason: why; kept with the gap, and needed. (templated)
@@ -31,7 +31,7 @@ class SkipBatchOperator(StreamStateOperator):
     :param accept_written_rows: the sink may hold some of its output, and that stays there; without it refused.
         (templated)
     :param assume_dead: go on although nobody can say whether the old driver is dead. (templated)
-    :param wait: wait until the batch is skipped, for ``timeout_seconds`` at most.
+    :param wait_for_completion: wait until the batch is skipped, for ``timeout_seconds`` at most.
 
     .. seealso:: :ref:`howto/operator:SkipBatchOperator`
     """
@@ -51,7 +51,7 @@ class SkipBatchOperator(StreamStateOperator):
         query_name: str | None = None,
         accept_written_rows: bool | str = False,
         assume_dead: bool | str = False,
-        wait: bool = True,
+        wait_for_completion: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -59,7 +59,7 @@ class SkipBatchOperator(StreamStateOperator):
         self.query_name = query_name
         self.accept_written_rows = accept_written_rows
         self.assume_dead = assume_dead
-        self.wait = wait
+        self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         wish = SkipOrder(
@@ -72,7 +72,7 @@ class SkipBatchOperator(StreamStateOperator):
         )
         purpose = f"{wish.batch_id} {wish.query_name} {wish.accepts_written}"
         order = hook.skip(wish, request_id=request_id_of(context, purpose))
-        if not self.wait:
+        if not self.wait_for_completion:
             return ordered(order)
         return self.wait_until_done(
             hook,

@@ -18,8 +18,8 @@ class DrainCompleteSensor(StreamStateSensor):
     """Wait until a deployment is drained, whoever asked for it and whenever that was.
 
     A drain that was over before the sensor began is seen at once, and a later deployment does not hide it. An end
-    without a drain (stopped, failed, finished, fenced, the notification expired or refused) fails or skips the task at
-    once, as ``on_failure`` says.
+    without a drain (stopped, failed, finished, fenced, the notification expired or refused) fails the task at once, or
+    with ``soft_fail`` skips it.
 
     Returns ``{deployment_id, snapshot_id, end_offsets, watermark_at, state_rows_left}``: offsets per query, one text
     per source; the earliest watermark of before the flush; rows of state over all queries.

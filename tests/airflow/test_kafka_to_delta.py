@@ -183,7 +183,7 @@ def test_kafka_to_delta_is_drained_and_redeployed_three_times_under_load(
                     "arguments": [*arguments, "--by", by],
                     "spark_conn_id": "spark_cluster",
                     "conf": conf,
-                    "healthy_within_seconds": 300,
+                    "healthy_deadline_seconds": 300,
                 }
                 dag_run = run_dag("upgrade_stream", params)
                 assert returned(dag_run, "drained")["state_rows_left"] == 0

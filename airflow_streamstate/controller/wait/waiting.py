@@ -230,7 +230,7 @@ class Waits:
                 f"the deployment is {end.state}, and the drain was not begun: it holds for the next attempt",
                 **facts,
                 next_step=f"`streamstate drain {seen.stream_id}` starts one for the flush alone, and so does a resume;"
-                " --cancel takes the drain back.",
+                " `streamstate cancel` takes the drain back.",
             )
         return ConflictError(
             f"the deployment is {end.state}, so what was waited for cannot come",

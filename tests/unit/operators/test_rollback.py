@@ -39,7 +39,7 @@ def upgraded_from(named: NamedHome, context: MakeContext, tmp_path: Path, *more:
 
 def rollback(**more: Any) -> RollbackStreamOperator:
     values = {
-        "stream_id": "flights", "timeout_seconds": 50, "healthy_within_seconds": 20, "poll_interval_seconds": 0.1,
+        "stream_id": "flights", "timeout_seconds": 50, "healthy_deadline_seconds": 20, "poll_interval_seconds": 0.1,
         **more,
     }  # fmt: skip
     return RollbackStreamOperator(task_id="rollback", **values)
@@ -69,7 +69,7 @@ def test_where_no_way_is_exact_it_fails_without_a_retry(
     """And nothing is touched."""
     upgraded_from(named, context, tmp_path, "refused")
     with pytest.raises(AirflowFailException, match="no way back is exact"):
-        rollback(way="forward").execute(context(xcom_push=pushed.push))
+        rollback(strategy="forward").execute(context(xcom_push=pushed.push))
     assert pushed["return_value"]["outcome"] == "failed"
     assert named.hook().status("flights").deployment_id == "d-0002"
 
