@@ -195,7 +195,7 @@ def _airflow(out: Path, where: Place) -> Iterator[Any]:
     named = {
         "home_uri": config.home_uri,
         "checkpoints_uri": config.checkpoints_uri,
-        "launches_folder": config.launches_folder,
+        "work_dir": config.work_dir,
     }
     connection = json.dumps({"conn_type": "streamstate", "extra": {k: v for k, v in named.items() if v}})
     environment = {"AIRFLOW_CONN_STREAMSTATE_DEFAULT": connection, "FLIGHTS_FOLDER": str(out)}

@@ -189,7 +189,7 @@ def _follow(session: Session, reader: LogReader) -> None:
 def audit(session: Session, /, stream_id: str, since: str | None) -> int:
     """Prove from the logs alone that every deployment of STREAM began exactly where its predecessor ended.
 
-    Per query and source partition, with batch ids going on. Each gap (input that nobody read) and overlap (input that
+    Per query and source partition, with batch ids going on. Each gap (input that was not read) and overlap (input that
     two deployments read) is named with its offsets, and each period in which nothing ran. Exit status 1 if the chain
     does not hold, or cannot be read.
     """

@@ -194,7 +194,7 @@ def _remarks(console: Console, row: Row) -> None:
 
 
 def _orders(console: Console, row: Row) -> None:
-    """What was ordered and is not done, and what nobody can read."""
+    """What was ordered and is not done, and what cannot be read."""
     for order in row.get("orders") or ():
         by = f"{order['verb']} of {order['requested_by']} at {order['requested_at']}"
         console.print(shown(f"  {'order':<11}{by}: {order['why']}"))

@@ -78,7 +78,7 @@ class Session:
             )
         from airflow_streamstate.controller.home import Home, HomeConfig
 
-        config = HomeConfig(home_uri=self.home_uri, checkpoints_uri=self.checkpoints_uri, launches_folder=self.work_dir)
+        config = HomeConfig(home_uri=self.home_uri, checkpoints_uri=self.checkpoints_uri, work_dir=self.work_dir)
         return Home(config, self.clock)
 
     def controller(self) -> Controller:
@@ -104,7 +104,7 @@ class Session:
 
     @property
     def requested_by(self) -> str:
-        """Who asks, for records."""
+        """The user of this shell, for records."""
         return f"{_user()} (shell)"
 
     def emit(self, value: Mapping[str, object], human: Human) -> None:

@@ -223,7 +223,7 @@ def _undone(view: UpgradeView) -> str:
 
 
 def _again(view: UpgradeView) -> str:
-    """Of a batch that was begun: who runs it again, over the same bounds. After an undo there are none to be kept."""
+    """Of a batch that was begun: which deployment runs it again, over the same bounds; after an undo none does."""
     last = view.state.last
     if last.way == "undo":
         return _undone(view)
@@ -468,7 +468,7 @@ def _words(command: str) -> tuple[str, ...]:
 
 
 def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report:
-    """As ``on_progress``; calls once for the person whose approval is waited for, and who sees no progress."""
+    """As ``on_progress``; says once that a person has to approve, where no progress is shown."""
     is_called = False
 
     def look(text: str) -> None:

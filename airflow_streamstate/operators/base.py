@@ -41,7 +41,7 @@ def request_id_of(context: Context, purpose: str = "") -> str:
 
 
 def cleared_after(context: Context, retries: int) -> int:
-    """The try of this task after which somebody last cleared it; 0 where nobody has.
+    """The try of this task after which it was last cleared; 0 where it was not.
 
     As Airflow counts: a clear gives a task all its retries again, behind the tries that it has had.
 
@@ -64,7 +64,7 @@ def ordered(order: CommandView) -> dict[str, Any]:
 
 
 def requester_of(context: Context) -> str:
-    """Who asks, as ``requested_by`` of records and commands says it."""
+    """The task that asks, as ``requested_by`` of records and commands."""
     ti = context["ti"]
     return f"airflow {ti.dag_id}.{ti.task_id} {ti.run_id}"
 
@@ -108,7 +108,7 @@ class StreamStateOperator(BaseOperator):
         """Do what the operator is for, wait if that is asked for, and return the result."""
 
     def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:
-        """The operator's result from what a wait observed; the same whoever waited."""
+        """The operator's result from what a wait observed; the same in a worker and in the triggerer."""
         return {"stream_id": watch.stream_id, "command_id": watch.command_id, **observed}
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -147,6 +147,6 @@ class StreamStateOperator(BaseOperator):
         return self.result_from(watch, seen.need_result())
 
     def hook(self, context: Context | None = None) -> StreamStateHook:
-        """The hook for what this operator does; ``context`` says who asks."""
+        """The hook for what this operator does; ``context``: of the task that asks."""
         requested_by = "airflow" if context is None else requester_of(context)
         return StreamStateHook(str(self.streamstate_conn_id), requested_by=requested_by)

@@ -67,7 +67,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param begins_at: with ``start="seed"``: begin with the input of this moment instead, RFC 3339. (templated)
     :param accept_repeated_input: queries that may read input again that was read before. (templated)
     :param max_snapshot_age_seconds: refuse to start from what is older. (templated)
-    :param assume_dead: take over although nobody can say whether the old driver is dead. (templated)
+    :param assume_dead: take over although the launcher cannot say whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
     :param snapshots: the URI of the place in which its snapshots are kept, instead of with its checkpoints; ``none``:
         none is taken of it while it runs. (templated)
@@ -176,7 +176,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request = self._request()
-        # One id is one wish: with the script mended and the task cleared, it is another one.
+        # One id is one request: with the script mended and the task cleared, it is another one.
         request_id = request_id_of(context, resolve_request(request).request_digest)
         return self.wait_for_launched(hook, hook.deploy(replace(request, request_id=request_id)))
 

@@ -46,7 +46,7 @@ PROGRESS_SECONDS = 30.0
 class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     """Base of ``UpgradeStreamOperator`` and ``RollbackStreamOperator``; not for use by itself.
 
-    Every step is recorded before it acts, so whoever comes goes on where it is. A try of the task goes on with what the
+    Every step is recorded before it acts, so another worker goes on where it is. A try of the task goes on with what the
     try before began; where that was over, and not as it was asked for, it says so again, and a task that was cleared
     begins anew. A deferred task acts in workers alone, and its trigger looks; while the stream may stand still it stays
     in its worker, for a minute at most.
@@ -106,8 +106,8 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     # what an operator of these is
 
     @abstractmethod
-    def wish_digest(self) -> str:
-        """Over all that is asked for: one request id is one wish."""
+    def request_digest(self) -> str:
+        """Over all that is asked for: one request id is one request."""
 
     @abstractmethod
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
@@ -180,7 +180,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         An end that is not what was asked for stands until somebody clears the task: Airflow may run a try behind one
         that failed for good, where it takes the end of a worker that deferred the task for the task's own.
         """
-        digest, cleared = self.wish_digest(), cleared_after(context, self.retries or 0)
+        digest, cleared = self.request_digest(), cleared_after(context, self.retries or 0)
         for after in range(cleared + 1):
             for number in itertools.count(1):
                 request_id = request_id_of(context, _purpose(digest, after, number))
@@ -309,6 +309,6 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
 
 
 def _purpose(digest: str, after: int, number: int) -> str:
-    """What a request id is for: the wish, and which time since the task was cleared."""
+    """What a request id is for: the request, and which time since the task was cleared."""
     words = [digest, f"after {after}" if after else "", str(number) if number > 1 else ""]
     return " ".join(word for word in words if word)

@@ -80,14 +80,14 @@ class PlanUpgradeOperator(ChangingOperator):
         request = self.change()
         view = hook.controller.plans.begin(
             request,
-            # One id is one wish, as for a deploy; one that is over is begun anew when the task is cleared.
+            # One id is one request, as for a deploy; one that is over is begun anew when the task is cleared.
             request_id=request_id_of(context, request.digest),
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
             deadline_seconds=as_seconds(self.timeout_seconds, "deadline_seconds"),
         )
         self._begun = (view.stream_id, view.rehearsal_id)
         watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)
-        # The rehearsal ends itself at its deadline; whoever waits sees that end.
+        # The rehearsal ends itself at its deadline; a wait sees that end.
         result = self.wait_until_done(hook, watch, beyond_seconds=2 * LATE_SECONDS)
         return self._judged(context, result)
 

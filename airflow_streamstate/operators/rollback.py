@@ -67,7 +67,7 @@ class RollbackStreamOperator(UpgradeOperatorBase):
         self.warm = warm
         self.accept_lost_input = accept_lost_input
 
-    def wish_digest(self) -> str:
+    def request_digest(self) -> str:
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:

@@ -20,7 +20,7 @@ class SnapshotStreamOperator(StreamStateOperator):
     """Keep a committed batch of every query of a running stream.
 
     Idempotent: a retry, or a task that was cleared, finds its snapshot. While it waits, the stream is asked again under
-    the same request id where nobody takes the request up, or where its driver was started again or replaced.
+    the same request id where no driver takes the request up, or where its driver was started again or replaced.
 
     Returns ``{stream_id, deployment_id, command_id, snapshot_id, kind, files, bytes, queries}``; without
     ``wait_for_completion`` ``{stream_id, deployment_id, command_id, key, state, request_id}``.

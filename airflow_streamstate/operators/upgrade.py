@@ -106,7 +106,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         self.rehearsal_id = rehearsal_id
         self.on_kill_action = on_kill_action
 
-    def wish_digest(self) -> str:
+    def request_digest(self) -> str:
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:

@@ -115,7 +115,7 @@ def test_the_form_of_the_connection_has_every_field_and_a_button_that_works(plac
     assert set(ours["extra_fields"]) == {
         "home_uri",
         "checkpoints_uri",
-        "launches_folder",
+        "work_dir",
         "region",
         "endpoint_url",
         "aws_conn_id",

@@ -77,7 +77,7 @@ def test_the_work_folder_may_lie_elsewhere() -> None:
     said = Session.of({"STREAMSTATE_HOME": "/h", "STREAMSTATE_WORK_DIR": "/srv/launches"}, as_json=False)
     assert said.home().launch_path("a") == Path("/srv/launches/a")
     answer = shell("list", "--home", "/h", "--work-dir", "s3://bucket/x", "--json")
-    assert (answer.status, answer.error["context"]["launches_folder"]) == (2, "s3://bucket/x")
+    assert (answer.status, answer.error["context"]["work_dir"]) == (2, "s3://bucket/x")
 
 
 def test_a_configuration_without_a_value_is_told_without_showing_it(desk: Desk) -> None:

@@ -497,7 +497,7 @@ def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
     ours = context(task_id="second", xcom_push=pushed.push)
     task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=50)
     upgrades, control = running.hook().controller.upgrades, running.home.control("flights")
-    lost = task.begin(running.hook(), request_id_of(ours, task.wish_digest()))
+    lost = task.begin(running.hook(), request_id_of(ours, task.request_digest()))
     stored = control.need_register()
     control.replace_register(replace(stored.value, upgrade_id=None, write_id="w"), stored.version)
     other = scripted_driver.script(tmp_path, "proves", name="other.py")
