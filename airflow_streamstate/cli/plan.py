@@ -61,7 +61,7 @@ def _begun(console: Console, view: RehearsalView, what: str) -> None:
 
 
 def print_report(console: Console, found: PlanReport) -> None:
-    """The print_report of a change."""
+    """The report of a change."""
     outcomes = _OUTCOMES if found.runs_batches else {**_OUTCOMES, **_OUTCOMES_OF_PLANS}
     colour, words = outcomes[found.outcome]
     line = shown(f"{found.stream_id}, compared with {found.deployment_id}: the change ") + Text(words, colour)
