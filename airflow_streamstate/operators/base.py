@@ -122,10 +122,16 @@ class StreamStateOperator(BaseOperator):
             return self.result_from(content.watch, content.need_result())
 
     def wait_until_done(
-        self, hook: StreamStateHook, watch: WaitCondition, on_kill: OnKill = "leave", *, beyond_seconds: float = 0.0
+        self,
+        hook: StreamStateHook,
+        watch: WaitCondition,
+        on_kill: OnKill = "leave",
+        *,
+        timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Wait here or in the triggerer, until the watch is done; ``beyond_seconds`` longer than was asked for."""
-        timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds") + beyond_seconds
+        """Wait here or in the triggerer, until the watch is done; for the task's ``timeout_seconds`` by default."""
+        if timeout_seconds is None:
+            timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds")
         if not self.deferrable:
             found = hook.wait_for(
                 watch, timeout_seconds=timeout_seconds, poll_interval_seconds=self.poll_interval_seconds

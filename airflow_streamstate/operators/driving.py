@@ -46,10 +46,10 @@ PROGRESS_SECONDS = 30.0
 class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     """Base of ``UpgradeStreamOperator`` and ``RollbackStreamOperator``; not for use by itself.
 
-    Every step is recorded before it acts, so another worker goes on where it is. A try of the task goes on with what the
-    try before began; where that was over, and not as it was asked for, it says so again, and a task that was cleared
-    begins anew. A deferred task acts in workers alone, and its trigger looks; while the stream may stand still it stays
-    in its worker, for a minute at most.
+    Every step is recorded before it acts, so another worker goes on where it is. A try of the task goes on with what
+    the try before began; where that was over, and not as it was asked for, it says so again, and a task that was
+    cleared begins anew. A deferred task acts in workers alone, and its trigger looks; while the stream may stand still
+    it stays in its worker, for a minute at most.
 
     :param healthy_batches: so many batches each query has to commit past the handover. (templated)
     :param healthy_deadline_seconds: how long it has for that. (templated)

@@ -38,8 +38,7 @@ class ExportStateOperator(ReadingOperator):
     :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
         (templated)
     :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param deadline_seconds: by when it is over; then it is ended, and the task fails. (templated, as
-        ``timeout_seconds``)
+    :param deadline_seconds: by when it is over; then it is ended, and the task fails. (templated)
 
     .. seealso:: :ref:`howto/operator:ExportStateOperator`
     """

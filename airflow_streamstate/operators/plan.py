@@ -48,8 +48,8 @@ class PlanUpgradeOperator(ChangingOperator):
         (templated)
     :param rehearse: run the empty batches; else the plans alone are compared, by a run of the script all the same.
         (templated)
-    :param deadline_seconds: by when the rehearsal is over; then it is ended. The task waits for that. (templated, as
-        ``timeout_seconds``)
+    :param deadline_seconds: by when the rehearsal is over; then it is ended. The task waits for that, and has no
+        ``timeout_seconds``. (templated)
     :param fail_unless_it_fits: fail the task where the verdict is neither ``same`` nor ``state-compatible``, or the
         rehearsal did not go well; else the report is all, and what follows decides by it. (templated)
 
@@ -57,7 +57,8 @@ class PlanUpgradeOperator(ChangingOperator):
     """
 
     template_fields: Sequence[str] = (
-        *ChangingOperator.template_fields,
+        *(name for name in ChangingOperator.template_fields if name != "timeout_seconds"),
+        "deadline_seconds",
         "rehearse",
         "fail_unless_it_fits",
     )
@@ -71,24 +72,25 @@ class PlanUpgradeOperator(ChangingOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(timeout_seconds=deadline_seconds, **kwargs)
+        self.deadline_seconds = deadline_seconds
         self.rehearse = rehearse
         self.fail_unless_it_fits = fail_unless_it_fits
         self._begun: tuple[str, str] | None = None
         self._report: PlanReport | None = None
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        request = self.change()
+        request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
         view = hook.controller.plans.begin(
             request,
             # One id is one request, as for a deploy; one that is over is begun anew when the task is cleared.
             request_id=request_id_of(context, request.digest),
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
-            deadline_seconds=as_seconds(self.timeout_seconds, "deadline_seconds"),
+            deadline_seconds=deadline_seconds,
         )
         self._begun = (view.stream_id, view.rehearsal_id)
         watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)
         # The rehearsal ends itself at its deadline; a wait sees that end.
-        result = self.wait_until_done(hook, watch, beyond_seconds=2 * LATE_SECONDS)
+        result = self.wait_until_done(hook, watch, timeout_seconds=deadline_seconds + 2 * LATE_SECONDS)
         return self._judged(context, result)
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:

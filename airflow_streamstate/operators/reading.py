@@ -25,11 +25,13 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
     :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
         (templated)
     :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param deadline_seconds: by when the reading is over; then it is ended. (templated, as ``timeout_seconds``)
+    :param deadline_seconds: by when the reading is over; then it is ended. The task has no ``timeout_seconds``.
+        (templated)
     """
 
     template_fields: Sequence[str] = (
-        *StreamStateOperator.template_fields,
+        *(name for name in StreamStateOperator.template_fields if name != "timeout_seconds"),
+        "deadline_seconds",
         "snapshot_id",
         "master",
         "conf",
@@ -47,6 +49,7 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(timeout_seconds=deadline_seconds, **kwargs)
+        self.deadline_seconds = deadline_seconds
         self.snapshot_id = snapshot_id
         self.master = master
         self.conf = conf
@@ -62,7 +65,7 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
             master=optional_text(self.master) or LOCAL_MASTER,
             conf=text_mapping(self.conf, "conf"),
             packages=texts(self.packages, "packages"),
-            deadline_seconds=as_seconds(self.timeout_seconds, "deadline_seconds"),
+            deadline_seconds=as_seconds(self.deadline_seconds, "deadline_seconds"),
             **more,
         )
 

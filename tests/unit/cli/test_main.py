@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from airflow_streamstate import errors
 from airflow_streamstate.cli.exits import exit_status_of
-from airflow_streamstate.cli.main import cli
+from airflow_streamstate.cli.main import cli, run
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import StreamStateError
 from support.shell import STREAM_VERBS, VERBS, Desk, parameters_of, shell, words_of
@@ -225,7 +225,7 @@ def test_words_are_completed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            cli.main(args=[], prog_name="streamstate")
+            run([])
         out.seek(0)
         return out.read()
 

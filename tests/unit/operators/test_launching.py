@@ -73,7 +73,7 @@ def test_a_task_that_is_ended_before_it_launched_anything_ends_nothing(named: Na
     assert named.hook().status("flights").state == "running"
 
 
-@pytest.mark.parametrize("field", ["wait_for", "on_kill"])
+@pytest.mark.parametrize("field", ["wait_until", "on_kill_action"])
 def test_a_word_that_is_not_known_is_refused(
     named: NamedHome, context: MakeContext, tmp_path: Path, field: str
 ) -> None:

@@ -177,5 +177,5 @@ def test_every_argument_can_be_a_template() -> None:
         "rehearse",
         "fail_unless_it_fits",
         "stream_id",
-        "timeout_seconds",
+        "deadline_seconds",
     } <= set(PlanUpgradeOperator.template_fields)

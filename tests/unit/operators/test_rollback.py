@@ -115,7 +115,7 @@ def test_a_snapshot_that_is_not_there_is_refused(upgraded: NamedHome, context: M
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("way", "sideways"), ("accept_duplicates", "some"), ("undo_command", "[1")]
+    ("field", "value"), [("strategy", "sideways"), ("accept_duplicates", "some"), ("undo_command", "[1")]
 )
 def test_what_cannot_be_meant_is_refused(upgraded: NamedHome, context: MakeContext, field: str, value: Any) -> None:
     """Before anything is recorded."""
@@ -127,6 +127,6 @@ def test_what_cannot_be_meant_is_refused(upgraded: NamedHome, context: MakeConte
 
 def test_every_argument_can_be_a_template() -> None:
     """But how it waits."""
-    assert {"stream_id", "way", "accept_duplicates", "undo_command", "timeout_seconds"} <= set(
+    assert {"stream_id", "strategy", "accept_duplicates", "undo_command", "timeout_seconds"} <= set(
         RollbackStreamOperator.template_fields
     )
